@@ -38,7 +38,7 @@ _UI_API_URL = "PREFECT_UI_API_URL"
 # The prefix of the setting `tracking`.
 MLFLOW = "mlflow:"
 # Variables with Podline's prefix that are not settings: the settings file, and the tests' folder of real data.
-_NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
+_NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
 # patrol, depend on it (tasks/runs/names.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}

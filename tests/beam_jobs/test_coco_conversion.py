@@ -9,15 +9,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
+from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco
 from PIL import Image
 from raw_cifar import contents
+from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
-from podline.data.reader import SplitReader, open_split
+from podline.data.reader import SplitReader
+from podline.data.sources.coco_records import annotations_of
 from podline.data.sources.coco_truth import read_truth
 from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, validate
@@ -25,8 +27,7 @@ from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError
 from podline.progress import silent
-from podline.stages.completed import manifest_sha256
-from podline.stages.specs import ConvertSpec, ValidateSpec
+from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
 
@@ -72,15 +73,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     assert found["size"][0].tolist() == [WIDTH, HEIGHT]
     assert found["people"].tolist() == [1] * 11
     assert not found["ignored"].any()
-    validate(
-        ValidateSpec(
-            root=spec.root,
-            dataset="coco",
-            fingerprint=result.fingerprint,
-            manifest_sha256=manifest_sha256(store, result.folder),
-        ),
-        silent(),
-    )
+    validate(validation_of(spec.root, "coco", result.fingerprint), silent())
     assert CONVERT.find(spec, silent()) == result.model_copy(update={"reused": True})
     truth = read_truth(store, result.folder, manifest, "train")
     assert sorted(image["id"] for image in truth["images"]) == sorted(found["image_id"].ravel().tolist())
@@ -150,33 +143,6 @@ def test_kept_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("parsed_here")
-def test_kept_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path) -> None:
-    import tensorflow as tf  # noqa: PLC0415 (ten seconds that only this test needs)
-
-    spec = spec_of(tmp_path / "root", raw, keep_files=True)
-    result = convert(spec, silent())
-    store = open_store(spec.root)
-    manifest = read_manifest(store, result.folder)
-    shards = manifest.split("train").shards
-    reader = SplitReader(store.local(result.folder).joinpath, manifest, "train")
-    numbers = reader.gather(np.arange(11), ["image_id", "people"])
-    records = list(tf.data.TFRecordDataset([str(store.local(f"{result.folder}/{shard.file}")) for shard in shards]))
-    shape = {"image": tf.io.FixedLenFeature((), tf.string), "people": tf.io.FixedLenFeature((), tf.int64)}
-    assert len(records) == 11
-    for place, record in enumerate(records):
-        number = int(numbers["image_id"][place, 0])
-        features = tf.train.Example.FromString(record.numpy()).features.feature
-        assert sorted(features) == sorted(field.name for field in manifest.fields)
-        assert features["image"].bytes_list.value[0] == jpeg(number)
-        assert features["people"].int64_list.value[0] == numbers["people"][place]
-        parsed = tf.io.parse_single_example(record, shape)
-        assert parsed["image"].numpy() == jpeg(number)
-        file, number_in_file, byte = reader.locate(place)
-        content = store.read_bytes(f"{result.folder}/{file}")
-        assert record.numpy() == content[byte + 12 :][: len(record.numpy())], number_in_file
-
-
-@pytest.mark.usefixtures("parsed_here")
 def test_what_is_damaged_in_kept_files_is_named(tmp_path: Path, raw: Path) -> None:
     spec = spec_of(tmp_path / "root", raw, keep_files=True)
     result = convert(spec, silent())
@@ -222,22 +188,6 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
         assert index.read_bytes() == content
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("parsed_here")
-def test_kept_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
-    CocoFiles("val", 2, 101).write(tmp_path / "raw")
-    raw = CocoFiles("train", 40).write(tmp_path / "raw")
-    splits = []
-    for root in (tmp_path / "root", gcs_root):
-        spec = spec_of(root, raw, keep_files=True, shard_bytes=200_000)
-        result, store = convert(spec, silent()), open_store(root)
-        splits.append(open_split(store, result.folder, read_manifest(store, result.folder), "train"))
-    here, there = splits
-    for name, values in here.gather(np.array([7, 30])).items():
-        np.testing.assert_array_equal(there.gather(np.array([7, 30]))[name], values)
-    assert there.locate(5) == here.locate(5)
-
-
 def turned_jpeg(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
     stream, tags = io.BytesIO(), Image.Exif()
     tags[0x0112] = orientation
@@ -257,16 +207,15 @@ def test_turned_pixels_are_those_of_opencv(orientation: int) -> None:
         assert np.array_equal(coco_pixels.decode(content, HEIGHT, WIDTH), shown)
 
 
-@pytest.mark.usefixtures("parsed_here")
-def test_the_real_data(tmp_path: Path, real_data: Path) -> None:
-    spec = spec_of(tmp_path / "root", real_data / "coco", max_people=20)
-    result = convert(spec, silent())
-    assert (result.read, result.written, result.quarantined) == (80, 80, 0)
-    store = open_store(spec.root)
-    manifest = read_manifest(store, result.folder)
-    people, with_people = 0, 0
-    for name in ("train", "test"):
-        reader = SplitReader(store.local(result.folder).joinpath, manifest, name)
-        counts = reader.gather(np.arange(len(reader)), ["people"])["people"]
-        people, with_people = people + int(counts.sum()), with_people + int((counts > 0).sum())
-    assert (people, with_people) == (86, 28)
+def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:
+    files = CocoFiles(images=17)
+    for joint, annotation in zip(range(17), files.annotations, strict=True):
+        annotation["keypoints"] = [
+            value for place in range(17) for value in ((20, 10, 2) if place == joint else (0, 0, 0))
+        ]
+        annotation["num_keypoints"] = 1
+    found = open_coco(files.write(tmp_path), tmp_path / "work", side=SIDE, max_people=3)
+    for image in [image for split in found.splits.values() for image in split]:
+        columns = annotations_of([image], SIDE, 3, COCO)
+        [place] = np.flatnonzero(columns["keypoints"][0, 0, :, 2])
+        assert COCO.joints[place] == COCO.annotated[image.id - 1]

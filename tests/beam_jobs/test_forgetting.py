@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
+from converted_images import converted
 from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import in_a_process, require_death
 from PIL import Image
 from small_dataset import small_recipe
 
-from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.fitting import fitted
 from podline.data.jpeg_files import encoded as jpeg
 from podline.datasets.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
 from podline.documents.forgotten import forgotten, publish_forgotten
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError
 from podline.inventory.forgetting import Forgetting, forget, image_of
@@ -31,16 +31,10 @@ from podline.inventory.traces import search
 from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.reporting.pictures import data_uri
-from podline.stages.specs import ConvertSpec, TrainSpec
+from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 
-SETTINGS = [{}, {"keep_files": True}, {"keep_jpeg": True}]
-
-
-def converted(root: Path, source: Path, **settings: Any) -> Manifest:
-    given = {"side": 16, "shard_bytes": 20_000, "near_share": 1, **settings}
-    spec = ConvertSpec.model_validate({"root": str(root), "dataset": "images", "source": str(source), **given})
-    return read_manifest(open_store(str(root)), convert(spec, silent()).folder)
+SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_files": True}, {"keep_jpeg": True})]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["pixels", "files", "jpeg"])
@@ -143,7 +137,7 @@ MOMENTS = (
 
 
 def test_forgetting_that_dies_leaves_a_whole_version_and_goes_on(tmp_path: Path) -> None:
-    _, root = in_a_process(three_versions, tmp_path)
+    _, root = in_a_process(three_versions, tmp_path, near_share=1)
     store = open_store(str(root))
     for function, call in MOMENTS:
         require_death(function, call, forget_silently, str(root))
@@ -163,7 +157,7 @@ def podline(*arguments: object) -> Answer:
 
 
 def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp_path: Path) -> None:
-    folder, root = in_a_process(three_versions, tmp_path)
+    folder, root = in_a_process(three_versions, tmp_path, near_share=1)
     store, mine = open_store(str(root)), folder / "cat" / "mine.png"
     known = versions(store, "images")
     for number, version in enumerate(known):

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from drawn_images import as_folders, as_parquet, as_webdataset, drawn, encoded, images
+from converted_images import converted
+from drawn_images import as_folders, as_parquet, drawn, encoded, images
 
-from podline.beam_jobs.conversion import convert
 from podline.data.images import decoded
 from podline.data.reader import open_split
 from podline.datasets.validation import check_files, check_records
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
 from podline.progress import silent
-from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
-
-LAYOUTS = {"folders": as_folders, "parquet": as_parquet, "webdataset": as_webdataset}
-
-
-def converted(tmp_path: Path, source: Path, root: str = "root", **settings: Any) -> Manifest:
-    spec = ConvertSpec.model_validate(
-        {"root": str(tmp_path / root), "dataset": "images", "source": str(source), "shard_bytes": 40_000, **settings}
-    )
-    result = convert(spec, silent())
-    return read_manifest(open_store(spec.root), result.folder)
 
 
 def gathered(tmp_path: Path, manifest: Manifest, split: str) -> dict[str, np.ndarray]:
@@ -38,29 +26,18 @@ def gathered(tmp_path: Path, manifest: Manifest, split: str) -> dict[str, np.nda
     return reader.gather(np.random.default_rng(0).permutation(len(reader)))
 
 
-@pytest.mark.parametrize(
-    ("layout", "fit", "channels"),
-    [
-        pytest.param("folders", "letterbox", 3, marks=pytest.mark.slow),
-        ("parquet", "crop", 1),
-        pytest.param("webdataset", "squeeze", 3, marks=pytest.mark.slow),
-    ],
-)
-def test_the_pixels_are_those_of_records_with_pixels(tmp_path: Path, layout: str, fit: str, channels: int) -> None:
-    source = LAYOUTS[layout](tmp_path / "raw", images())
+@pytest.mark.parametrize(("fit", "channels"), [pytest.param("letterbox", 3, marks=pytest.mark.slow), ("crop", 1)])
+def test_the_pixels_are_those_of_records_with_pixels(tmp_path: Path, fit: str, channels: int) -> None:
+    source = as_parquet(tmp_path / "raw", images())
     settings = {"side": 24, "fit": fit, "channels": channels, "test_share": 0.3}
-    plain = converted(tmp_path, source, **settings)
-    kept = converted(tmp_path, source, **settings, keep_files=True, shard_bytes=20_000)
+    plain = converted(tmp_path / "root", source, **settings)
+    kept = converted(tmp_path / "root", source, **settings, keep_files=True, shard_bytes=20_000)
     assert kept.fingerprint != plain.fingerprint
     image = kept.field("image")
     assert (image.encoding, image.fit, image.shape) == ("file", fit, (24, 24, channels))
     for ours, theirs in zip(kept.splits, plain.splits, strict=True):
-        assert (ours.records, ours.class_counts, ours.mean, ours.std) == (
-            theirs.records,
-            theirs.class_counts,
-            theirs.mean,
-            theirs.std,
-        )
+        for name in ("records", "class_counts", "mean", "std"):
+            assert getattr(ours, name) == getattr(theirs, name)
         found, expected = (gathered(tmp_path, manifest, ours.name) for manifest in (kept, plain))
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values)
@@ -70,20 +47,11 @@ def test_the_pixels_are_those_of_records_with_pixels(tmp_path: Path, layout: str
     assert check_records(store, kept.folder, kept, silent()) == 0
 
 
-def test_any_layout_gives_the_same_shards(tmp_path: Path) -> None:
-    manifests = [
-        converted(tmp_path, make(tmp_path / f"raw {layout}", images()), layout, side=16, keep_files=True)
-        for layout, make in LAYOUTS.items()
-    ]
-    for one, other in itertools.pairwise(manifests):
-        assert one == other
-
-
 def test_records_hold_the_files_as_they_were(tmp_path: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415 (ten seconds that only this test needs)
 
     classes = images(24)
-    manifest = converted(tmp_path, as_folders(tmp_path / "raw", classes), side=16, keep_files=True, test_share=0.3)
+    manifest = converted(tmp_path / "root", as_folders(tmp_path / "raw", classes), keep_files=True, test_share=0.3)
     folder = tmp_path / "root" / manifest.folder
     records = tf.data.TFRecordDataset([str(folder / shard.file) for split in manifest.splits for shard in split.shards])
     feature = {"image": tf.io.FixedLenFeature((), tf.string)}
@@ -95,7 +63,7 @@ def test_an_image_that_is_left_out_leaves_no_gap(tmp_path: Path) -> None:
     classes = images(30)
     classes["cat"]["000.broken.png"] = encoded(drawn(99))[:-30]
     source = as_folders(tmp_path / "raw", classes)
-    plain, kept = (converted(tmp_path, source, side=16, keep_files=keep, test_share=0.3) for keep in (False, True))
+    plain, kept = (converted(tmp_path / "root", source, keep_files=keep, test_share=0.3) for keep in (False, True))
     assert len(kept.quarantined) == 1
     np.testing.assert_array_equal(*(gathered(tmp_path, manifest, "train")["image"] for manifest in (kept, plain)))
 
@@ -111,15 +79,15 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(decoded, "_copy_files", change)
     with pytest.raises(SourceError, match=rf"{path} was changed while it was read"):
-        converted(tmp_path, source, side=16, keep_files=True)
+        converted(tmp_path / "root", source, keep_files=True)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path: Path, channels: int) -> None:
     source = as_folders(tmp_path / "raw", images())
     settings = {"side": 48, "channels": channels, "test_share": 0.3}
-    plain = converted(tmp_path, source, **settings)
-    kept = converted(tmp_path, source, **settings, keep_jpeg=True, shard_bytes=20_000)
+    plain = converted(tmp_path / "root", source, **settings)
+    kept = converted(tmp_path / "root", source, **settings, keep_jpeg=True, shard_bytes=20_000)
     assert kept.fingerprint != plain.fingerprint
     assert kept.field("image").encoding == "file"
     found, expected = (gathered(tmp_path, manifest, "train") for manifest in (kept, plain))
@@ -134,4 +102,4 @@ def test_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path: Pat
 
 def test_records_hold_files_of_one_kind(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"keep_files=true vs keep_jpeg=true: .*leave one of them out"):
-        converted(tmp_path, as_folders(tmp_path / "raw", images(30)), keep_files=True, keep_jpeg=True)
+        converted(tmp_path / "root", as_folders(tmp_path / "raw", images(30)), keep_files=True, keep_jpeg=True)

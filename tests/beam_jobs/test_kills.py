@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from killed_conversions import assert_one_death_costs_nothing, convert_silently, start
-from raw_cifar import contents, convert_spec, write_raw_cifar
+from coco_files import CocoFiles
+from engine_sources import specs
+from killed_conversions import convert_silently, require_death, start
+from raw_cifar import contents
 
 from podline.beam_jobs.conversion import convert
 from podline.errors import ChildKilledError
@@ -32,47 +35,52 @@ def children(process: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_raw_cifar(tmp_path_factory.mktemp("kills") / "raw")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str, bytes]:
-    spec = convert_spec(tmp_path_factory.mktemp("undisturbed") / "root", raw)
-    convert(spec, silent())
-    return contents(spec)
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConvertSpec]:
+    """A conversion of each kind that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    found = {kind: specs(folder, kind) for kind in ("cifar", "coco")}
+    for spec in found.values():
+        convert(spec, silent())
+    return found
 
 
 @pytest.mark.parametrize(
-    ("function", "call", "shards_left"),
+    ("kind", "function", "call", "shards_left"),
     [
-        ("podline.data.shards:pixel_sums", 1, {0}),  # in the middle of the first shard
-        ("podline.data.shards:pixel_sums", 4, {3}),  # in the fourth
-        ("podline.store.contract:Store.publish_json", 1, {0}),  # a shard is published, what is known of it is not
-        ("podline.store.contract:Store.publish_json", 2, {1}),
-        ("podline.beam_jobs.conversion:_publish", 1, {6}),  # all shards, nothing beside them
-        (
-            "podline.store.contract:Store.publish_bytes",
-            8,
-            {6},
-        ),  # features.json, no manifest; each shard's word was one of them
-        ("podline.beam_jobs.conversion:complete", 1, {6}),  # all but the completion record
+        ("cifar", "podline.data.shards:pixel_sums", 1, 0),  # in the middle of the first shard
+        ("cifar", "podline.data.shards:pixel_sums", 4, 3),  # in the fourth
+        ("cifar", "podline.store.contract:Store.publish_json", 1, 0),  # a shard is published, what is known of it not
+        ("cifar", "podline.beam_jobs.conversion:_publish", 1, None),  # all shards, nothing beside them
+        ("cifar", "podline.beam_jobs.conversion:publish_manifest", 1, None),
+        ("cifar", "podline.beam_jobs.conversion:complete", 1, None),  # all but the completion record
+        ("coco", "podline.data.sources.coco_decoding:raw_file", 2, 0),  # the second split is decoded, not published
+        ("coco", "podline.store.folder:FolderStore.publish_file", 2, 0),  # one of two truths is there
+        ("coco", "podline.data.sources.coco_records:squares_of", 4, 3),
     ],
 )
 def test_killed_at_a_bad_moment(
-    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: set[int]
+    tmp_path: Path, given: dict[str, ConvertSpec], kind: str, function: str, call: int, shards_left: int | None
 ) -> None:
-    spec = convert_spec(tmp_path / "root", raw)
-    assert_one_death_costs_nothing(spec, undisturbed, function, call, shards_left)
+    """A death costs what was in the making; ``shards_left`` is None where all of them are there."""
+    spec, undisturbed = given[kind].model_copy(update={"root": str(tmp_path / "root")}), contents(given[kind])
+    require_death(function, call, convert_silently, spec)
+    assert CONVERT.find(spec, silent()) is None
+    for name, content in contents(spec).items():
+        assert content == undisturbed[name]  # whatever has a name is whole
+    result = convert(spec, silent())
+    assert result.shards_written == 0 if shards_left is None else result.shards_reused == shards_left
+    assert contents(spec) == undisturbed
+    assert not list(Path(spec.root, ".podline", "tmp").iterdir())
+    assert CONVERT.find(spec, silent()) is not None
 
 
-def test_two_at_once_both_end_well(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
-    spec = convert_spec(tmp_path / "root", raw)
+def test_several_at_once_all_end_well(tmp_path: Path, given: dict[str, ConvertSpec]) -> None:
+    spec = given["cifar"].model_copy(update={"root": str(tmp_path / "root")})
     processes = [start(convert_silently, spec) for _ in range(3)]
     for process in processes:
         process.join(240)
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert contents(spec) == undisturbed
+    assert contents(spec) == contents(given["cifar"])
     assert CONVERT.find(spec, silent()) is not None
 
 
@@ -87,10 +95,10 @@ def convert_until_killed(spec: ConvertSpec) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["starting", "working"])
 def test_a_killed_worker_process_is_worth_another_try(
-    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], moment: str
+    tmp_path: Path, given: dict[str, ConvertSpec], moment: str
 ) -> None:
-    spec = convert_spec(tmp_path / "root", raw, workers=2)
-    process = start(convert_until_killed, spec)
+    spec = given["cifar"].model_copy(update={"root": str(tmp_path / "root")})
+    process = start(convert_until_killed, spec.model_copy(update={"workers": 2}))
     workers = wait_for(lambda: children(process.pid or 0))
     if moment == "working":
         wait_for(lambda: list(Path(spec.root).glob("datasets/*/*/*.tfrecord-*")))
@@ -99,8 +107,29 @@ def test_a_killed_worker_process_is_worth_another_try(
     assert process.exitcode == 9
     if moment == "working":  # a worker that has never spoken to us looks for us for a minute more
         wait_for(lambda: not any((Path("/proc") / str(worker)).exists() for worker in workers))
-    convert(convert_spec(tmp_path / "root", raw), silent())
-    assert contents(spec) == undisturbed
+    convert(spec, silent())
+    assert contents(spec) == contents(given["cifar"])
+
+
+def convert_and_tell_its_memory(spec: ConvertSpec, note: Path) -> None:
+    convert(spec, silent())
+    unit = 1 if sys.platform == "darwin" else 1024
+    note.write_text(str(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+
+
+@pytest.mark.slow
+def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
+    peaks, written = [], []
+    for images in (200, 2_000):
+        note, source = tmp_path / f"note{images}", CocoFiles("train", images).write(tmp_path / f"raw{images}")
+        spec = specs(tmp_path / f"{images}", "coco", source=str(source), side=128, shard_bytes=2_000_000)
+        process = start(convert_and_tell_its_memory, spec, note)
+        process.join(240)
+        peaks.append(int(note.read_text()))
+        written.append(sum(len(content) for name, content in contents(spec).items() if ".tfrecord-" in name))
+    assert written[1] - written[0] > 90_000_000
+    # The annotations and the plan, about 4 kB for each of these images; a hundredth of them would be in COCO's folders.
+    assert peaks[1] - peaks[0] < 15_000_000, peaks
 
 
 def wait_for(condition: Callable[[], T], seconds: float = 240) -> T:

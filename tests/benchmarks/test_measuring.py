@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import podline
-from benchmarks import BENCHMARKS, catalogue, run
+from benchmarks import accuracy, run
 from benchmarks.child import measure
 from benchmarks.row import cost_row, rate_row
 from benchmarks.timing import in_turns
 from podline.commands.benchmark import benchmark
-from podline.errors import PodlineError, SettingsError, StoreError
+from podline.errors import PodlineError, SettingsError
+from podline.intervals import Z
 from podline.progress import Event
 from podline.strategies import accelerators
-from podline.supervision import processes
 
 
-def test_a_rate_is_of_the_median_and_more_is_better() -> None:
+def test_a_row_has_medians_and_a_ratio_that_is_larger_the_better() -> None:
     row = rate_row("pass", count=100, ours=[9, 1, 2], other=[10, 8, 50], unit="images/s", note="")
     assert (row.ours, row.other, row.ratio) == (50, 10, 5)
-
-
-def test_less_cost_is_better() -> None:
     row = cost_row("pass", ours=[2, 4], other=[6, 6, 100], unit="s", note="")
     assert (row.ours, row.other, row.ratio) == (3, 6, 2)
 
@@ -39,49 +33,9 @@ def test_sides_take_turns_and_the_one_that_starts_alternates() -> None:
     assert len(seconds.ours) == len(seconds.other) == 3
 
 
-def test_a_child_answers_with_what_its_function_returns(tmp_path: Path) -> None:
-    assert measure(tmp_path, "json:dumps", obj={"a": [1, 2]}) == '{"a": [1, 2]}'
-
-
-def test_what_a_child_prints_is_not_its_answer(tmp_path: Path) -> None:
-    assert measure(tmp_path, "builtins:print", end="noise") is None
-
-
-def test_what_a_child_leaves_in_the_temporary_folder_goes_with_its_work(tmp_path: Path) -> None:
-    assert Path(measure(tmp_path, "tempfile:gettempdir")).is_relative_to(tmp_path)
-
-
 def test_a_failed_child_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(PodlineError, match=r"(?s)json:loads ended with 1:.*JSONDecodeError: Expecting"):
         measure(tmp_path, "json:loads", s="{")
-
-
-def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    statement = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(100)"
-    code = (
-        "import pathlib; from benchmarks.child import measure;"
-        f"measure(pathlib.Path({str(tmp_path)!r}), 'timeit:timeit', stmt={statement!r}, number=1)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code]) as parent:
-        _until(lambda: note.exists() and note.read_text())
-        child = int(note.read_text())
-        parent.send_signal(signal.SIGKILL)
-    _until(lambda: not _alive(child))
-
-
-def _until(true: object, seconds: float = 240) -> None:
-    """Waits until something holds; the time is what an overloaded machine may need, not a measure."""
-    assert callable(true)
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def _alive(process: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet does not."""
-    return processes.parent(process) is not None
 
 
 def test_an_unknown_benchmark_is_refused_before_anything_is_measured() -> None:
@@ -89,33 +43,6 @@ def test_an_unknown_benchmark_is_refused_before_anything_is_measured() -> None:
     with pytest.raises(SettingsError, match=r"no benchmark 'write-shards'; did you mean 'write-shard'\?"):
         run(["train-step", "write-shards"], events.append)
     assert not events
-
-
-def test_too_few_examples_are_refused() -> None:
-    with pytest.raises(SettingsError, match="examples=5"):
-        run(["convert-job"], lambda _event: None, examples=5)
-
-
-def test_a_work_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot write to"):
-        run(["write-shard"], lambda _event: None, work=tmp_path / "absent")
-
-
-def test_benchmarks_can_be_listed_without_tensorflow_or_beam() -> None:
-    code = "import sys, benchmarks as b; print(len(b.BENCHMARKS), {'tensorflow', 'apache_beam'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(len(BENCHMARKS)), "set()"]
-
-
-@pytest.mark.slow
-def test_a_quick_run_tells_its_rows_and_leaves_no_file(tmp_path: Path) -> None:
-    events: list[Event] = []
-    [row] = run(["write-shard"], events.append, quick=True, work=tmp_path)
-    assert row.name == "write-shard"
-    assert row.ratio == pytest.approx(row.ours / row.other)
-    assert "256 CIFAR-10 records" in row.note
-    assert [event["done"] for event in events if event["event"] == "progress"] == [0, 1]
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -142,23 +69,31 @@ def test_channels_first_is_refused_by_name_without_a_gpu(tmp_path: Path) -> None
         run(["channels-first"], lambda _event: None, quick=True, work=tmp_path)
 
 
-@pytest.mark.slow
-def test_two_layouts_are_measured_in_turns(tmp_path: Path) -> None:
-    """On a CPU both sides have the one layout that it can compute; what a GPU changes is the values alone."""
-    took = measure(
-        tmp_path,
-        "benchmarks.training:layout_steps",
-        **catalogue.data_set(tmp_path, 80),
-        batch_size=8,
-        steps=1,
-        repetitions=2,
-        layouts=("channels_last", "channels_last"),
-        strategy="cpu",
-    )
-    assert [len(took[side]) for side in ("ours", "other")] == [2, 2]
-
-
 def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podline, "__file__", str(tmp_path / "site-packages" / "podline" / "__init__.py"))
     with pytest.raises(SettingsError, match=r"site-packages/benchmarks does not exist: .* `podline tune input`"):
         benchmark.main(["write-shard"], standalone_mode=False)
+
+
+LABELS = np.array([0] * 8 + [1] * 2)
+
+
+def test_each_class_counts_the_same() -> None:
+    right = np.array([True] * 8 + [True, False])
+    share = accuracy.macro(right, LABELS)
+    assert share.value == pytest.approx(0.75)
+    # The first class has no spread. Of the other's two examples one is right: each moves the mean by 0.5 / 2 / 2.
+    assert share.high - share.value == pytest.approx(Z * np.sqrt(2 * 0.125**2 * 10 / 9))
+
+
+def test_the_difference_is_from_the_best_script_by_the_same_examples() -> None:
+    right, wrong = np.ones(10, bool), np.zeros(10, bool)
+    ours, *scripts = accuracy.rows(
+        {"recipe `images`": [(right, 10.0), (right, 20.0)], "worse": [(wrong, 1.0)], "better": [(LABELS == 0, 1.0)]},
+        LABELS,
+    )
+    assert ours == "| recipe `images` | 100.0 % ± 0.0 | 100.0 to 100.0 | +50.0 [+50.0, +50.0] | 15 s |"
+    assert scripts == [
+        "| worse | 0.0 % ± 0.0 | 0.0 to 0.0 | -50.0 [-50.0, -50.0] | 1 s |",
+        "| better | 50.0 % ± 0.0 | 50.0 to 50.0 |  | 1 s |",
+    ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from raw_cifar import convert_spec, write_easy_cifar
 from small_coco import publish_people
+from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
 from podline.commands.models import _spec as promotion_spec
@@ -28,8 +29,7 @@ from podline.reporting.comparison_page import write
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report
 from podline.settings import Settings
-from podline.stages.completed import manifest_sha256
-from podline.stages.specs import EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec
+from podline.stages.specs import EvaluateSpec, ReportSpec, Spec, TrainSpec
 from podline.store.opening import open_store
 from podline.training.finder import find_learning_rate
 from podline.training.searches import learning_rate_spec
@@ -69,12 +69,7 @@ def finished_store(folder: Path) -> Finished:
     store = open_store(root)
     converting = convert_spec(root, write_easy_cifar(folder / "raw"))
     converted = convert(converting, silent())
-    validating = ValidateSpec(
-        root=str(root),
-        dataset="cifar10",
-        fingerprint=converted.fingerprint,
-        manifest_sha256=manifest_sha256(store, converted.folder),
-    )
+    validating = validation_of(root, "cifar10", converted.fingerprint)
     specs: list[Spec] = [validating]
     for seed in (0, 1):
         with recorded(open_store(root), "cifar10", "commands", silent()) as notes:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,6 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, smal
 
 from podline import notebook
 from podline.datasets.examples import Examples
-from podline.errors import ArtifactError, StoreError
 
 TRAIN, TEST = 48, 12
 STEPS = 9
@@ -64,13 +60,6 @@ def test_positions_that_cannot_be_are_refused(examples: Examples, ids: Any, erro
         examples[np.arange(TRAIN) < 3]
 
 
-def test_a_data_set_or_split_that_there_is_not_is_refused(root: str) -> None:
-    with pytest.raises(StoreError, match="no data set nothing"):
-        notebook.open_dataset("nothing", root)
-    with pytest.raises(ArtifactError, match="no split 'validation'"):
-        notebook.open_dataset("sample", root, split="validation")
-
-
 def test_batches_are_those_of_the_training(examples: Examples, root: str) -> None:
     recipe = small_recipe(seed=3, batch_size=16)
     batches = examples.batches(16, seed=3, epochs=3)
@@ -99,18 +88,6 @@ def test_a_copy_opens_the_store_again(examples: Examples) -> None:
     equal(pickle.loads(data)[1], batches[1])
 
 
-def test_it_needs_no_tensorflow(root: str) -> None:
-    code = (
-        "import sys\n"
-        "from podline import notebook\n"
-        f"examples = notebook.open_dataset('sample', {root!r})\n"
-        "examples[0], next(iter(examples.batches(16, seed=0)))\n"
-        "print(*({'tensorflow', 'keras', 'apache_beam', 'prefect'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"
-
-
 @pytest.mark.parametrize("start_method", [None, "fork", "spawn"])
 def test_workers_of_pytorch_read_the_same_batches(examples: Examples, start_method: str | None) -> None:
     data = pytest.importorskip("torch.utils.data", reason=NO_TORCH)
@@ -120,59 +97,3 @@ def test_workers_of_pytorch_read_the_same_batches(examples: Examples, start_meth
     assert len(loaded) == STEPS - 2
     for found, expected in zip(loaded, batches, strict=True):
         equal({name: tensor.numpy() for name, tensor in found.items()}, expected)
-
-
-def test_pytorch_may_shuffle_single_examples(examples: Examples) -> None:
-    data = pytest.importorskip("torch.utils.data", reason=NO_TORCH)
-    loaded = list(data.DataLoader(examples, batch_size=20, shuffle=True))
-    assert [len(batch["label"]) for batch in loaded] == [20, 20, 8]
-    labels = np.concatenate([batch["label"].numpy() for batch in loaded])
-    np.testing.assert_array_equal(np.sort(labels), np.sort(drawn(TRAIN, 0)["label"]))
-
-
-# A training in PyTorch that saves weights and step after each step, and is killed in the middle of one.
-TRAINING = """
-import os, signal, sys
-import torch
-from podline import notebook
-
-root, saved, dies_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 3, 3))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-step = 0
-if os.path.exists(saved):
-    state = torch.load(saved)
-    step = state["step"]
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-examples = notebook.open_dataset("sample", root)
-for batch in torch.utils.data.DataLoader(examples.batches(16, seed=3, epochs=3, start=step), batch_size=None):
-    loss = torch.nn.functional.cross_entropy(model(batch["image"] / 255), batch["label"])
-    optimizer.zero_grad()
-    loss.backward()
-    if step == dies_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-    optimizer.step()
-    step += 1
-    state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, saved + ".new")
-    os.replace(saved + ".new", saved)
-"""
-
-
-def test_a_killed_training_in_pytorch_ends_with_the_weights_of_one_that_was_not(root: str, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason=NO_TORCH)
-
-    def trained(name: str, dies_at: int) -> int:
-        line = [sys.executable, "-c", TRAINING, root, str(tmp_path / name), str(dies_at)]
-        return subprocess.run(line, check=False).returncode
-
-    assert trained("whole", -1) == 0
-    assert trained("killed", 5) == -9
-    assert torch.load(tmp_path / "killed")["step"] == 5
-    assert trained("killed", -1) == 0
-    whole, killed = (torch.load(tmp_path / name) for name in ("whole", "killed"))
-    assert killed["step"] == whole["step"] == STEPS
-    for name, weights in whole["model"].items():
-        assert torch.equal(weights, killed["model"][name])

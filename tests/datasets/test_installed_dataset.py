@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
+from small_dataset import validation_of
 from support.extending import code_of, install
 
 from podline import cli
@@ -22,8 +23,7 @@ from podline.evaluation.evaluate import evaluate
 from podline.progress import silent
 from podline.recipes import datasets, registry
 from podline.reporting.report import report
-from podline.stages.completed import manifest_sha256
-from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
 from podline.training.train import train
@@ -113,11 +113,7 @@ def test_without_the_package_what_was_made_is_still_there(
     common: dict[str, Any] = {"root": spec.root, "run": spec.run, "dataset": "svhn", "fingerprint": spec.fingerprint}
     judged = evaluate(EvaluateSpec(**common, weights_sha256=trained.weights_sha256), silent())
     assert report(ReportSpec(**common, evaluation_sha256=judged.evaluation_sha256), silent()).html
-    manifest = manifest_sha256(open_store(spec.root), spec.dataset_folder)
-    validating = ValidateSpec(
-        root=spec.root, dataset="svhn", fingerprint=spec.fingerprint, manifest_sha256=manifest, deep=True
-    )
-    assert validate(validating, silent()).records == 299
+    assert validate(validation_of(spec.root, "svhn", spec.fingerprint, deep=True), silent()).records == 299
     assert spec.run in podline("store", "list")
     podline("store", "verify")
     assert "there is no data set 'svhn'" in podline("convert", "svhn", "--source", str(work / "raw"), code=2)

@@ -1,7 +1,8 @@
-"""The tutorials: their commands are run in their order, and say what the pages show but for names and figures."""
+"""The tutorials' commands are run in their order, and say what the pages show; the code of other pages runs as well."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from small_dataset import publish_dataset
 
 PROJECT = Path(__file__).parents[2]
 PAGES = PROJECT / "docs" / "tutorial"
@@ -63,3 +65,37 @@ def test_whoever_follows_the_tutorial_sees_what_it_shows(name: str, tmp_path: Pa
         kinds = {kind_of(each) for each in said.splitlines()}
         missing = [each for each in shown if each != "…" and kind_of(each) not in kinds]
         assert not missing, f"{line}\n{said}"
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notebook.md"
+
+
+def block_of(library: str) -> str:
+    """The block of Python that begins with the import of a library."""
+    [found] = re.findall(rf"```python\n(import {library}\n.*?)```", PAGE.read_text(), re.DOTALL)
+    return found
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_another_library_trains_on_the_examples(library: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed, and no dependency of Podline: uv pip install {library}")
+    publish_dataset(tmp_path / "podline-root", train=192)
+    line = [sys.executable, "-W", "error", "-c", block_of(library)]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+MODEL = Path(__file__).parents[2] / "docs" / "models" / "mice.keras"
+OPEN = """
+import sys, keras, numpy
+model = keras.saving.load_model(sys.argv[1])
+*_, heatmaps = model.predict(numpy.zeros((1, 192, 192, 3), numpy.uint8), verbose=0).values()
+assert heatmaps.shape == (1, 24, 24, 4) and "podline" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+def test_the_mouse_model_opens_without_podline() -> None:
+    done = subprocess.run([sys.executable, "-c", OPEN, MODEL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

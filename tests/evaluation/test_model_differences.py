@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from coco_people import random_results, random_truth
 from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools.cocoeval import COCOeval
+from support.guessed import guesses_of
 
-from podline.documents.metric import Metric
+from podline.documents.skeleton import COCO
 from podline.evaluation import differences
-from podline.evaluation.differences import Difference
-from podline.intervals import wilson_interval
+from podline.evaluation.differences import Difference, ShareChange, sampled_change
+from podline.intervals import Z, guessing_interval, mean_interval, wilson_interval
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.pairs import moved_classes
 from podline.kinds.pose import lost_people
-from podline.kinds.pose.oks import judged
+from podline.kinds.pose.lost_people import moved_joints
+from podline.kinds.pose.oks import CloseJoints, judged
 from podline.noise import Seeds
 
 # Of a seed that does nothing, as many trainings show.
@@ -44,14 +50,6 @@ def test_the_interval_holds_the_difference_and_never_leaves_what_can_be(counts):
     assert 0 < found.p_value <= 1
 
 
-def test_equal_models_differ_beyond_noise_no_more_often_than_the_level():
-    rng = np.random.default_rng(0)
-    hard = rng.random(2000) < 0.3
-    pairs = ([~hard | (rng.random(2000) < 0.4) for _model in range(2)] for _ in range(400))
-    # Of 400 comparisons at most 20, and chance adds 8.
-    assert sum(accuracies(*pair).chance != "noise" for pair in pairs) <= 28
-
-
 def test_the_interval_holds_the_true_difference_as_often_as_it_says():
     rng = np.random.default_rng(1)
     drawn = (rng.multinomial(300, (0.8, 0.06, 0.04, 0.1)).tolist() for _ in range(1000))
@@ -76,17 +74,6 @@ def test_the_same_examples_tell_what_two_intervals_do_not():
     assert apart.value == pytest.approx(found.value)
     assert apart.chance == "noise"
     assert apart.low < found.low
-
-
-def test_examples_of_two_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"\(3,\) vs \(2,\)"):
-        accuracies(np.array([True, False, True]), np.array([True, False]))
-
-
-def test_figures_without_intervals_differ_for_sure_or_not_at_all():
-    sure = Metric(value=0.5, low=0.5, high=0.5), Metric(value=0.6, low=0.6, high=0.6)
-    assert differences.unpaired(*sure, 10, NONE).p_value == 0
-    assert differences.unpaired(sure[0], sure[0], 10, NONE).p_value == 1
 
 
 def test_holms_chances_are_those_of_his_paper() -> None:
@@ -123,7 +110,79 @@ def test_people_that_are_no_longer_found_lower_ap_beyond_noise():
     assert (apart.value, apart.low, apart.high) == pytest.approx((-found.value, -found.high, -found.low))
 
 
-def test_networks_on_other_images_are_refused():
-    one, other = (random_truth(seed, images=images) for seed, images in ((1, 3), (1, 4)))
-    with pytest.raises(ValueError, match="same images"):
-        average_precisions(judged(one, []), judged(other, []))
+WRIST = COCO.annotated.index("left_wrist")
+
+
+def guesses(right: list[bool]) -> Guesses:
+    labels = np.array([0, 0, 0, 1])
+    return guesses_of(labels, np.where(right, labels, 7))
+
+
+def test_classes_that_nobody_has_are_left_out() -> None:
+    moved = moved_classes(guesses([True, True, False, True]), guesses([True, False, False, True]), ["a", "b", "c"])
+    assert moved == {
+        "a": ShareChange(2 / 3, 1 / 3, sampled_change(np.array([-1, 0, 0]), 3)),
+        "b": ShareChange(1.0, 1.0, sampled_change(np.array([0]), 1)),
+    }
+
+
+def person(image: int, close: bool) -> CloseJoints:
+    labelled = np.arange(17) == WRIST
+    return CloseJoints(image, labelled, labelled & close, 1)
+
+
+def test_people_of_one_image_count_as_one_change_of_a_joint() -> None:
+    # In image 1 two are lost and one is gained; in image 2 one is lost and one gained; image 3 gains one.
+    was = {1: (1, True), 2: (1, True), 3: (1, False), 4: (2, True), 5: (2, False), 6: (3, False)}
+    now = {1: (1, False), 2: (1, False), 3: (1, True), 4: (2, False), 5: (2, True), 6: (3, True)}
+    sides = ({number: person(*told) for number, told in side.items()} for side in (was, now))
+    assert moved_joints(*sides, COCO.annotated) == {
+        "left_wrist": ShareChange(0.5, 0.5, sampled_change(np.array([-1, 0, 1]), 6))
+    }
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [
+        # Newcombe: "Two-sided confidence intervals for the single proportion", Statistics in Medicine 1998, table I,
+        # method 3 (score without continuity correction).
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilsons_interval_is_the_published_one(successes: int, trials: int, low: float, high: float) -> None:
+    found = wilson_interval(successes, trials)
+    assert found.value == successes / trials
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)  # the table has four digits
+
+
+@given(st.integers(1, 100_000).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
+def test_wilsons_interval_holds_the_share_and_mirrors(case: tuple[int, int]) -> None:
+    successes, trials = case
+    found, mirrored = wilson_interval(successes, trials), wilson_interval(trials - successes, trials)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.low < found.high
+    assert (found.low, found.high) == pytest.approx((1 - mirrored.high, 1 - mirrored.low), abs=1e-12)
+
+
+def test_nothing_is_known_without_trials() -> None:
+    found = wilson_interval(0, 0)
+    assert (found.value, found.low, found.high) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "half"), [([1000] * 10, 0.1, 0.00588), ([900, 50, 50], 0.9, 0.01859), ([0, 7], 1.0, 0.0)]
+)
+def test_guessing_names_the_most_frequent_class(counts: list[int], share: float, half: float) -> None:
+    found = guessing_interval(counts)
+    assert (found.value, found.low, found.high) == pytest.approx((share, share - half, share + half), abs=5e-6)
+
+
+def test_a_mean_by_hand() -> None:
+    found = mean_interval([1.0, 2.0, 3.0, 6.0])
+    half = Z * math.sqrt((4 + 1 + 0 + 9) / 3 / 4)
+    assert (found.value, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half))
+    alone = mean_interval([2.5])
+    assert (alone.value, alone.low, alone.high) == (2.5, 2.5, 2.5)

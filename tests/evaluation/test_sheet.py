@@ -13,13 +13,14 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, smal
 
 from podline import notebook
 from podline.data.order import TrainingOrder
+from podline.drawing import picture_sheet
 from podline.errors import SettingsError, StoreError
 from podline.evaluation import sheet
 from podline.input.augmentation import augment
 from podline.kinds.classification import sheet as class_sheet
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, FitSettings, OptimizerSettings
+from podline.recipes.settings import AugmentationSettings, OptimizerSettings
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ShowSpec
 from podline.store.opening import open_store
@@ -55,7 +56,8 @@ def texts(figure: Figure) -> list[tuple[str, str]]:
 
 
 def test_pictures_are_the_first_batch_as_stored_and_as_each_epoch_augments_it(root: Path) -> None:
-    found = images(notebook.show(RECIPE, str(root), pictures=SHOWN, draws=2))
+    figure = notebook.show(RECIPE, str(root), pictures=SHOWN, draws=2)
+    found = images(figure)
     source = drawn(96, 0)
     _, ids = TrainingOrder(96, 8, seed=0).batch(0)
     ids = ids[:SHOWN]
@@ -63,26 +65,8 @@ def test_pictures_are_the_first_batch_as_stored_and_as_each_epoch_augments_it(ro
     epochs = [augment(source["image"][ids], ids, CHANCE, 0, epoch, fill) for epoch in (0, 1)]
     assert np.array_equal(found, np.concatenate([source["image"][ids], *epochs]))
     assert not np.array_equal(found[SHOWN : 2 * SHOWN], found[2 * SHOWN :])
-
-
-def test_labels_are_those_of_the_pictures(root: Path) -> None:
-    _, ids = TrainingOrder(96, 8, seed=0).batch(0)
-    figure = notebook.show(RECIPE, str(root), pictures=SHOWN, draws=1)
-    said = [text for text, _ in texts(figure) if text in CLASS_NAMES]
-    assert said == [CLASS_NAMES[label] for label in drawn(96, 0)["label"][ids[:SHOWN]]] * 2
-
-
-def test_without_augmentation_there_is_one_row_and_it_says_so(root: Path) -> None:
-    figure = notebook.show(RECIPE.model_copy(update={"augmentation": AugmentationSettings()}), str(root))
-    assert len(figure.axes[0].images) == 8
-    assert any("no augmentation" in text.get_text() for text in figure.axes[0].texts)
-
-
-def test_a_batch_that_is_to_fit_is_no_larger_than_the_split(root: Path) -> None:
-    large = RECIPE.model_copy(update={"batch_size": 1000})
-    with pytest.raises(SettingsError, match="batch_size=1000 vs 96 examples"):
-        notebook.show(large, str(root))
-    assert len(images(notebook.show(large.model_copy(update={"fit": FitSettings()}), str(root), draws=1))) == 16
+    labels = [CLASS_NAMES[label] for label in source["label"][ids]]
+    assert [text for text, _ in texts(figure) if text in CLASS_NAMES] == labels * 3
 
 
 def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(root: Path, trained: str) -> None:
@@ -140,11 +124,18 @@ def test_grey_images_are_shown_as_grey(tmp_path: Path) -> None:
 def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         notebook.show(RECIPE, str(tmp_path))
-    with pytest.raises(StoreError, match=r"nobody/spec\.json is not there; `podline runs list`"):
-        notebook.show(RECIPE, str(root), run="nobody")
     with pytest.raises(SettingsError, match="which recipe"):
         notebook.show(None, str(root))
     unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
     open_store(root).publish_json(f"{unfinished.folder}/spec.json", unfinished.model_dump(mode="json"))
     with pytest.raises(StoreError, match="is not finished; finish it with `podline train`"):
         notebook.show(None, str(root), run=unfinished.run)
+
+
+def test_a_sheet_of_one_picture_is_as_wide_as_its_words():
+    rows = [picture_sheet.PictureRow("as stored", [picture_sheet.Picture(np.zeros((8, 8, 3), np.uint8), "1 mouse")])]
+    figure = picture_sheet.sheet(
+        [picture_sheet.Block("What the network of keypoints.mice is fed", "as stored; " * 12, rows)]
+    )
+    figure.canvas.draw()  # type: ignore[no-untyped-call]
+    assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1

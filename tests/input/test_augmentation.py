@@ -3,8 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import cv2
 import numpy as np
 import pytest
 
@@ -12,6 +13,9 @@ from podline.data.order import random_below
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.input.augmentation import augment, augmented
+from podline.input.chance import Chance
+from podline.input.colours import draw_colours, recoloured
+from podline.input.rand_augment import MOST, OPERATIONS, rand_augmented
 from podline.recipes.settings import AugmentationSettings
 
 ALL = AugmentationSettings(pad=4, flip=True, cutout=8)
@@ -56,23 +60,12 @@ def one_by_one(images: np.ndarray, ids: np.ndarray, settings: AugmentationSettin
     return np.stack(made)
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (9, 12, 3)])
+@pytest.mark.parametrize("shape", [(32, 32, 3), (9, 12, 1)])
 @pytest.mark.parametrize(
-    "settings",
-    [
-        AugmentationSettings(),
-        AugmentationSettings(pad=1),
-        AugmentationSettings(pad=8),
-        AugmentationSettings(flip=True),
-        AugmentationSettings(cutout=1),
-        AugmentationSettings(cutout=7),
-        ALL,
-    ],
-    ids=str,
+    "given", [{}, {"pad": 8}, {"flip": True}, {"cutout": 7}, {"pad": 1, "flip": True, "cutout": 8}]
 )
-def test_the_batch_is_what_one_image_at_a_time_gives(
-    settings: AugmentationSettings, shape: tuple[int, int, int]
-) -> None:
+def test_the_batch_is_what_one_image_at_a_time_gives(given: dict[str, Any], shape: tuple[int, int, int]) -> None:
+    settings = AugmentationSettings(**given)
     images, ids, fill = pictures(200, shape), np.arange(1000, 1200), FILL[: shape[-1]]
     before = images.copy()
     found = augment(images, ids, settings, SEED, EPOCH, fill)
@@ -133,35 +126,18 @@ def test_erasing_fills_a_rectangle_of_some_images_with_noise() -> None:
     assert np.corrcoef(noise[:-1, 0], noise[1:, 0])[0, 1] == pytest.approx(0, abs=0.05)
 
 
-@pytest.mark.parametrize("name", ["saturation", "hue"])
-def test_colours_of_grey_images_are_refused(name: str) -> None:
-    words = f"augmentation: got {name}=0.2 for images of 1 channel, expected 3; set augmentation.{name}=0"
-    with pytest.raises(SettingsError, match=words):
-        augment(pictures(2, (8, 8, 1)), np.arange(2), AugmentationSettings(**{name: 0.2}), SEED, EPOCH, FILL[:1])
-
-
-def test_grey_images_are_augmented() -> None:
-    settings = AugmentationSettings(crop=0.5, rand_augment=8, brightness=0.1, contrast=0.1, erase=1)
-    assert augment(pictures(50, (16, 16, 1)), np.arange(50), settings, SEED, EPOCH, FILL[:1]).shape == (50, 16, 16, 1)
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"crop_ratio": 2}, "crop_ratio=2.0 vs crop=0, which it is a part of; give crop too"),
         ({"magnitude": 5}, "magnitude=5 vs rand_augment=0, which it is a part of; give rand_augment too"),
         ({"crop": 0.5, "pad": 4}, "pad=4 vs crop=0.5: both choose a window of the image; give one of them"),
-        ({"crop": 1}, "less than 1"),
-        ({"hue": 0.6}, "less than or equal to 0.5"),
+        ({"alternate": True}, "alternate=true vs flip=false"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(values: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         AugmentationSettings.model_validate(values)
-
-
-def test_what_is_off_is_not_in_a_recipe_s_document() -> None:
-    assert set(AugmentationSettings().model_dump()) == {"pad", "flip", "cutout"}
 
 
 def test_chance_is_fair() -> None:
@@ -174,10 +150,17 @@ def test_chance_is_fair() -> None:
     np.testing.assert_allclose(np.bincount(lefts, minlength=5) / count, 0.2, atol=0.02)  # 4.5 standard deviations
 
 
-@pytest.mark.parametrize("setting", [{"pad": 28}, {"cutout": 28}])
-def test_what_is_as_large_as_the_image_is_refused(setting: dict[str, int]) -> None:
-    name = next(iter(setting))
-    with pytest.raises(SettingsError, match=f"{name}=28 vs images of 28 × 32: it must be smaller than both"):
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"pad": 28}, "pad=28 vs images of 28 × 32: it must be smaller than both"),
+        ({"cutout": 28}, "cutout=28 vs images of 28 × 32: it must be smaller than both"),
+        ({"saturation": 0.2}, "got saturation=0.2 for images of 1 channel, expected 3"),
+        ({"hue": 0.2}, "got hue=0.2 for images of 1 channel, expected 3"),
+    ],
+)
+def test_what_does_not_fit_the_images_is_refused(setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
         augment(pictures(2, (28, 32, 1)), np.arange(2), AugmentationSettings(**setting), SEED, EPOCH, FILL[:1])
 
 
@@ -200,12 +183,109 @@ def test_images_are_resized_last_and_keep_their_form(size: int, shape: tuple[int
     assert made.mean() == pytest.approx(given.mean(), abs=1)
 
 
-def test_alternating_without_mirroring_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"alternate=true vs flip=false"):
-        AugmentationSettings(alternate=True)
-
-
 def test_augmenting_needs_no_tensorflow() -> None:
     code = "import sys, podline.input.augmentation; print('tensorflow' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert answer.stdout.strip() == "False"
+
+
+SQUARE = 21
+
+
+def applied(name: str, image: np.ndarray, strength: float) -> np.ndarray:
+    return OPERATIONS[name](image, strength, FILL)
+
+
+@pytest.fixture(name="dot")
+def _dot() -> np.ndarray:
+    """A bright dot, right of the middle."""
+    image = np.full((SQUARE, SQUARE, 3), 100, np.uint8)
+    image[10, 16] = 200
+    return image
+
+
+def place(image: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(each) for each in np.unravel_index(image[..., 0].argmax(), image.shape[:2]))
+
+
+def test_geometry(dot: np.ndarray) -> None:
+    assert place(applied("rotate", dot, 1)) == (7, 15)  # by 30 degrees: 6 · (cos, -sin) from the middle
+    assert place(applied("rotate", dot, -1)) == (13, 15)
+    assert place(applied("translate x", dot, 2 / 9)) == (10, 14)  # a tenth of the width
+    assert place(applied("translate y", dot, -2 / 9)) == (12, 16)
+    assert place(applied("shear y", dot, 1)) == (8, 16)
+    assert place(applied("shear x", dot, 1)) == (10, 16)  # the middle row stays
+    assert (applied("translate x", dot, 1)[:, -1] == FILL).all()
+
+
+def test_operations_on_colours() -> None:
+    image = np.zeros((4, 4, 3), np.uint8) + np.uint8([100, 150, 200])
+    assert applied("brightness", image, 0.1)[0, 0].tolist() == [109, 164, 218]
+    assert applied("brightness", image, -1)[0, 0].tolist() == [10, 15, 20]
+    assert applied("contrast", image, -1)[0, 0].tolist() == [145, 150, 155]
+    grey = applied("saturation", image, -1)[0, 0].astype(int)
+    assert np.ptp(grey) == 10
+    assert applied("solarize", image, 0.3)[0, 0].tolist() == [100, 150, 55]
+    assert applied("posterize", image, 1)[0, 0].tolist() == [96, 144, 192]
+    assert applied("posterize", image, 0.25)[0, 0].tolist() == [100, 150, 200]
+    assert np.array_equal(applied("identity", image, 1), image)
+    assert np.array_equal(applied("autocontrast", image, 1), image)
+
+
+def test_operations_on_ranges(dot: np.ndarray) -> None:
+    assert np.unique(applied("autocontrast", dot, 0)).tolist() == [0, 255]
+    assert applied("sharpness", dot, 1)[10, 16, 0] == 255
+    assert applied("sharpness", dot, -1)[10, 16, 0] < 150
+    ramp = np.repeat(np.arange(64, 128, dtype=np.uint8), 3).reshape(8, 8, 3)
+    assert np.allclose(np.diff(applied("equalize", ramp, 0)[..., 0].ravel().astype(int)), 4, atol=1)
+
+
+def test_each_image_has_operations_of_its_own_and_all_are_drawn(dot: np.ndarray) -> None:
+    images = np.tile(dot, (600, 1, 1, 1))
+    images[:, :5, :5] = [250, 60, 20]
+    made = rand_augmented(images, 1, MOST, FILL, Chance(0, 0, np.arange(600)))
+    kinds = {image.tobytes() for image in made}
+    assert len(kinds) == len(OPERATIONS) + 9  # those with a sign give two pictures
+    twice = rand_augmented(images, 2, MOST, FILL, Chance(0, 0, np.arange(600)))
+    assert len({image.tobytes() for image in twice}) > 3 * len(kinds)
+
+
+def test_without_strength_most_operations_change_nothing(dot: np.ndarray) -> None:
+    changing = {name for name in OPERATIONS if not np.array_equal(applied(name, dot, 0), dot)}
+    assert changing == {"autocontrast", "equalize"}
+
+
+def test_brightness_saturation_and_contrast() -> None:
+    grey = np.full((3, 4, 4, 3), 100, np.uint8)
+    colours = draw_colours(Chance(0, 0, [0, 1, 2]), brightness=0.2)
+    shifts = colours[:, 0, 3]
+    assert recoloured(grey, colours)[:, 0, 0].tolist() == [[round(100 + shift)] * 3 for shift in shifts]
+    red = np.zeros((3, 4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
+    saturated = recoloured(red, draw_colours(Chance(0, 0, [0, 1, 2]), saturation=1))
+    luma = saturated[:, 0, 0].astype(float) @ [0.299, 0.587, 0.114]
+    # Less saturation keeps a pixel's grey; more is cut at 0.
+    assert all((np.abs(luma - 0.299 * 200) < 1) | (saturated[:, 0, 0].min(axis=-1) == 0))
+    middle = recoloured(grey + np.uint8(27), draw_colours(Chance(0, 0, [0, 1, 2]), contrast=0.5))
+    assert (np.abs(middle.astype(int) - 127) <= 1).all()
+
+
+def test_hue_turns_colours_and_keeps_greys_and_luma() -> None:
+    chance = Chance(0, 0, np.arange(40))
+    colours = draw_colours(chance, hue=0.1)
+    given = np.full((40, 2, 2, 3), 100, np.uint8)
+    given[:, 1] = [140, 100, 80]  # orange
+    made = recoloured(given, colours)
+    assert (np.abs(made[:, 0].astype(int) - 100) <= 1).all()
+    assert np.abs((made[:, 1].astype(float) - given[:, 1]) @ [0.299, 0.587, 0.114]).max() < 1
+    hues = np.array([int(cv2.cvtColor(image[1:, :1], cv2.COLOR_RGB2HSV)[0, 0, 0]) for image in made]) * 2.0
+    turns = (hues - 20 + 180) % 360 - 180
+    drawn = 360 * 0.1 * chance.between("hue", -1, 1)
+    assert np.corrcoef(turns, drawn)[0, 1] ** 2 > 0.95  # the circle of HSV is another one
+    assert np.abs(np.abs(turns) - np.abs(drawn)).max() < 20
+
+
+def test_colours_are_cut_not_wrapped() -> None:
+    bright = np.full((1, 2, 2, 3), 250, np.uint8)
+    matrix = np.concatenate([np.eye(3), np.full((3, 1), 50.0)], axis=1)[None]
+    assert (recoloured(bright, matrix) == 255).all()
+    assert (recoloured(255 - bright, matrix * [1, 1, 1, -1]) == 0).all()

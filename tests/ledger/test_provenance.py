@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from podline.ledger import provenance
+from podline.ledger.load import LoadMeter
 from podline.store import digests
 
 
@@ -53,15 +56,6 @@ def test_what_differs_from_the_commit_is_told_by_what_it_holds(checkout: Path) -
     assert provenance.code(checkout) == found
 
 
-def test_of_many_changes_the_first_are_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "MOST_CHANGES", 2)
-    for number in range(5):
-        (checkout / "podline" / f"new{number}.py").write_text("")
-    found = provenance.code(checkout)
-    assert list(found.changes) == ["podline/new0.py", "podline/new1.py"]
-    assert found.more_changes == 3
-
-
 def test_a_package_below_somebody_elses_checkout_is_not_that_checkout(checkout: Path) -> None:
     installed = checkout / "venv" / "site-packages"
     (installed / "podline").mkdir(parents=True)
@@ -92,11 +86,6 @@ def test_a_wheel_and_a_checkout_without_git_have_the_same_sources(tmp_path: Path
     assert provenance.code(wheel).sources != first
 
 
-def test_without_git_the_sources_tell(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(checkout))
-    assert provenance.code(checkout).sources
-
-
 def test_the_environment_is_this_one() -> None:
     found = provenance.environment("cpu:2", "2 CPUs")
     assert (found.strategy, found.devices) == ("cpu:2", "2 CPUs")
@@ -105,3 +94,36 @@ def test_the_environment_is_this_one() -> None:
     assert list(found.packages) == sorted(found.packages)
     assert found.cores >= 1
     assert found.memory > 2**28
+
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def count(folder: Path, *, user: float = 0.0, stolen: float = 0.0, periods: int = 0, throttled: int = 0) -> None:
+    """Write the counters of a machine, in seconds."""
+    (folder / "stat").write_text(f"cpu  {user * TICKS:.0f} 0 0 9 0 0 0 {stolen * TICKS:.0f} 0 0\ncpu0 0 0 0\n")
+    (folder / "own").write_text("0::/a")
+    (folder / "a").mkdir(exist_ok=True)
+    (folder / "a" / "cpu.stat").write_text(f"usage_usec 1\nnr_periods {periods}\nnr_throttled {throttled}\n")
+
+
+def meter_of(folder: Path) -> LoadMeter:
+    return LoadMeter(folder / "stat", folder, folder / "own")
+
+
+def test_what_others_use_the_hypervisor_takes_and_the_quota_stops(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(os, "times", lambda: (clock[0] - 100.0, 0.0, 0.0, 0.0, 0.0))
+    count(tmp_path, user=50, stolen=1, periods=10, throttled=1)
+    meter = meter_of(tmp_path)
+    clock[0] += 10
+    count(tmp_path, user=90, stolen=6, periods=110, throttled=31)
+    load = meter.load()
+    assert (load.own, load.others, load.stolen, load.throttled) == (1.0, 3.0, 0.5, 0.3)
+
+
+@pytest.mark.parametrize("text", ["", "cpu 1 2\n", "cpu a b c d e f g h\n"])
+def test_a_machine_that_counts_nothing_has_no_load(tmp_path, text):
+    (tmp_path / "stat").write_text(text)
+    assert meter_of(tmp_path).load() is None

@@ -9,7 +9,8 @@ from ledger_entries import night
 from podline.documents.ledger_entry import Load, StageTime
 from podline.ledger import ledger
 from podline.ledger.paces import earlier, paces_of, slow_training
-from podline.ledger.slowness import MOST, Pace, growth, slowness
+from podline.ledger.slowness import MOST, Pace, growth, losses, slowness
+from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.store.opening import open_store
 
 USUAL = Pace(0.001, 0.03, "gpu", "auto", 8, "a")
@@ -48,32 +49,30 @@ def test_a_run_that_is_slower_is_found_among_ten(factor, noise, least):
     assert found >= least * 500
 
 
-def test_half_the_spread_is_enough_for_what_is_explained():
-    *before, now = nights(11, 0.15, 2)
-    alone, beside = (ALONE.model_copy(update={"own": own, "others": 6.0 - own}) for own in (6.0, 2.5))
-    before, slow = [pace._replace(load=alone) for pace in before], now._replace(seconds=1.9 * now.seconds)
-    assert told(slow._replace(load=alone), before) == ""
-    assert told(slow._replace(load=beside), before).endswith(": other processes use 3.5 of 8 cores, 0.0 before")
+TRACED = {"traces": 3}
 
 
-def test_the_cause_is_what_differs():
-    before = nights(12, 0.02)
-    slow = USUAL._replace(seconds=0.017)
-    assert told(slow._replace(devices="cpu"), before) == "17 × slower than the last 10 runs: cpu instead of gpu"
-    waits = slow._replace(waiting=0.61)
-    assert told(waits, before).endswith(": waits for input 61 % of the time, 3 % before")
-    assert told(slow._replace(cores=1), before).endswith(": 1 core instead of 8")
-    assert told(slow._replace(strategy="cpu:8"), before).endswith(": strategy cpu:8 instead of auto")
-    assert told(slow._replace(machine="b"), before).endswith(": machine b instead of a")
-    traced = [pace._replace(traces=3) for pace in before]
-    assert told(slow._replace(traces=9), traced).endswith(": traced 9 graphs of the training step, 3 before")
-    assert told(slow._replace(traces=3), traced).endswith(": nothing that is known differs")
-    # Runs of a Podline that did not count say nothing about it.
-    assert told(slow._replace(traces=9), before).endswith(": nothing that is known differs")
-    assert told(waits._replace(cores=2, machine="b"), before).endswith(
-        ": waits for input 61 % of the time, 3 % before; 2 cores instead of 8; machine b instead of a"
-    )
-    assert told(slow, before).endswith(": nothing that is known differs")
+@pytest.mark.parametrize(
+    ("usual", "changes", "said"),
+    [
+        ({}, {"devices": "cpu"}, "cpu instead of gpu"),
+        ({}, {"cores": 1}, "1 core instead of 8"),
+        ({}, {"strategy": "cpu:8"}, "strategy cpu:8 instead of auto"),
+        (
+            {},
+            {"waiting": 0.61, "cores": 2, "machine": "b"},
+            "waits for input 61 % of the time, 3 % before; 2 cores instead of 8; machine b instead of a",
+        ),
+        (TRACED, {"traces": 9}, "traced 9 graphs of the training step, 3 before"),
+        (TRACED, TRACED, "nothing that is known differs"),
+        # Runs of a Podline that did not count say nothing about it.
+        ({}, {"traces": 9}, "nothing that is known differs"),
+    ],
+)
+def test_the_cause_is_what_differs(usual, changes, said):
+    before = [pace._replace(**usual) for pace in nights(12, 0.02)]
+    now = USUAL._replace(seconds=0.017, **changes)
+    assert told(now, before) == f"17 × slower than the last 10 runs: {said}"
 
 
 ALONE = Load(cores=8, own=6.0, others=0.2, stolen=0.0, throttled=0.02)
@@ -130,13 +129,30 @@ def test_growth_over_months_is_read_from_the_ledger(tmp_path):
     store = open_store(tmp_path)
     for number in range(75):
         entry = night(number)
-        assert entry.training is not None
         speed = entry.training.model_copy(update={"examples_per_second": 400.0 * 0.99**number})
         ledger.publish(store, entry.model_copy(update={"training": speed}))
     settings, now = night().settings["recipe"], paces_of(entry)["train"]
     found = slow_training(store, "cifar10", settings, now, until=entry.ended)
     assert str(found) == "1.8 × slower than 10 runs two months before: nothing that is known differs"
     assert slow_training(store, "cifar10", settings, now, until=night(50).ended) is None
+
+
+USUAL_SPENT = [{"steps": 500.0 + number, "store": 20.0 + 10 * number, "saving": 40.0} for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        ({"steps": 900.0, "store": 50.0}, []),
+        ({"store": 220.0}, []),  # within six standard deviations of 50 ± 30
+        ({"store": 230.0}, ["waiting for the store: 3 min 50 s, usually 50 s in the last 7 nights"]),
+        ({"lost": 20.0}, []),  # less than a twentieth of a night
+        ({"lost": 60.0}, ["work that a failure or a kill lost: 1 min, none in the last 7 nights"]),
+    ],
+)
+def test_a_class_of_time_that_took_more_than_usual_is_named(spent, words):
+    assert [loss_in_words(loss) for loss in losses(spent, USUAL_SPENT, LOSSES)] == words
+    assert losses(spent, USUAL_SPENT[:2], LOSSES) == []
 
 
 def test_too_little_is_known_of_two_runs_and_of_runs_that_are_spread_widely():
@@ -163,7 +179,6 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     store = open_store(tmp_path)
     for number in range(4):
         entry = night(number)
-        assert entry.training is not None
         speed = entry.training.model_copy(update={"examples_per_second": 400.0 + number, "traces": 3})
         ledger.publish(store, entry.model_copy(update={"training": speed}))
     # One that found the training of the last one done.

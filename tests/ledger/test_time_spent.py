@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from click.testing import CliRunner
 from dying_runs import Killed
 from ledger_entries import night, outcome
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline import stopwatch
+from podline.commands.runs import runs_group
 from podline.data.reader import SplitReader
 from podline.documents.ledger_entry import Entry, Waiting
 from podline.documents.metrics_log import EvaluationLine, EventKind, EventLine, StepsLine
 from podline.errors import ChildKilledError
 from podline.ledger import ledger
+from podline.ledger.killed import write_killed
 from podline.ledger.recording import recorded
 from podline.ledger.time_spent import CLASSES, Attempt, in_words, time_of_training, time_spent
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
 from podline.reporting.openmetrics import openmetrics
 from podline.stages.specs import TrainSpec
-from podline.store import folder
 from podline.store.opening import open_store
 from podline.training.train import train
 
@@ -104,9 +112,7 @@ def test_a_killed_training_that_goes_on_loses_what_came_after_its_checkpoint():
 
 def test_a_training_alone_counts_what_was_lost_until_it_goes_on():
     spent = time_of_training([*FIRST, *GOES_ON], EVENTS)
-    assert spent["lost"] == 190 - 149
-    assert sum(spent.values()) == 229 - 100
-    assert time_of_training([], []) == {}
+    assert (spent["lost"], sum(spent.values())) == (190 - 149, 229 - 100)
 
 
 def test_a_training_that_saved_what_it_had_loses_nothing():
@@ -159,34 +165,18 @@ def recorded_training(root: Path, *, killed: bool = False) -> Entry:
     return entry
 
 
-def slowed(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float) -> list[float]:
-    """Make a method take longer; returns the list to which each call adds what it lost."""
-    lost, real = list[float](), getattr(owner, name)
-
-    def slow(*arguments: Any, **named: Any) -> Any:
-        lost.append(seconds)
-        time.sleep(seconds)
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(owner, name, slow)
-    return lost
-
-
 def test_a_slow_input_is_time_that_training_waits(tmp_path, monkeypatch):
-    usual = recorded_training(tmp_path / "usual").spent
-    slowed(monkeypatch, SplitReader, "gather", 0.1)
+    usual, gather = recorded_training(tmp_path / "usual").spent, SplitReader.gather
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.1)
+        return gather(*arguments)
+
+    monkeypatch.setattr(SplitReader, "gather", slow)
     spent = recorded_training(tmp_path / "slow").spent
     # Batches are read ahead, while the first step is traced; each of the others waits.
     assert 3.0 < spent["input"] - usual.get("input", 0.0) < 6.5
     assert spent["steps"] < usual["steps"] + 1.0
-
-
-def test_a_slow_store_is_waited_for(tmp_path, monkeypatch):
-    usual = recorded_training(tmp_path / "usual").spent
-    publish_dataset(tmp_path / "slow")
-    lost = slowed(monkeypatch, folder, "_sync", 0.1)
-    spent = recorded_training(tmp_path / "slow").spent
-    assert spent["store"] - usual["store"] == pytest.approx(sum(lost), rel=0.1)
 
 
 def test_a_kill_loses_the_steps_since_the_checkpoint(tmp_path, monkeypatch):
@@ -211,3 +201,74 @@ def test_what_scrapers_read_is_openmetrics():
         ("podline_night_result", ""): pytest.approx(0.71),
     }
     assert set(spent) <= set(CLASSES)
+
+
+WORK = """
+    import sys, time
+    from podline.ledger.recording import recorded
+    from podline.progress import silent
+    from podline.stages.specs import Result, ValidateSpec
+    from podline.store.opening import open_store
+
+    root, fingerprint, finished = sys.argv[1:]
+    spec = ValidateSpec(root=root, dataset="sample", fingerprint=fingerprint, manifest_sha256="0" * 64)
+    with recorded(open_store(root), "t", "flow", silent(), flow_run="f1") as notes:
+        notes.asked(spec)
+        time.sleep(1.0)
+        if finished == "finished":
+            notes.answered(spec, Result(seconds=0.9), 1.0)
+        print("begun", flush=True)
+        time.sleep(60)
+"""
+
+
+@contextmanager
+def begun(root: Path, *, finished: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that goes on: a stage of one second, and then nothing."""
+    if not (root / "datasets").exists():
+        publish_dataset(root)
+    arguments = [str(root), FINGERPRINT, "finished" if finished else ""]
+    command = [sys.executable, "-c", textwrap.dedent(WORK), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"begun\n"
+        yield process
+        process.kill()
+
+
+def entries(root: Path) -> list[Entry]:
+    store = open_store(root)
+    return [ledger.read(store, named.name) for named in ledger.names(store)]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_path: Path, finished: bool):
+    with begun(tmp_path, finished=finished) as process:
+        write_killed(open_store(tmp_path))
+        assert entries(tmp_path) == []  # it lives
+        time.sleep(6.0)  # until its next sign of life
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    CliRunner().invoke(runs_group, ["list", "--root", str(tmp_path)], catch_exceptions=False)
+    [entry] = entries(tmp_path)
+    assert (entry.state, entry.error, entry.flow_run) == ("failed", "ChildKilledError", "f1")
+    assert "its last sign of life" in entry.cause
+    assert 4.0 < entry.seconds < 60.0
+    assert sum(entry.spent.values()) == pytest.approx(entry.seconds, rel=0.02)
+    assert entry.spent.get("validating", 0.0) == pytest.approx(0.9 if finished else 0.0)
+    rest = entry.seconds - entry.spent["lost"] - entry.spent.get("between", 0.0) - entry.spent.get("store", 0.0)
+    assert rest == pytest.approx(1.0 if finished else 0.0, abs=0.5)
+    write_killed(open_store(tmp_path))
+    assert len(entries(tmp_path)) == 1
+
+
+def test_what_was_lost_goes_on_until_the_run_itself_goes_on(tmp_path: Path):
+    with begun(tmp_path) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    time.sleep(2.0)
+    with recorded(open_store(tmp_path), "t", "flow", silent(), flow_run="f1") as notes:
+        notes.dropped = True
+    [entry] = entries(tmp_path)
+    assert entry.spent["lost"] == pytest.approx(entry.seconds, rel=0.1)
+    assert entry.seconds > 3.0

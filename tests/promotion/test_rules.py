@@ -71,13 +71,6 @@ def test_a_class_that_is_lost_refuses_by_name(known: int) -> None:
         assert f" % of {of}, \N{MINUS SIGN}" in lost.message
 
 
-@pytest.mark.slow
-def test_a_model_that_is_ten_points_worse_is_never_promoted() -> None:
-    for seed in range(6):
-        found = checks(models(seed, 9, dict.fromkeys(range(10), 0.1)))
-        assert not all(check.shown for check in found if check.rule == "main")
-
-
 def test_equal_models_are_refused_no_more_often_than_once_in_twenty_years() -> None:
     refused = sum(any(check.refused for check in checks(models(seed, 4))) for seed in range(20))
     assert refused <= 1

@@ -90,59 +90,67 @@ def _with(entry: Entry, **recipe: Any) -> Entry:
 BY_HAND: dict[str, Any] = {"started": "hand", "schedule": ""}
 
 
-def test_a_night_that_finds_its_model_is_no_drop_against_a_run_by_hand_with_other_settings() -> None:
-    every = {stage: took.model_copy(update={"reused": True}) for stage, took in night().stages.items()}
-    by_hand = _with(_sample(1, 0.999, 2, **BY_HAND), schedule={"learning_rate": 0.5})
-    page = index_page("s", [_sample(0, 0.977, 1), by_hand, _sample(2, 0.977, 1, stages=every)])
-    nights, others = _lists(page)
-    assert "2 nights" in page
-    assert _changes(nights) == ["", "the same model"]
-    assert _changes(others) == [""]
-    assert 'class="change worse"' not in page
-    assert "▼" not in page
-    [accuracy] = re.findall(r'aria-label="(Accuracy[^"]+)"', page)
-    assert accuracy.startswith("Accuracy over 2 nights")
-    assert "highest 97.7" in accuracy
+REUSED = {stage: took.model_copy(update={"reused": True}) for stage, took in night().stages.items()}
+BEFORE, FAILED, ORPHAN = _sample(0, 0.95, 1), night(1, recipe="sample", state="failed"), _sample(1, 0.80, 2)
+WORSE = "noise ▼ −15.0 points"
 
 
-def test_nights_are_compared_with_those_of_the_same_schedule_and_settings_but_for_seed_and_data() -> None:
-    entries = [
-        _sample(0, 0.95, 1),
-        _with(_sample(1, 0.60, 2), schedule={"learning_rate": 0.5}),
-        _with(_sample(2, 0.94, 3), seed=77),
-        _sample(3, 0.70, 4, schedule="another"),
-        _with(_sample(4, 0.94, 5), promotion={"rate": 0.01}),
-        _with(_sample(5, 0.40, 6), schedule={"learning_rate": 0.5}),
-        _sample(6, 0.95, 1),
-        _sample(7, 0.80, 7),
-    ]
-    nights, _ = _lists(index_page("s", entries))
-    assert _changes(nights) == [
-        "",
-        "other settings",
-        "noise ▼ −1.0 points",
-        "",
-        "noise +0.0 points",
-        "noise ▼ −20.0 points",
-        "the model of 21 Nov",
-        "noise ▼ −15.0 points",
-    ]
-
-
-def test_a_night_with_the_model_of_a_run_by_hand_is_held_against_the_last_night() -> None:
-    entries = [_sample(0, 0.95, 1), _sample(1, 0.80, 2, **BY_HAND), _sample(2, 0.80, 2)]
-    nights, others = _lists(index_page("s", entries))
-    assert _changes(nights) == ["", "noise ▼ −15.0 points"]
-    assert _changes(others) == [""]
-
-
-def test_a_retry_of_a_night_is_another_run_that_is_held_against_the_last_night() -> None:
-    failed = night(1, recipe="sample", state="failed")
-    retried = _sample(2, 0.80, 2, flow_run=failed.flow_run, started="retry", attempt=2)
-    nights, others = _lists(index_page("s", [_sample(0, 0.95, 1), failed, retried, _sample(3, 0.80, 3)]))
-    assert _changes(nights) == ["", "", "noise ▼ −15.0 points"]
-    assert _changes(others) == ["noise ▼ −15.0 points"]
-    assert "retry of a night" in others[0]
+@pytest.mark.parametrize(
+    ("entries", "nights", "others"),
+    [
+        (
+            [
+                BEFORE,
+                _with(_sample(1, 0.999, 2, **BY_HAND), schedule={"learning_rate": 0.5}),
+                _sample(2, 0.95, 1, stages=REUSED),
+            ],
+            ["", "the same model"],
+            [""],
+        ),
+        (
+            [
+                BEFORE,
+                _with(_sample(1, 0.60, 2), schedule={"learning_rate": 0.5}),
+                _with(_sample(2, 0.94, 3), seed=77),
+                _sample(3, 0.70, 4, schedule="another"),
+                _with(_sample(4, 0.94, 5), promotion={"rate": 0.01}),
+                _with(_sample(5, 0.40, 6), schedule={"learning_rate": 0.5}),
+                _sample(6, 0.95, 1),
+                _sample(7, 0.80, 7),
+            ],
+            [
+                "",
+                "other settings",
+                "noise ▼ −1.0 points",
+                "",
+                "noise +0.0 points",
+                "noise ▼ −20.0 points",
+                "the model of 21 Nov",
+                WORSE,
+            ],
+            [],
+        ),
+        ([BEFORE, _sample(1, 0.80, 2, **BY_HAND), _sample(2, 0.80, 2)], ["", WORSE], [""]),
+        (
+            [
+                BEFORE,
+                FAILED,
+                _sample(2, 0.80, 2, flow_run=FAILED.flow_run, started="retry", attempt=2),
+                _sample(3, 0.80, 3),
+            ],
+            ["", "", WORSE],
+            [WORSE],
+        ),
+        # A flow whose worker was killed may go on to its end, and be begun again nevertheless.
+        ([BEFORE, ORPHAN, _sample(2, 0.80, 2, flow_run=ORPHAN.flow_run, attempt=2)], ["", WORSE], []),
+    ],
+    ids=["found", "schedule and settings", "by hand", "retry", "crashed at its end"],
+)
+def test_a_run_is_compared_with_the_last_night_of_its_schedule_and_settings(
+    entries: list[Entry], nights: list[str], others: list[str]
+) -> None:
+    rows = _lists(index_page("s", entries))
+    assert [_changes(each) for each in rows] == [nights, others]
 
 
 def test_a_night_that_crashed_and_began_again_is_one() -> None:
@@ -152,20 +160,6 @@ def test_a_night_that_crashed_and_began_again_is_one() -> None:
     assert "1 night<" in page
     [row] = _rows(page)
     assert "finished" in row
-
-
-def test_a_night_that_had_its_result_when_it_crashed_is_held_against_the_night_before() -> None:
-    # A flow whose worker was killed may go on to its end, and be begun again nevertheless.
-    orphan = _sample(1, 0.80, 2)
-    again = _sample(2, 0.80, 2, flow_run=orphan.flow_run, attempt=2)
-    nights, _ = _lists(index_page("s", [_sample(0, 0.95, 1), orphan, again]))
-    assert _changes(nights) == ["", "noise ▼ −15.0 points"]
-
-
-def test_a_night_killed_in_training_has_not_reused_all() -> None:
-    found = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in ("convert", "validate")}
-    [row] = _rows(index_page("s", [night(state="cancelled", stages=found)]))
-    assert 'class="reused">convert, validate</td>' in row
 
 
 def _ticks(page: str, title: str) -> list[list[str]]:
@@ -178,7 +172,8 @@ def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None
     second = [night(number, outcome=outcome(0.5, weights_sha256=f"{number + 9:064x}")) for number in range(3)]
     waiting = [Waiting(start=1.0), Waiting(start=2.0, retries=70.0), Waiting()]
     second = [entry.model_copy(update={"waiting": waited}) for entry, waited in zip(second, waiting, strict=True)]
-    page = index_page("s", [*first, *second]).replace("\N{NO-BREAK SPACE}", " ")
+    by_hand = _with(_sample(9, 0.1, 9, **BY_HAND), schedule={"learning_rate": 0.5})
+    page = index_page("s", [*first, *second, by_hand]).replace("\N{NO-BREAK SPACE}", " ")
     assert _ticks(page, "Accuracy") == [["40 %", "60 %", "80 %", "100 %"]] * 2
     assert ["0", "30 s", "1 min", "1 min 30 s"] in _ticks(page, "Waiting")
     assert "In all 3.0 s to begin, 1 min 10 s between attempts." in page
@@ -193,11 +188,6 @@ def test_what_was_reused_and_who_is_champion_are_told() -> None:
         (True, "all"),
         (False, ""),
     ]
-
-
-def test_an_empty_store_has_a_page_too(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    assert "0 nights" in store.local(write_index(store)).read_text()
 
 
 def test_hostile_names_are_text() -> None:
@@ -223,28 +213,15 @@ def _publish(store: Store, count: int) -> None:
 def test_the_command_writes_it_into_the_store_or_elsewhere(tmp_path: Path) -> None:
     store = open_store(tmp_path / "root")
     _publish(store, 3)
-    answer = CliRunner().invoke(cli, ["runs", "nights", "--root", store.uri, "--json"], catch_exceptions=False)
-    assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.stdout)["html"] == str(tmp_path / "root" / "index.html")
-    assert len(_rows((tmp_path / "root" / "index.html").read_text())) == 3
-    out = tmp_path / "nights.html"
-    CliRunner().invoke(cli, ["runs", "nights", "--root", store.uri, "--out", str(out)], catch_exceptions=False)
-    assert f'href="{(tmp_path / "root" / "runs").as_uri()}/cifar10-000000000002/report.html"' in out.read_text()
-
-
-def test_the_champion_of_the_store_is_marked(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    _publish(store, 2)
     crown(store, "cifar10", Candidate("cifar10-000000000000", "0" * 64, "cifar10", "0" * 16), None, "promoted")
-    rows = _rows(store.read_bytes(write_index(store)).decode())
-    assert ["champion" in row for row in rows] == [False, True]
-
-
-def test_in_a_bucket(gcs_root: str) -> None:
-    store = open_store(gcs_root)
-    _publish(store, 2)
-    page = store.read_bytes(write_index(store)).decode()
-    assert len(_rows(page)) == 2
+    command = ["runs", "nights", "--root", store.uri]
+    answer = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
+    assert json.loads(answer.stdout)["html"] == str(tmp_path / "root" / "index.html")
+    rows = _rows((tmp_path / "root" / "index.html").read_text())
+    assert ["champion" in row for row in rows] == [False, False, True]
+    out = tmp_path / "nights.html"
+    CliRunner().invoke(cli, [*command, "--out", str(out)], catch_exceptions=False)
+    assert f'href="{(tmp_path / "root" / "runs").as_uri()}/cifar10-000000000002/report.html"' in out.read_text()
 
 
 def test_a_night_that_ends_meanwhile_is_in_the_index_of_whoever_comes_last(
@@ -272,42 +249,28 @@ def test_poses_are_told_in_their_own_measure() -> None:
     assert "AP 0.500" in re.sub(r"<[^>]+>", "", page)
 
 
-def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:
-    doubt = PromotionSummary(verdict="undecided", reason="not shown to be within the margin: accuracy")
-    decisions = [
-        PromotionSummary(verdict="promoted"),
-        doubt,
-        PromotionSummary(verdict="refused", reason="class <cat>"),
-        None,
-    ]
-    rows = _rows(index_page("s", [night(place, promotion=each) for place, each in enumerate(decisions)]))[::-1]
-    said = [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows]
-    expected = ["undecided: not shown to be within the margin: accuracy"], ["refused: class &lt;cat&gt;"]
-    assert said == [["promoted"], *expected, []]
-
-
-def test_champion_reference_margins_and_a_model_below_its_margin_are_shown() -> None:
-    figures = (0.95, 0.94, 0.90, 0.95)
-    decisions = [
-        PromotionSummary(verdict="promoted"),
-        *(
-            PromotionSummary(verdict=verdict, reference="sample-1", margins="margins: 2.0 points", floor=0.93)
-            for verdict in ("promoted", "refused", "undecided")
-        ),
-    ]
-    nights = [
-        _sample(place, figure, place, promotion=each)
-        for place, (figure, each) in enumerate(zip(figures, decisions, strict=True))
-    ]
+def test_a_decision_has_its_reason_and_a_model_below_its_margin_is_shown() -> None:
+    compared: dict[str, Any] = {"reference": "sample-1", "margins": "margins: 2.0 points", "floor": 0.93}
+    decisions = {
+        0.95: PromotionSummary(verdict="promoted"),
+        0.94: PromotionSummary(verdict="promoted", **compared),
+        0.90: PromotionSummary(verdict="refused", reason="class <cat>", **compared),
+        0.96: PromotionSummary(verdict="undecided", reason="not shown to be within the margin: accuracy", **compared),
+        0.97: None,
+    }
+    nights = [_sample(place, *each, place, promotion=said) for place, (*each, said) in enumerate(decisions.items())]
     page = index_page("s", nights, {"sample": nights[1].run})
     assert f"Champion {nights[1].run}; reference sample-1; margins: 2.0 points." in page
     rows = _rows(page)[::-1]
-    assert [re.findall(r'<b class="below">(.*?)</b>', row) for row in rows] == [
-        [],
-        [],
-        ["below its margin by 3.0 points"],
+    assert [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows] == [
+        ["promoted"],
+        ["promoted"],
+        ["refused: class &lt;cat&gt;"],
+        ["undecided: not shown to be within the margin: accuracy"],
         [],
     ]
+    below = [re.findall(r'<b class="below">(.*?)</b>', row) for row in rows]
+    assert below == [[], [], ["below its margin by 3.0 points"], [], []]
     [chart] = re.findall(r'<svg[^>]+aria-label="Accuracy.*?</svg>', page)
     assert "; 1 below the reference less the margin." in chart
     assert (chart.count('class="below"'), chart.count('class="promoted"'), chart.count('class="floor"')) == (1, 2, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,15 +32,6 @@ DESK = {"width": 1200, "height": 900}
 TIMEOUT = 120_000
 # What can be sent by mail.
 MOST_BYTES = 5_000_000
-
-
-@pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots are kept: PODLINE_TEST_OUTPUT, or pytest's own folder."""
-    given = os.environ.get("PODLINE_TEST_OUTPUT")
-    folder = Path(given) / "pages" if given else tmp_path_factory.mktemp("pages")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +134,8 @@ def test_nothing_keeps_it_from_anybody(visit: Any, size: Mapping[str, int], sche
     assert [(entry["id"], [node["html"][:200] for node in entry["nodes"]]) for entry in found] == []
 
 
-def test_it_asks_for_nothing_complains_of_nothing_and_is_in_order(visit: Any, page_file: Path, output: Path) -> None:
+def test_it_asks_for_nothing_complains_of_nothing_and_is_in_order(visit: Any, page_file: Path) -> None:
     seen = visit(DESK, "dark")
-    seen.page.screenshot(path=output / f"{page_file.stem}-dark.png", full_page=True)
     assert [url for url in seen.requests if not url.startswith("data:")] == [page_file.as_uri()]
     assert seen.complaints == []
     assert seen.page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
@@ -163,9 +152,8 @@ def test_it_asks_for_nothing_complains_of_nothing_and_is_in_order(visit: Any, pa
     assert seen.page.evaluate(empty) == 0
 
 
-def test_on_a_phone_nothing_sticks_out(visit: Any, page_file: Path, output: Path) -> None:
+def test_on_a_phone_nothing_sticks_out(visit: Any) -> None:
     seen = visit(PHONE)
-    seen.page.screenshot(path=output / f"{page_file.stem}-phone.png", full_page=True)
     seen.page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     # A box that does not scroll may not hide what is in it either.
@@ -174,11 +162,8 @@ def test_on_a_phone_nothing_sticks_out(visit: Any, page_file: Path, output: Path
     assert seen.page.evaluate(clipped) == 0
 
 
-def test_it_prints_dark_on_white_with_everything_unfolded(visit: Any, page_file: Path, output: Path) -> None:
+def test_it_prints_dark_on_white_with_everything_unfolded(visit: Any) -> None:
     seen = visit(DESK, "dark")
-    file = output / f"{page_file.stem}.pdf"
-    seen.page.pdf(path=file, format="A4", print_background=True)
-    assert file.read_bytes().startswith(b"%PDF-")
     seen.page.emulate_media(media="print")
     style = "(({color, backgroundColor}) => [color, backgroundColor])(getComputedStyle(document.body))"
     assert seen.page.evaluate(style) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]

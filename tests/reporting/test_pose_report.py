@@ -128,7 +128,6 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     store = open_store(tmp_path)
     [verdict] = compare(store, entries).verdicts
     rival = gather(store, now, silent()).standing.rival
-    assert rival is not None
     assert (rival.run, rival.difference.paired) == (before.run, True)
     assert rival.difference == verdict.difference
     assert {"ap50", "ar"} <= rival.differences.keys()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from finished_run import NOON, finished_run
 from ledger_entries import DAY, more_seeds, night, outcome
 from support.guessed import guesses_of
 
-from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
 from podline.evaluation.differences import Difference
@@ -29,10 +25,9 @@ from podline.ledger.recording import plain
 from podline.measures import Measure, known
 from podline.progress import Event, Reporter, silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import Recipe
 from podline.reporting.facts import gather
 from podline.reporting.report import report
-from podline.reporting.standing import LOOKED_AT, NIGHTS, RunStanding, standing_of, word_of
+from podline.reporting.standing import NIGHTS, Rival, RunStanding, word_of
 from podline.stages.specs import ReportSpec, TrainResult
 from podline.store.opening import open_store
 
@@ -57,11 +52,15 @@ def _standing(spec: ReportSpec) -> RunStanding:
     return gather(open_store(spec.root), spec, silent()).standing
 
 
+def _rival(spec: ReportSpec) -> Rival:
+    found = _standing(spec).rival
+    assert found is not None
+    return found
+
+
 def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
-    standing = _standing(specs[-1])
-    assert [entry.run for entry in standing.nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
-    assert standing.rival is not None
-    assert (standing.rival.role, standing.rival.run) == ("night before", specs[-2].run)
+    assert [entry.run for entry in _standing(specs[-1]).nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
+    assert (_rival(specs[-1]).role, _rival(specs[-1]).run) == ("night before", specs[-2].run)
 
 
 def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
@@ -82,26 +81,17 @@ def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
 
 def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: Path) -> None:
     before, by_hand, same, spec = (finished_run(tmp_path, seed=seed) for seed in range(4))
-    store = open_store(tmp_path)
-    longer = training_of(store, by_hand.run).recipe.model_copy(update={"duration": Duration(epochs=99)})
+    longer = training_of(open_store(tmp_path), by_hand.run).recipe.model_copy(update={"duration": Duration(epochs=99)})
     hand: dict[str, Any] = {"started": "hand", "schedule": ""}
-    entered(by_hand, NOON - 2 * DAY, settings={"recipe": plain(longer)}, **hand)
-    alone = _standing(spec)
-    assert alone.nights == ()
-    assert alone.rival is not None
-    assert (alone.rival.role, alone.rival.run) == ("run before", by_hand.run)
-
-    # With the same settings, though no night.
-    entered(same, NOON - 5 * DAY, **hand)
-    found = _standing(spec)
-    assert found.rival is not None
-    assert (found.rival.role, found.rival.run) == ("run before", same.run)
-
-    entered(before, NOON - 6 * DAY)
-    found = _standing(spec)
-    assert found.rival is not None
-    assert [entry.run for entry in found.nights] == [before.run]
-    assert (found.rival.role, found.rival.run) == ("night before", before.run)
+    for run, days, changes, role in (
+        (by_hand, 2, {"settings": {"recipe": plain(longer)}, **hand}, "run before"),
+        (same, 5, hand, "run before"),  # with the same settings, though no night
+        (before, 6, {}, "night before"),
+    ):
+        entered(run, NOON - days * DAY, **changes)
+        assert (_rival(spec).role, _rival(spec).run) == (role, run.run)
+        shown = [entry.run for entry in _standing(spec).nights]
+        assert shown == ([] if run == by_hand else [run.run])
 
 
 def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> None:
@@ -113,41 +103,18 @@ def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> N
     assert standing.rival is None
 
 
-@pytest.mark.parametrize("file", ["evaluation.json", "guesses.npz", "stages/train.json"])
+@pytest.mark.parametrize("file", ["evaluation.json", "guesses.npz", "stages/train.json", "its entry"])
 def test_damage_of_the_run_before_is_told_and_ends_no_report(tmp_path: Path, file: str) -> None:
     before, spec = (finished_run(tmp_path, seed=seed, records=200) for seed in (0, 1))
     store = open_store(tmp_path)
     for each, right in ((before, 180), (spec, 60)):
         _guessed(each, np.arange(200) < right)
     entered(before, NOON - DAY)
-    store.publish_bytes(f"{before.folder}/{file}", b"torn", replace=True)
+    damaged = ledger.file_of(ledger.names(store)[0].name) if file == "its entry" else f"{before.folder}/{file}"
+    store.publish_bytes(damaged, b"torn", replace=True)
     told: list[Event] = []
     gather(store, spec, Reporter("report", told.append))
-    assert any(before.run in event["message"] for event in told if event.get("level") == "warning")
-
-
-def test_a_damaged_entry_is_told_and_left_out(tmp_path: Path) -> None:
-    before, spec = (finished_run(tmp_path, seed=seed) for seed in (0, 1))
-    store = open_store(tmp_path)
-    entered(before, NOON - 2 * DAY)
-    entered(before, NOON - DAY)
-    damaged = ledger.file_of(ledger.names(store)[0].name)
-    store.publish_bytes(damaged, b"{}", replace=True)
-    told: list[Event] = []
-    standing = gather(store, spec, Reporter("report", told.append)).standing
-    assert [entry.run for entry in standing.nights] == [before.run]
-    assert any(damaged in event["message"] for event in told if event.get("level") == "warning")
-
-
-def test_only_the_latest_entries_of_a_recipe_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, store = finished_run(tmp_path), open_store(tmp_path)
-    for number in range(LOOKED_AT + 5):
-        ledger.publish(store, night(-1 - number, settings={}))
-    read: list[str] = []
-    was = ledger.read
-    monkeypatch.setattr(ledger, "read", lambda store, name: read.append(name) or was(store, name))
-    standing_of(store, spec, *_asked(spec), NOON, silent())
-    assert len(read) == LOOKED_AT
+    assert any(damaged.split("/")[1] in event["message"] for event in told if event.get("level") == "warning")
 
 
 @pytest.mark.parametrize(("name", "word"), [("top1", "better"), ("loss", "worse"), ("macro_error", "worse")])
@@ -158,11 +125,6 @@ def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyP
         value=0.1, low=0.05, high=0.15, p_value=0.001, trainings=8, seeds_known=True, paired=False, examples=100
     )
     assert word_of(name, grown) == word
-
-
-def _asked(spec: ReportSpec) -> tuple[Recipe, AnyEvaluation]:
-    store = open_store(spec.root)
-    return training_of(store, spec.run).recipe, read_evaluation(store, spec.folder)
 
 
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
@@ -179,8 +141,7 @@ def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, ga
     fewer, more = np.arange(200) < 100, np.arange(200) < 100 + abs(gained)
     _guessed(before, fewer if gained > 0 else more)
     _guessed(now, more if gained > 0 else fewer)
-    rival = _standing(now).rival
-    assert rival is not None
+    rival = _rival(now)
     assert rival.word() == word
     assert rival.difference.paired
     assert (rival.difference.gained, rival.difference.lost) == (max(gained, 0), max(-gained, 0))
@@ -195,38 +156,14 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
     entered(champion, NOON - 2 * DAY)
     entered(last, NOON - DAY)
     refused = decided(now, champion.run, ["cat", "dog"])
-    rival = _standing(refused).rival
-    assert rival is not None
-    assert (rival.role, rival.run) == ("champion", champion.run)
+    assert (_rival(refused).role, _rival(refused).run) == ("champion", champion.run)
     result = report(refused, silent())
     page = open_store(now.root).local(result.html).read_text()
     assert "against the champion, which may be caused by the seed, refused as champion for cat, dog." in page
     assert "<li>cat: &lt;worse&gt;</li>" in page
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
-    assert _standing(now).rival.role == "night before"
-
-
-@pytest.mark.usefixtures("no_charts")
-def test_an_undecided_model_says_what_would_decide(tmp_path: Path) -> None:
-    champion, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2))
-    result = report(decided(now, champion.run, doubts=["cat", "dog"]), silent())
-    page = open_store(now.root).local(result.html).read_text()
-    assert "undecided as champion." in page
-    assert "<strong>Undecided</strong>" in page
-    assert "class cat, class dog; 2 more trainings of the reference&#39;s recipe would decide" in page
-    assert (
-        "class cat, class dog; 2 more trainings of the reference"
-        in open_store(now.root).local(result.markdown).read_text()
-    )
-
-
-@pytest.mark.usefixtures("no_charts")
-def test_the_first_champion_is_told(tmp_path: Path) -> None:
-    spec = decided(finished_run(tmp_path), "")
-    page = open_store(spec.root).local(report(spec, silent()).html).read_text()
-    assert "the first run with these settings, promoted to champion." in page
-    assert "<strong>Promoted</strong>" in page
+    assert _rival(now).role == "night before"
 
 
 def _text(page: str) -> str:
@@ -247,25 +184,6 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
     assert f"{specs[-2].run}, with {metric_text('top1', rival)}" in lines
     assert f"\ntraining\n{duration(trained.seconds)}\n" in lines
     assert f"\nexamples a second\n{rate(trained.examples_per_second)}\n" in lines
-
-
-@pytest.mark.slow
-def test_processes_with_nothing_but_a_copy_of_the_store_write_the_same_bytes(
-    specs: list[ReportSpec], tmp_path: Path
-) -> None:
-    code = (
-        "import sys; from podline.progress import silent; from podline.reporting.report import report;"
-        "from podline.stages.specs import ReportSpec; report(ReportSpec.model_validate_json(sys.argv[1]), silent())"
-    )
-    pages = []
-    for place in ("here", "elsewhere"):
-        copy = Path(shutil.copytree(specs[-1].root, tmp_path / place))
-        for file in ("report.html", "report.md", "report-charts.md", "stages/report.json"):
-            (copy / specs[-1].folder / file).unlink(missing_ok=True)
-        spec = specs[-1].model_copy(update={"root": str(copy)})
-        subprocess.run([sys.executable, "-c", code, spec.model_dump_json()], check=True, cwd=tmp_path)
-        pages.append((copy / spec.folder / "report.html").read_text())
-    assert pages[0] == pages[1]
 
 
 def test_a_later_night_changes_nothing_of_an_earlier_report(specs: list[ReportSpec], page: str) -> None:

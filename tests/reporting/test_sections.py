@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from finished_run import finished_run
 from support.extending import code_of, install
@@ -13,6 +16,7 @@ from support.extending import code_of, install
 from podline.errors import SettingsError
 from podline.progress import silent
 from podline.reporting.blocks import Chart, Code, Column, Fold, Grid, Heading, Items, Picture, Pictures, Table, Text
+from podline.reporting.pictures import PHOTO, SMALL_PHOTO, photo_uri
 from podline.reporting.report import report
 from podline.store.opening import open_store
 
@@ -79,3 +83,24 @@ def test_every_block_shows_any_text_as_it_is(block: Text) -> None:
 
 def test_what_shows_nothing_leaves_no_heading_in_markdown() -> None:
     assert Fold("Curves", Chart(Text("").html(), "Loss")).markdown() == ""
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)
+
+
+def _file(uri: str) -> bytes:
+    assert uri.startswith("data:image/jpeg;base64,")
+    return base64.b64decode(uri.partition(",")[2])
+
+
+@pytest.mark.parametrize("most", [PHOTO, SMALL_PHOTO])
+def test_what_is_all_detail_is_as_small_as_it_must_be_and_has_its_shape(most: int) -> None:
+    file = _file(photo_uri(NOISE, most))
+    assert 0.3 * most < len(file) <= most
+    height, width, _ = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR).shape
+    assert width / height == pytest.approx(800 / 600, rel=0.02)
+
+
+def test_what_has_little_detail_keeps_its_pixels() -> None:
+    plain = np.full((560, 420, 3), 90, np.uint8)
+    assert cv2.imdecode(np.frombuffer(_file(photo_uri(plain)), np.uint8), cv2.IMREAD_COLOR).shape == plain.shape

@@ -14,7 +14,7 @@ from trained_runs import trained
 
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
-from podline.errors import ArtifactError, SettingsError
+from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.promotion.exports import lite_model
 from podline.promotion.promote import promote
@@ -44,7 +44,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def spec(store: Store, form: ExportFormat, file: Path, **values: Any) -> ExportSpec:
     entry = champions.champion(store, "t")
-    assert entry is not None
     asked = {"root": store.uri, "run": entry.run, "weights_sha256": entry.weights_sha256, "file": str(file)}
     return ExportSpec(format=form, **(asked | values))
 
@@ -89,15 +88,6 @@ def test_the_command_names_the_file_by_the_champions_number(
     assert result["file"] == str(tmp_path / "t" / "1-int8.tflite")
     assert result["examples"] == 20
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["1-int8.tflite", "1-int8.tflite.json"]
-
-
-def test_a_package_that_is_missing_is_named_with_the_remedy(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install 'podline\[onnx\]'"):
-        export(spec(store, "onnx", tmp_path / "model.onnx"), silent())
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_that_cannot_be_converted_leaves_no_file(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
+import logging
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import fault_proxy
-import gcs_emulator
 import pytest
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
+from service_account import account_at, secrets_of
 
 from podline.data.sources.remote import objects_of
 from podline.errors import (
@@ -59,54 +61,9 @@ def test_what_another_program_wrote_is_read_and_its_checksum_made(store: BucketS
     assert store.sha256("foreign") == digests.of_bytes(b"content")
 
 
-def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketStore) -> None:
-    store.publish_bytes("name", b"content")
-    blob = store._bucket.get_blob(store._name("name"))
-    assert blob is not None
-    changed = store._reference("name")
-    changed.metadata = blob.metadata
-    changed.upload_from_string(b"another")
-    assert store.sha256("name") == digests.of_bytes(b"another")
-
-
-def test_a_listing_of_several_pages_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"many/{number:05}" for number in range(2_001)]
-    (tmp_path / "data" / "bucket" / "prefix" / "many").mkdir(parents=True)
-    for name in names:
-        (tmp_path / "data" / "bucket" / "prefix" / name).touch()
-    with gcs_emulator.emulator(tmp_path / "data") as url, fault_proxy.fault_proxy(url) as proxy:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-        monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
-        forget_clients()
-        assert open_store("gs://bucket/prefix/").list("many") == names
-        assert len(proxy.queries) == 3  # each tells where the next one begins
-    forget_clients()
-
-
-def test_two_who_publish_the_same_both_end_well(store: BucketStore) -> None:
-    failures: list[BaseException] = []
-
-    def publish() -> None:
-        try:
-            for number in range(10):
-                store.publish_bytes(f"shard-{number}", bytes([number]) * 1000)
-                store.publish_bytes("manifest", b"the same", replace=True)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=publish) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert store.list() == ["manifest", *(f"shard-{number}" for number in range(10))]
-
-
 def test_an_object_that_changes_between_look_and_fetch_is_refused_by_name(store: BucketStore) -> None:
     store.publish_bytes("name", b"one")
     before = store.find("name")
-    assert before is not None
     store.publish_bytes("name", b"two", replace=True)
     with pytest.raises(ArtifactError, match=rf"name is generation \d+ now, and was {before.version} at the first look"):
         store.local("name", before)
@@ -160,7 +117,6 @@ def test_who_pays_is_told_with_every_request(
     store.publish_bytes("name", b"other", replace=True)
     store.publish_file(large, "large")
     found = store.find("name")
-    assert found is not None
     assert (store.read_bytes("name"), store.read_range("name", 1, 2)) == (b"other", b"th")
     assert b"".join(store.read_pieces("name", 3, found.version)) == b"other"
     assert len(store.locals(["name", "large"])) == len(store.list()) == 2
@@ -217,7 +173,6 @@ def test_what_is_stored_compressed_is_read_as_it_is_stored(store: BucketStore) -
     foreign.content_encoding = "gzip"
     foreign.upload_from_string(content)
     found = store.find("labels.gz")
-    assert found is not None
     assert found.bytes == len(content)
     assert store.local("labels.gz").read_bytes() == store.read_bytes("labels.gz") == content
     assert store.read_range("labels.gz", 3, 20) == content[3:23]
@@ -291,7 +246,6 @@ def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_g
         "print(open_store(sys.argv[1]).local('a'), flush=True); time.sleep(60)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", script, store.uri], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
     with child.stdout:
         theirs = Path(child.stdout.readline().strip())
         store.local("b")
@@ -325,3 +279,38 @@ def test_what_a_killed_process_left_half_fetched_goes(store: BucketStore) -> Non
     store.publish_bytes("other", b"content 2")
     store.local("other")
     assert not half.exists()
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A service account's file, named by the environment, whose token service is a port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    account = account_at(f"http://127.0.0.1:{port}/token?secret-question")
+    file = tmp_path / "account.json"
+    file.write_text(json.dumps(account))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
+    forget_clients()
+    return account
+
+
+def test_an_account_whose_token_service_is_away_is_told_without_a_word_of_its_own(
+    account: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(PodlineError) as caught:
+        open_store("gs://bucket/prefix").read_bytes("name")
+    assert isinstance(caught.value, StoreUnavailableError | CredentialsError)
+    told = f"{caught.value} {json.dumps(caught.value.to_json())} {caplog.text}"
+    assert [secret for secret in ["secret", *secrets_of(account)] if secret in told] == []
+
+
+def test_a_file_that_is_no_account_is_refused_without_its_content(account: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "account.json").write_text(json.dumps(account | {"type": "secret kind"}))
+    forget_clients()
+    with pytest.raises(CredentialsError, match="GOOGLE_APPLICATION_CREDENTIALS") as caught:
+        open_store("gs://bucket/prefix").read_bytes("name")
+    assert [secret for secret in ["secret", *secrets_of(account)] if secret in str(caught.value)] == []

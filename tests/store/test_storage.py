@@ -143,11 +143,6 @@ def test_a_large_file_goes_up_in_pieces_and_comes_back(store: Store, tmp_path: P
     assert digests.of_file(store.local("large")) == store.sha256("large") == digests.of_bytes(data)
 
 
-def test_nothing_temporary_stays(store: Store) -> None:
-    store.publish_bytes("name", b"one")
-    assert list((store.scratch / "tmp").iterdir()) == []
-
-
 def test_folders_go_with_their_last_file_while_others_write_there(folder: FolderStore) -> None:
     def work(worker: int) -> None:
         for number in range(200):

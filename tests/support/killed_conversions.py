@@ -13,14 +13,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raw_cifar import contents
-
 from podline.beam_jobs.conversion import convert
 from podline.errors import PodlineError
 from podline.progress import silent
 from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
-from podline.stages.table import CONVERT
 from podline.supervision.supervisor import run_stage
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
@@ -92,21 +89,3 @@ def convert_elsewhere(url: str, cache: Path, spec: ConvertSpec, silence: float =
     except PodlineError as error:
         print(error)  # noqa: T201 (pytest shows it)
         sys.exit(error.exit_code)
-
-
-def assert_one_death_costs_nothing(
-    spec: ConvertSpec, undisturbed: dict[str, bytes], function: str, call: int, shards_left: set[int]
-) -> None:
-    """After a death at :func:`convert_and_die`'s moment so many shards are used again, and the bytes are the same."""
-    require_death(function, call, convert_silently, spec)
-    assert CONVERT.find(spec, silent()) is None
-    for name, content in contents(spec).items():
-        assert content == undisturbed[name]  # whatever has a name is whole
-    assert convert(spec, silent()).shards_reused in shards_left
-    assert contents(spec) == undisturbed
-    assert_nothing_is_left_over(spec)
-    assert CONVERT.find(spec, silent()) is not None
-
-
-def assert_nothing_is_left_over(spec: ConvertSpec) -> None:
-    assert not list(Path(spec.root, ".podline", "tmp").iterdir())

@@ -27,7 +27,8 @@ from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.frozen import JsonObject
 from podline.kinds.table import kind_named
 from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
-from podline.stages.specs import ConvertResult
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ConvertResult, ValidateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -177,6 +178,13 @@ def seal(root: Path | str, dataset: str = "sample", fingerprint: str = FINGERPRI
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes(), replace=True)
     record_conversion(store, folder, manifest)
     return manifest
+
+
+def validation_of(root: Path | str, dataset: str, fingerprint: str, *, deep: bool = False) -> ValidateSpec:
+    """The validation of a data set that a store has."""
+    sha256 = manifest_sha256(open_store(root), dataset_folder(dataset, fingerprint))
+    named = {"root": str(root), "dataset": dataset, "fingerprint": fingerprint, "manifest_sha256": sha256}
+    return ValidateSpec(**named, deep=deep)
 
 
 def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:

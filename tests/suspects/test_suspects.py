@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from drawn_images import as_folders, encoded
 from dying_runs import Killed
@@ -35,6 +36,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.suspects.finding import find_suspects
 from podline.suspects.folds import fold_specs, suspects_spec
+from podline.suspects.precision import judged, swapped
 from podline.training.train import train
 
 NAME = "images.shades"
@@ -146,7 +148,6 @@ def test_wrong_labels_are_found_reviewed_and_corrected(
     left = {pixels for pixels, label in labels_of(store, after).items() if label != true_label(pixels)}
     assert len(left) < len(wrong) / 2
     again = find_converted(conversion(store, source), silent())
-    assert again is not None
     assert again.fingerprint == after.fingerprint
     assert verification.verify(store, silent()).problems == []
 
@@ -182,3 +183,64 @@ def test_a_published_data_set_and_too_many_parts_are_refused(
     said = podline("data", "apply", table, "--root", store.uri)
     assert said.code == 2
     assert "expected one of your own images" in said.err
+
+
+Floats = npt.NDArray[np.float64]
+TEN = 10
+
+
+def sure_model(count: int, seed: int) -> tuple[npt.NDArray[np.int64], Floats]:
+    """True labels, and probabilities of a model that is right nine times of ten, and as sure as it is right."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(0, 1.5, (count, TEN)) + 6 * np.eye(TEN)[random.integers(0, TEN, count)]
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = odds / odds.sum(axis=1, keepdims=True)
+    drawn = (probabilities.cumsum(axis=1) > random.random((count, 1))).argmax(axis=1)
+    return drawn, probabilities
+
+
+def flipped(
+    labels: npt.NDArray[np.int64], share: float, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    random = np.random.default_rng(seed)
+    wrong = np.zeros(len(labels), np.bool_)
+    wrong[random.choice(len(labels), round(share * len(labels)), replace=False)] = True
+    return np.where(wrong, (labels + random.integers(1, TEN, len(labels))) % TEN, labels), wrong
+
+
+def test_the_stated_precision_covers_the_true_one() -> None:
+    covered = 0
+    for seed in range(6):
+        labels, probabilities = sure_model(4000, seed)
+        given, wrong = flipped(labels, 0.02, 100 + seed)
+        found = judged(given, probabilities, 0.8)
+        assert found.precision.value >= 0.8
+        assert len(found.suspects) > 10
+        covered += found.precision.low <= wrong[found.suspects].mean() <= found.precision.high
+        assert found.expected.low <= 80 * 1.3
+        assert found.expected.high >= 80 * 0.7
+    assert covered >= 5  # of intervals of 95 %
+
+
+def test_in_clean_sets_none_are_expected() -> None:
+    for seed in range(4):
+        found = judged(*sure_model(3000, 50 + seed), 0.8)
+        assert found.precision is None
+        assert not len(found.suspects)
+        assert found.expected.low <= 6
+
+
+def test_a_lower_precision_gives_a_longer_list_that_begins_alike() -> None:
+    labels, probabilities = sure_model(4000, 9)
+    given, _ = flipped(labels, 0.02, 9)
+    short, long = (judged(given, probabilities, share).suspects for share in (0.9, 0.5))
+    assert len(short) < len(long)
+    assert long[: len(short)].tolist() == short.tolist()
+
+
+def test_canaries_have_another_label_each_time_the_same_one() -> None:
+    labels = np.arange(1000) % TEN
+    canaries = swapped(labels, TEN)
+    assert (canaries != labels).all()
+    assert canaries.tolist() == swapped(labels, TEN).tolist()
+    assert np.bincount(canaries, minlength=TEN).min() > 60
