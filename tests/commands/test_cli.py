@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import numpy as np
@@ -23,8 +24,7 @@ from podline import cli
 from podline.beam_jobs.conversion import convert
 from podline.commands import display
 from podline.data.sources.sample import write_sample
-from podline.data.tfrecord import count_records
-from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
+from podline.errors import SourceError, StageTimeoutError
 from podline.kinds.pose.settings import PoseSettings
 from podline.progress import silent
 from podline.recipes import registry
@@ -51,28 +51,18 @@ def test_every_command_has_a_page_with_an_example(podline) -> None:
             assert not re.search(r"^    .*\S +podline ", page, re.MULTILINE), "two examples on one line"
 
 
-def test_the_first_page_lists_the_exit_codes(podline) -> None:
-    page = podline("--help").out
-    for code in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 75, 130, 143):
-        assert f" {code}  " in page
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["rn"], "No such command 'rn'. (see `podline --help`)"),
         (["train", "--epoch", "3"], "No such option '--epoch'"),
-        (["train", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
         (["train"], "which recipe? give one of cifar10"),
         (["models", "describe", "mnist", "--set", "depth"], "'depth': expected KEY=VALUE"),
-        (["train", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
         (["train", "mnist", "--learning-rate", "-1"], "Invalid value for '--learning-rate': -1.0 is not in the range"),
-        (["train", "mnist", "--engine", "x"], "No such option '--engine'"),
         (["convert", "mnist", "--engine", "x"], "there is no engine 'x'; use local"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["models", "predict", "mnist-1"], "Missing argument 'IMAGE...'"),
         (["tune", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
-        (["tune", "lr", "mnist", "--low", "0"], "Invalid value for '--low'"),
         (["convert", "mnist"], "where is the raw data? give --source DIR"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
     ],
@@ -97,7 +87,7 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
     assert "has no finished run of mnist" in podline("report", "mnist", "--root", tmp_path).err
 
 
-@pytest.mark.parametrize("words", ["runs list", "runs nights", "models list", "data list", "store list", "store prune"])
+@pytest.mark.parametrize("words", ["runs list", "models list", "store prune"])
 def test_a_store_that_does_not_exist_is_named_and_not_made(podline, tmp_path: Path, words: str) -> None:
     answer = podline(*words.split(), "--root", tmp_path / "nope")
     assert (answer.code, answer.out) == (5, "")
@@ -120,16 +110,6 @@ def test_the_shell_completes_runs_of_the_root_and_recipes_without_heavy_imports(
         [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines() == [f"plain,{completed}", "set()"]
-
-
-def test_a_settings_file_with_an_unknown_key_is_refused_by_name(podline, tmp_path: Path) -> None:
-    file = tmp_path / "machine.toml"
-    file.write_text("worker = 2\n")
-    answer = podline("data", "list", "--settings", file)
-    assert (answer.code, answer.err) == (
-        2,
-        f"podline: error: settings file {file}: there is no setting 'worker'; did you mean 'workers'?\n",
-    )
 
 
 @pytest.mark.usefixtures("stages_here")
@@ -165,10 +145,14 @@ def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None
     assert (len(json.loads(answer.out)["problems"]), answer.code) == (1, 4)
 
 
-def test_an_unforeseen_error_is_a_bug_and_says_so(podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podline.commands.runs.names", lambda _store, **_filters: 1 / 0)
-    answer = podline("runs", "list", "--root", tmp_path)
-    assert answer.code == 1
+def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
+    podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt(), ZeroDivisionError("division by zero")):
+        monkeypatch.setattr("podline.commands.runs.names", Mock(side_effect=error))
+        answer = podline("runs", "list", "--root", tmp_path)
+        expected = {KeyboardInterrupt: 130, ZeroDivisionError: 1}.get(type(error)) or error.exit_code
+        assert answer.code == expected
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
 
 
@@ -233,15 +217,6 @@ def test_a_flipped_bit_is_exit_code_4_and_names_the_shard(podline, converted: Pa
     assert shard.name in answer.err.splitlines()[-1]
 
 
-def test_a_cut_off_record_is_named_by_its_number(converted: Path) -> None:
-    shard = next((converted / "root").glob("datasets/sample/*/*-test.tfrecord-*"))
-    whole = shard.read_bytes()
-    assert count_records(shard) == 20
-    shard.write_bytes(whole[:-1])
-    with pytest.raises(ArtifactError, match=f"{shard.name}: record 19, at byte {len(whole) * 19 // 20}, is cut off"):
-        count_records(shard)
-
-
 # What is shown of progress -------------------------------------------------------------------------------------------
 
 
@@ -266,11 +241,6 @@ def test_plain_lines_come_every_tenth_but_not_too_often() -> None:
     assert lines[0] == "train    10/100 steps  loss 0.5123  45 s left"
     assert len(lines) == 10
     assert lines[-1] == "train    ✓ 51 s"
-
-
-def test_plain_lines_come_every_minute_at_least() -> None:
-    events = [(0.0, {"event": "start"}), *((second * 10.0, _progress(second, 10_000)) for second in range(31))]
-    assert len(_shown(events)) == 5
 
 
 def test_what_was_done_before_does_not_make_the_rest_look_fast() -> None:
@@ -306,33 +276,21 @@ def test_bars_on_a_terminal_end_as_lines(converted: Path) -> None:
     assert "starting" in seen.decode()
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
-)
-def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked: signal.Signals, code: int) -> None:
+def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path) -> None:
     source, root = write_sample(tmp_path / "drawn", train=3000, test=20), tmp_path / "root"
     command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source), "--root", str(root)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
     assert process.stderr is not None
     assert "reading" in process.stderr.readline()
-    process.send_signal(asked)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode == 130
     assert err.splitlines()[-1].startswith("podline: error: ")
     assert "the same command resumes from the last checkpoint or finished stage" in err.splitlines()[-1]
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             assert str(root).encode() not in entry.read_bytes(), f"{entry.parent} still runs"
     assert not list(root.glob("datasets/*/*/manifest.json"))
-
-
-@pytest.mark.slow
-def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, converted: Path) -> None:
-    root = ["--root", converted / "root", "--json"]
-    answer = podline("tune", "input", "sample", *root, "--batch-size", 10, "--model", "linear", "--seconds", 0.02)
-    speed = json.loads(answer.out)
-    assert speed["bottleneck"] in {stage["name"] for stage in speed["stages"]}
-    assert (speed["batch_size"], speed["devices"]) == (10, "cpu")
 
 
 @pytest.mark.usefixtures("stages_here")
@@ -355,16 +313,6 @@ def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, conver
     again = json.loads(podline("tune", "lr", "sample", *options, "--json").out)
     assert again["reused"]
     assert f"suggested learning rate: {again['learning_rate']:g} " in first
-
-
-def test_exit_codes_are_those_of_the_errors(podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for error in (PodlineError("x"), SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt()):
-
-        def fail(*_arguments: object, error: BaseException = error, **_filters: object) -> None:
-            raise error
-
-        monkeypatch.setattr("podline.commands.runs.names", fail)
-        assert podline("runs", "list", "--root", tmp_path).code == getattr(error, "exit_code", 130)
 
 
 def test_the_model_command_counts(podline) -> None:

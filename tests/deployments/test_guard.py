@@ -17,20 +17,16 @@ async def inner(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "reached"})
 
 
-def answer(kind: str = "http", urls: tuple[str, ...] = HERE, **headers: str) -> dict[str, Any]:
+def answer(*headers: tuple[str, str], kind: str = "http") -> dict[str, Any]:
     """The first message of the answer to a request with these headers."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": kind,
-        "method": "POST",
-        "path": "/api/flows/",
-        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
-    }
-    asyncio.run(Guard(inner, allowed(urls))(scope, None, send))  # type: ignore[arg-type]
+    given = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    scope = {"type": kind, "method": "POST", "path": "/api/flows/", "headers": given}
+    asyncio.run(Guard(inner, allowed(HERE))(scope, None, send))  # type: ignore[arg-type]
     return sent[0]
 
 
@@ -38,10 +34,8 @@ def answer(kind: str = "http", urls: tuple[str, ...] = HERE, **headers: str) -> 
 @pytest.mark.parametrize(
     "headers",
     [
-        {"host": "127.0.0.1:4200"},
         {"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200"},
         {"host": "127.0.0.1:4200", "origin": "http://localhost:4200"},
-        {"host": "localhost:4200", "origin": "http://localhost:4200"},
         {"host": "[::1]:4200", "origin": "http://[::1]:4200"},
         # Through a tunnel with another port at its end.
         {"host": "localhost:8080", "origin": "http://localhost:8080"},
@@ -53,51 +47,35 @@ def answer(kind: str = "http", urls: tuple[str, ...] = HERE, **headers: str) -> 
     ],
 )
 def test_what_is_asked_by_its_own_names_and_pages_is_answered(kind: str, headers: dict[str, str]) -> None:
-    assert answer(kind, **headers) == {"type": "reached"}
+    assert answer(*headers.items(), kind=kind) == {"type": "reached"}
 
 
 @pytest.mark.parametrize(
     ("headers", "problem"),
     [
         ({"host": "evil.example:4200"}, "Host"),
-        ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, "Host"),
         ({"host": "localhost.evil.example"}, "Host"),
-        ({"host": "127.0.0.1.evil.example"}, "Host"),
         ({"host": "[evil"}, "Host"),
         ({"host": "localhost:port"}, "Host"),
-        ({"host": ""}, "Host"),
         ({}, "Host"),
         ({"host": "127.0.0.1:4200", "origin": "https://evil.example"}, "Origin"),
         ({"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:8888"}, "Origin"),
-        ({"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200.evil.example"}, "Origin"),
         ({"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200@evil.example"}, "Origin"),
         ({"host": "127.0.0.1:4200", "origin": "null"}, "Origin"),
-        ({"host": "127.0.0.1:4200", "origin": ""}, "Origin"),
         ({"host": "127.0.0.1:4200", "origin": "file://127.0.0.1:4200"}, "Origin"),
         ({"host": "127.0.0.1:4200", "origin": "http://nights.example"}, "Origin"),
     ],
 )
 def test_another_name_or_page_is_refused(headers: dict[str, str], problem: str) -> None:
-    assert answer(**headers)["status"] == 403
-    refused = answer("websocket", **headers)
+    assert answer(*headers.items())["status"] == 403
+    refused = answer(*headers.items(), kind="websocket")
     assert refused["type"] == "websocket.close"
     assert refused["reason"].startswith(f"{problem}: ")
 
 
-def test_two_host_headers_are_refused() -> None:
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [(b"host", b"127.0.0.1:4200"), (b"Host", b"evil.example")]
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
-    asyncio.run(Guard(inner, allowed(HERE))(scope, None, send))  # type: ignore[arg-type]
-    assert sent[0]["status"] == 403
-
-
-def test_the_server_s_own_beginning_and_end_pass() -> None:
-    assert answer("lifespan") == {"type": "reached"}
+def test_two_host_headers_are_refused_and_the_server_s_own_beginning_and_end_pass() -> None:
+    assert answer(("host", "127.0.0.1:4200"), ("Host", "evil.example"))["status"] == 403
+    assert answer(kind="lifespan") == {"type": "reached"}
 
 
 def test_a_server_for_other_machines_wants_a_secret() -> None:

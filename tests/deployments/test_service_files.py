@@ -41,23 +41,6 @@ OTHERS = {
 OF_COMPOSITION = {"PODLINE_RAW_DATA"}
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A loader that refuses a key given twice in one mapping, as Docker Compose does."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping, if its keys differ; keys that a merge brings in may be overridden."""
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        double = {key for key in keys if keys.count(key) > 1}
-        if double:
-            raise yaml.constructor.ConstructorError(None, None, f"twice: {sorted(double)}", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-@pytest.mark.parametrize("file", [PROJECT / "prefect.yaml", *sorted(FILES.rglob("*.y*ml"))], ids=lambda file: file.name)
-def test_no_key_of_a_file_is_given_twice(file: Path) -> None:
-    assert all(yaml.load_all(file.read_text(), _UniqueKeys))
-
-
 def entries(unit: Path, key: str) -> list[str]:
     return re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)
 
@@ -128,48 +111,22 @@ def test_every_variable_means_something() -> None:
     assert not unknown
 
 
-def test_what_the_composition_asks_for_is_in_the_example_of_its_env() -> None:
+def test_the_composition_and_its_images_are_made_of_what_is_there() -> None:
     asked = set(re.findall(r"\$\{(\w+)", (CONTAINERS / "docker-compose.yaml").read_text()))
     example = (CONTAINERS / "podline.env.example").read_text()
     assert asked == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
-
-
-def test_the_composition_holds_together() -> None:
-    document = composition()
-    services = document["services"]
+    secrets = re.findall(r"^\w*(?:PASSWORD|AUTH_STRING|CONNECTION_URL)=(.*)$", example, re.MULTILINE)
+    assert secrets
+    assert all("CHANGE-ME" in secret for secret in secrets)
     stages = {words[2] for name, *words in instructions() if name == "FROM" and len(words) > 2}
-    for service in services.values():
-        assert set(service.get("depends_on", {})) <= set(services)
-        named = [volume.partition(":")[0] for volume in service.get("volumes", []) if re.match(r"\w+:", volume)]
-        assert set(named) <= set(document["volumes"])
-        if "build" in service:
-            build = service["build"]
-            assert (CONTAINERS / build["context"]).resolve() == PROJECT
-            assert (PROJECT / build["dockerfile"]).is_file()
-            assert build["target"] in stages
-
-
-def test_the_images_are_made_of_what_is_there_and_let_through() -> None:
-    let_through = {
-        line[1:] for line in (CONTAINERS / "Containerfile.dockerignore").read_text().splitlines() if line[0] == "!"
-    }
+    for build in (service["build"] for service in composition()["services"].values() if "build" in service):
+        assert (CONTAINERS / build["context"]).resolve() == PROJECT
+        assert build["target"] in stages
     from_here = [words for name, *words in instructions() if name == "COPY" and not words[0].startswith("--from=")]
     copied = {source for words in from_here for source in words[:-1]}
-    assert copied == let_through
+    ignored = (CONTAINERS / "Containerfile.dockerignore").read_text().splitlines()
+    assert copied == {line[1:] for line in ignored if line[0] == "!"}
     assert all((PROJECT / source).exists() for source in copied)
-
-
-def test_no_example_holds_a_real_secret() -> None:
-    secret = re.compile(r"^(\w*(?:PASSWORD|AUTH_STRING|CONNECTION_URL))=(.*)$", re.MULTILINE)
-    found = [value for file in EXAMPLES for _, value in secret.findall(file.read_text())]
-    assert len(found) >= 4
-    assert all("CHANGE-ME" in value for value in found)
-
-
-def test_flows_have_no_variable_of_the_servers() -> None:
-    worker = (FILES / "systemd" / "worker.env.example").read_text()
-    assert "DATABASE" not in worker
-    assert "PREFECT_SERVER_" not in worker
 
 
 def test_no_tool_of_development_is_in_an_image() -> None:
@@ -180,28 +137,15 @@ def test_no_tool_of_development_is_in_an_image() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
-def test_systemd_understands_the_units(tmp_path: Path) -> None:
-    programs = Path(sys.executable).parent
+def test_systemd_understands_the_units_and_they_may_do_little(tmp_path: Path) -> None:
+    def analyze(*words: object) -> None:
+        command = ["systemd-analyze", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
     for unit in UNITS:
-        text = unit.read_text().replace("/opt/podline/.venv/bin", str(programs))
+        text = unit.read_text().replace("/opt/podline/.venv/bin", str(Path(sys.executable).parent))
         (tmp_path / unit.name).write_text(text)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", *map(str, tmp_path.glob("*.service"))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_a_unit_may_do_little(unit: Path) -> None:
-    """The worst allowed is 4.0 of 10."""
-    done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=40", unit],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+        # The worst allowed is 4.0 of 10.
+        analyze("security", "--offline=true", "--threshold=40", unit)
+    analyze("verify", *tmp_path.glob("*.service"))

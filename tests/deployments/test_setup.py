@@ -43,7 +43,6 @@ def set_up(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
     [
         ({"python311": FITS, "python312": FITS}, "python3.11"),
         ({"python311": NOT_CHOSEN, "python312": FITS, "python3": TOO_OLD}, "python3.12"),
-        ({"python313": FITS}, "python3.13"),
         ({"python312": TOO_OLD, "python3": FITS}, "python3"),
     ],
 )

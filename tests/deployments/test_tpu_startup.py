@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from http_answers import Request, answering
 
+from podline import settings
+
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "deployments" / "tpu-startup.sh"
 PASSWORD = "PREFECT_API_AUTH_STRING=admin:hush-hush"  # noqa: S105 (of no server)
 # What each played command does besides noting what it was called with.
@@ -117,7 +119,7 @@ def google(it: Vm, request: Request) -> bytes | None:
     return json.dumps({"name": name, "payload": {"data": data, "dataCrc32c": "1"}}, indent=2).encode()
 
 
-def test_the_first_boot_installs_and_starts_and_the_second_changes_nothing(vm: Vm) -> None:
+def test_the_first_boot_installs_and_starts_the_second_changes_nothing_and_another_secret_restarts(vm: Vm) -> None:
     first = vm.boot()
     assert first.returncode == 0, first.stderr
     locked, itself = vm.called("uv")[1:]
@@ -131,31 +133,22 @@ def test_the_first_boot_installs_and_starts_and_the_second_changes_nothing(vm: V
     unit = (vm.folder / "etc/systemd/system/podline-worker.service").read_text()
     assert "worker start --pool tpu --work-queue night --name night --type process --limit 1" in unit
     assert "hush" not in unit
+    tpu = settings.load(vm.folder / "etc/podline/podline.toml", {}).tpu
+    assert tpu is not None
+    assert (tpu.node, tpu.api.project, tpu.api.zone) == ("night", "test-project", "us-central2-b")
+    assert tpu.machine is not None
 
     second = vm.boot()
     assert second.returncode == 0, second.stderr
     assert vm.called("uv") == []
     assert vm.called("systemctl")[-1] == "start podline-worker"
 
-
-def test_the_settings_that_it_writes_are_those_of_a_tpu_vm(vm: Vm) -> None:
-    from podline import settings  # noqa: PLC0415 (the others need none of the library)
-
-    assert vm.boot().returncode == 0
-    tpu = settings.load(vm.folder / "etc/podline/podline.toml", {}).tpu
-    assert tpu is not None
-    assert (tpu.node, tpu.api.project, tpu.api.zone) == ("night", "test-project", "us-central2-b")
-    assert tpu.machine is not None
-
-
-def test_another_secret_restarts_the_worker_and_installs_nothing(vm: Vm) -> None:
-    vm.boot()
     vm.secrets["prefect"] = "PREFECT_API_AUTH_STRING=admin:other"
-    again = vm.boot()
-    assert again.returncode == 0, again.stderr
+    third = vm.boot()
+    assert third.returncode == 0, third.stderr
     assert vm.called("uv") == []
     assert vm.called("systemctl")[-1] == "restart podline-worker"
-    assert "admin:other" in (vm.folder / "etc/podline/worker.env").read_text()
+    assert "admin:other" in environment.read_text()
 
 
 def test_a_git_reference_is_installed_by_its_lock_and_again_when_it_moves(vm: Vm, tmp_path: Path) -> None:
@@ -183,25 +176,13 @@ def test_a_git_reference_is_installed_by_its_lock_and_again_when_it_moves(vm: Vm
     assert vm.called("systemctl")[-1] == "start podline-worker"
 
 
-def test_a_wheel_in_a_bucket_is_fetched_as_the_service_account(vm: Vm) -> None:
+def test_a_wheel_in_a_bucket_is_fetched_and_a_server_without_a_password_needs_no_secret(vm: Vm) -> None:
     vm.attributes["podline-install"] = "gs://bucket/wheels/podline-0.1.0-py3-none-any.whl"
+    del vm.attributes["podline-prefect-secret"]
     done = vm.boot()
     assert done.returncode == 0, done.stderr
     assert (vm.folder / "opt/podline/podline-0.1.0-py3-none-any.whl").read_bytes() == b"a wheel"
     assert (vm.folder / "opt/podline/tpu.lock").read_bytes() == b"a lock"
-
-
-def test_a_wheel_without_its_lock_is_refused(vm: Vm) -> None:
-    (vm.folder / "tpu.lock").unlink()
-    done = vm.boot()
-    assert done.returncode == 1
-    assert "no tpu.lock beside" in done.stderr
-    assert vm.called("systemctl") == []
-
-
-def test_a_server_without_a_password_needs_no_secret(vm: Vm) -> None:
-    del vm.attributes["podline-prefect-secret"]
-    assert vm.boot().returncode == 0
     assert (vm.folder / "etc/podline/worker.env").read_text() == "PREFECT_API_URL=http://10.0.0.2:4200/api\n"
 
 
@@ -210,6 +191,7 @@ def test_a_server_without_a_password_needs_no_secret(vm: Vm) -> None:
     [
         ({"podline-node": None}, PASSWORD, "the machine's metadata has no podline-node; see tpu.spec"),
         ({"podline-install": "podline"}, PASSWORD, "podline-install is podline; give git+URL@REF"),
+        ({"podline-install": "LOCKLESS"}, PASSWORD, "no tpu.lock beside"),
         ({"podline-prefect-secret": "other"}, PASSWORD, "cannot read the secret other"),
         ({}, "hush-hush", "each of its lines must be PREFECT_"),
         ({}, f"{PASSWORD}\nrm -rf hush", "each of its lines must be PREFECT_"),
@@ -219,11 +201,13 @@ def test_what_is_missing_is_said_in_one_line_and_nothing_is_started(
     vm: Vm, attributes: dict[str, str | None], secret: str, words: str
 ) -> None:
     vm.secrets["prefect"] = secret
+    lockless = vm.folder / "lockless" / "podline-0.1.0-py3-none-any.whl"
+    lockless.parent.mkdir()
+    lockless.touch()
     for name, value in attributes.items():
+        vm.attributes[name] = str(value).replace("LOCKLESS", str(lockless))
         if value is None:
             del vm.attributes[name]
-        else:
-            vm.attributes[name] = value
     done = vm.boot()
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("podline: error: ")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -37,11 +38,6 @@ def _command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ")
 
 
-def test_a_folder_without_deployments_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=rf"{tmp_path}/prefect.yaml cannot be read .*--project"):
-        list(deployed(tmp_path))
-
-
 def test_without_a_project_the_current_folder_counts_if_its_file_is_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -70,15 +66,14 @@ def test_runs_of_a_checkout_work_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
-        list(deployed(PROJECT))
-    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
-        work("cpu", "", until_input_ends=False)
     monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
-    with (
-        temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}),
-        pytest.raises(PodlineError, match="does not answer"),
-    ):
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        with pytest.raises(SettingsError, match="PREFECT_API_URL"):
+            list(deployed(PROJECT))
+        with pytest.raises(SettingsError, match="PREFECT_API_URL"):
+            work("cpu", "", until_input_ends=False)
+    away = temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"})
+    with away, pytest.raises(PodlineError, match="does not answer"):
         list(deployed(PROJECT))
 
 
@@ -93,7 +88,8 @@ def test_a_taken_port_is_refused_and_nothing_is_started(tmp_path: Path) -> None:
 
 def test_in_a_wrong_folder_nothing_is_started(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    assert f"{tmp_path}/prefect.yaml cannot be read" in str(up(root, "--project", str(tmp_path)).exception)
+    unread = str(up(root, "--project", str(tmp_path)).exception)
+    assert re.match(rf"{tmp_path}/prefect.yaml cannot be read .*--project", unread)
     (tmp_path / "prefect.yaml").write_text("deployments: [{name: night, entrypoint: flows/night.py:night}]")
     refused = up(root, "--project", str(tmp_path))
     assert "flows/night.py, the flow of night, is missing" in str(refused.exception)
@@ -149,11 +145,9 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
         assert stat.S_IMODE((standing.folder / "prefect" / "prefect.db").stat().st_mode) == 0o600
 
-        # A second one says where the first is, in one line; so does one at the same address.
+        # A second one says where the first is.
         again = up(standing.root, "--project", str(PROJECT)).exception
         assert str(again) == f"{standing.root}: `podline up` already runs for it, at {standing.url}"
-        port = standing.url.rpartition(":")[2]
-        assert "cannot listen" in str(up(tmp_path / "b", "--port", port, "--project", str(PROJECT)).exception)
         # Commands of this machine find the secret.
         monkeypatch.setenv("PREFECT_API_AUTH_STRING", "")
         deploy = standing.command("deploy", PREFECT_API_URL=f"{standing.url}/api", PODLINE_ROOT=str(standing.root))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from standing_prefect import free_port, started
+from prefect_servers import wait_until
+from standing_prefect import Standing, free_port, started
 
 PROJECT = Path(__file__).parent.parent.parent
 # Of what the images are made as well; see test_service_files.
@@ -80,32 +80,32 @@ def test_installed_it_runs_is_deployed_and_retries_beside_packages_of_the_same_n
         (here / name).mkdir(parents=True)
         (here / name / "__init__.py").write_text(f"raise RuntimeError('somebody else has {name}')\n")
     it = Installed(programs, here, tmp_path)
-    assert it.python("import podline; print(podline.__file__)").startswith(str(programs.parent))
+    site = it.run("python", "-c", "import podline; print(podline.__path__[0])").strip()
+    assert site.startswith(str(programs.parent))
 
-    answer = it.podline("run", "sample", "--root", "run-root", "--steps", str(STEPS))
-    assert "report" in answer
+    assert "report" in it.run("podline", "run", "sample", "--root", "run-root", "--steps", str(STEPS))
 
-    with it.up("up-root"):
-        said = it.log.read_text()
-        site = it.python("import podline; print(podline.__path__[0])")
+    with it.up("up-root") as up:
+        said = up.log.read_text()
         assert f"deployments        of {site}/deployments/prefect.yaml" in said
         assert "cifar-manual: made" in said
-        deployment = it.ask("GET", "deployments/name/training/cifar-manual")
+        [deployment] = up.ask("deployments/filter", {"deployments": {"name": {"any_": ["cifar-manual"]}}})
         assert deployment["entrypoint"] == "podline.flows.training.training"
         assert not deployment["pull_steps"]
-        again = it.podline("deploy", PREFECT_API_URL=f"{it.url}/api", PODLINE_ROOT="up-root")
+        again = it.run("podline", "deploy", PREFECT_API_URL=f"{up.url}/api", PODLINE_ROOT="up-root")
         assert not [line for line in again.splitlines() if line.endswith(("made", "changed"))]
 
         source = tmp_path / "drawn"
         parameters = {"recipe": "sample", "source": str(source), "training": {"steps": STEPS}}
         given = {"parameters": {"parameters": parameters}}
-        run = it.ask("POST", f"deployments/{deployment['id']}/create_flow_run", given)["id"]
+        run = up.ask(f"deployments/{deployment['id']}/create_flow_run", given)["id"]
         # There is no such folder yet.
-        assert str(source) in it.end_of(run, "FAILED")["message"]
-        it.podline("data", "draw", str(source))
+        failed = ended(up, run)
+        assert (failed["type"], str(source) in failed["message"]) == ("FAILED", True), failed
+        it.run("podline", "data", "draw", str(source))
         retry = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
-        assert it.ask("POST", f"flow_runs/{run}/set_state", retry)["status"] == "ACCEPT"
-        it.end_of(run, "COMPLETED")
+        assert up.ask(f"flow_runs/{run}/set_state", retry)["status"] == "ACCEPT"
+        assert ended(up, run)["type"] == "COMPLETED"
         # Where it was typed, not where the run worked.
         assert list((here / "up-root" / "runs").glob("*/report.html"))
     assert {path.name for path in here.iterdir()} == {*CLASHING, "run-root", "up-root"}
@@ -119,45 +119,39 @@ class Installed:
         foreign = ("PREFECT_", "PODLINE_", "PYTHON", "VIRTUAL_ENV", "XDG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self._environment = {**kept, "HOME": str(home), "PODLINE_SERVER_TIMEOUT": "300"}
-        self.port, self.log = free_port(), home / "up.log"
-        self.url = f"http://127.0.0.1:{self.port}"
 
-    def up(self, root: str) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def up(self, root: str) -> Iterator[Standing]:
         """``podline up``, while the body runs."""
-        options = ["--root", root, "--port", str(self.port)]
-        return started(options, self._environment, self.log, (str(self._programs / "podline"),), self._here)
+        port, log = free_port(), self._here.with_name("up.log")
+        options, command = ["--root", root, "--port", str(port)], (str(self._programs / "podline"),)
+        with started(options, self._environment, log, command, self._here) as process:
+            yield Standing(self._here / root, f"http://127.0.0.1:{port}", self._environment, process, log)
 
-    def podline(self, *arguments: str, **variables: str) -> str:
-        """What a command says."""
-        return self._said([str(self._programs / "podline"), *arguments], variables)
-
-    def python(self, code: str) -> str:
-        """What a line of Python prints."""
-        return self._said([str(self._programs / "python"), "-c", code], {}).strip()
-
-    def _said(self, command: list[str], variables: dict[str, str]) -> str:
-        environment = {**self._environment, **variables}
+    def run(self, program: str, *arguments: str, **variables: str) -> str:
+        """What a program says."""
         done = subprocess.run(
-            command, cwd=self._here, env=environment, capture_output=True, text=True, check=False, timeout=600
+            [str(self._programs / program), *arguments],
+            cwd=self._here,
+            env={**self._environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The server's answer, asked as its page asks."""
-        secret = (self._here / "up-root/.podline/server/secret").read_bytes().strip()
-        header = {"Authorization": f"Basic {base64.b64encode(secret).decode()}"}
-        answer = httpx.request(method, f"{self.url}/api/{path}", json=body, headers=header, timeout=60)
-        return answer.raise_for_status().json()
 
-    def end_of(self, run: str, kind: str) -> dict[str, Any]:
-        """The state in which a run ends, which is of this kind."""
-        deadline = time.monotonic() + 300
-        while (state := self.ask("GET", f"flow_runs/{run}")["state"])["type"] not in ("COMPLETED", "FAILED", "CRASHED"):
-            assert time.monotonic() < deadline, state
-            time.sleep(0.5)
-        assert state["type"] == kind, state
-        return state
+def ended(up: Standing, run: str) -> dict[str, Any]:
+    """The state in which a run ends."""
+    wanted = {"flow_runs": {"id": {"any_": [run]}}}
+
+    def state() -> dict[str, Any]:
+        return up.ask("flow_runs/filter", wanted)[0]["state"]
+
+    wait_until(lambda: state()["type"] in ("COMPLETED", "FAILED", "CRASHED"), every=0.5)
+    return state()
 
 
 def _pip(*arguments: str) -> None:

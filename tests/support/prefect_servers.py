@@ -93,7 +93,7 @@ class PrefectServer:
         with temporary_settings({PREFECT_API_URL: self.url}), get_client(sync_client=True) as client:
             yield client
 
-    def deploy(self, entrypoint: str) -> UUID:
+    def deploy(self, entrypoint: str, tags: list[str] | None = None) -> UUID:
         """Makes the pool, and a deployment to it; its id."""
         with self.client() as client:
             client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
@@ -102,7 +102,13 @@ class PrefectServer:
             ]
             flow = client.create_flow_from_name("training")
             return client.create_deployment(
-                flow, "night", entrypoint=entrypoint, pull_steps=pull, work_pool_name=POOL, work_queue_name="default"
+                flow,
+                "night",
+                entrypoint=entrypoint,
+                pull_steps=pull,
+                work_pool_name=POOL,
+                work_queue_name="default",
+                tags=tags,
             )
 
     def schedule(self, deployment: UUID, parameters: dict[str, Any], when: datetime) -> UUID:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from google.rpc import code_pb2
-from standin.bench import Bench, bench
-from standin.cloud import NODE
-from standin.timeline import EXPIRED_MESSAGE, NO_QUOTA, Outage, Script, life
+from standin.bench import Bench, bench, set_environment
+from standin.timeline import EXPIRED_MESSAGE, Outage, Script, life
 
 from podline import cli
 from podline.tpu.clock import SystemClock
@@ -16,29 +15,12 @@ from podline.tpu.clock import SystemClock
 
 def call(it: Bench, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """A command line whose settings are those of a stand-in, on the stand-in's clock; the exit code."""
-    api = it.settings.api
-    values = {"NODE": NODE, "FOLDER": it.settings.folder, "API_PROJECT": api.project, "API_ZONE": api.zone}
-    values |= {"API_ENDPOINT": api.endpoint, "API_INSECURE": "true", "LIMITS_PATIENCE": "60"}
-    values |= {"SPEC_ACCELERATOR_TYPE": "v4-8", "SPEC_RUNTIME_VERSION": "tpu-vm-tf-2.20.0-pjrt"}
-    for name, value in values.items():
-        monkeypatch.setenv(f"PODLINE_TPU_{name}", value)
+    set_environment(monkeypatch, it.settings.api.endpoint, FOLDER=it.settings.folder)
     monkeypatch.setattr(SystemClock, "now", lambda _self: it.clock.now())
     monkeypatch.setattr(SystemClock, "sleep", lambda _self, seconds: it.clock.sleep(seconds))
     with pytest.raises(SystemExit) as ended:
         cli.main(["tpu", *arguments])
     return int(ended.value.code or 0)
-
-
-def test_the_policy_is_printed_with_the_delays_of_the_settings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with bench(tmp_path) as it:
-        assert call(it, monkeypatch, "status", "--policy") == 0
-    shown = capsys.readouterr().out
-    assert "UNHEALTHY_TENSORFLOW" in shown
-    assert "tpu.limits.patience = 60\n" in shown
-    assert "tpu.limits.restart.attempts = 2\n" in shown
-    assert "tpu.idle_stop = 60 (minutes)\ntpu.patrol = report\n" in shown
 
 
 def test_status_shows_a_node_and_touches_nothing_and_recover_restarts_what_does_not_get_well(
@@ -48,6 +30,10 @@ def test_status_shows_a_node_and_touches_nothing_and_recover_restarts_what_does_
         assert call(it, monkeypatch, "status") == 0
         assert it.cloud.calls == []
         assert "the gate would  wait: its runtime is not healthy" in capsys.readouterr().out
+        assert call(it, monkeypatch, "status", "--policy") == 0
+        shown = capsys.readouterr().out
+        for line in ("tpu.limits.patience = 60", "tpu.idle_stop = 60 (minutes)", "tpu.patrol = report"):
+            assert f"{line}\n" in shown
         assert call(it, monkeypatch, "recover") == 0
         assert [verb for _at, verb, _node in it.cloud.calls] == ["stop", "start"]
     assert "node night may be used" in capsys.readouterr().out
@@ -57,7 +43,6 @@ def test_status_shows_a_node_and_touches_nothing_and_recover_restarts_what_does_
     ("script", "command", "code", "words"),
     [
         (Script(outages=(Outage(0, 1e9, code_pb2.UNAUTHENTICATED, EXPIRED_MESSAGE),)), "status", 8, "log in again"),
-        (Script(life=None, creates=(NO_QUOTA,)), "recover", 9, "more quota"),
         (Script(life=life("HIDDEN")), "recover", 10, "it is hidden"),
         (Script(outages=(Outage(0, 1e9),)), "status", 75, "unavailable"),
     ],
@@ -73,16 +58,6 @@ def test_what_goes_wrong_is_one_line_and_its_exit_code(
 ) -> None:
     with bench(tmp_path, script) as it:
         assert call(it, monkeypatch, command) == code
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("podline: error: ")
-    assert words in lines[0]
-
-
-def test_without_settings_it_says_which_are_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["tpu", "status"])
-    assert ended.value.code == 2
-    assert "tpu.api.project" in capsys.readouterr().err
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("podline: error: ")
+    assert words in line

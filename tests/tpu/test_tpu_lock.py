@@ -17,18 +17,20 @@ from podline.errors import TpuSetupError
 from podline.tpu import lock
 from podline.tpu_settings import MachineSettings
 
-HOLDS = {
-    # What libtpu does.
-    "lockf": "fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644); fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-    "open": "fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)",
-}
+# What libtpu does to its lock file.
+HOLD = """
+import fcntl, os, sys, time
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o644)
+fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+time.sleep(60)
+"""
 
 
 @contextlib.contextmanager
-def holding(path: Path, how: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds a file in one of several ways, until the body ends or it is killed."""
-    code = f"import fcntl, os, sys, time; path = sys.argv[1]; {HOLDS[how]}; print('held', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as process:
+def holding(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the lock, until the body ends or it is killed."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         try:
@@ -42,39 +44,29 @@ def machine(tmp_path: Path) -> MachineSettings:
     return MachineSettings(lock_file=str(tmp_path / "libtpu_lockfile"))
 
 
-def test_no_file_and_no_device_in_use_is_free(machine: MachineSettings) -> None:
-    view = lock.look(machine)
-    assert (view.present, view.holder, view.stale) == (False, "", False)
-    assert str(view) == "free"
-    assert lock.clear(machine, pytest.fail) == view
-
-
-def test_a_living_holder_is_named_and_left_alone(machine: MachineSettings) -> None:
-    path = Path(machine.lock_file)
-    with holding(path, "lockf") as process:
+def test_a_living_holder_is_named_and_what_a_killed_one_left_behind_is_removed_with_a_line(
+    machine: MachineSettings,
+) -> None:
+    path, lines = Path(machine.lock_file), list[str]()
+    assert str(lock.clear(machine, pytest.fail)) == "free"
+    with holding(path) as process:
         view = lock.clear(machine, pytest.fail)
         assert f"process {process.pid} (" in view.holder
         assert "import fcntl" in view.holder
         assert str(process.pid) in str(view)
         assert path.exists()
-
-
-def test_who_only_has_the_lock_file_open_has_not(machine: MachineSettings) -> None:
-    with holding(Path(machine.lock_file), "open"):
-        assert lock.look(machine).holder == ""
-
-
-def test_what_a_killed_holder_left_behind_is_removed_with_a_line(machine: MachineSettings) -> None:
-    path = Path(machine.lock_file)
-    with holding(path, "lockf") as process:
         process.kill()
         process.wait()
         assert lock.look(machine).stale
         assert str(lock.look(machine)) == f"stale: {path}"
-        lines: list[str] = []
         assert str(lock.clear(machine, lines.append)) == "free"
-        assert not path.exists()
-        assert lines == [f"removed {path}, which a dead process had left behind"]
+    assert not path.exists()
+    assert lines == [f"removed {path}, which a dead process had left behind"]
+
+
+def test_who_only_has_the_lock_file_open_has_not_the_lock(machine: MachineSettings) -> None:
+    with Path(machine.lock_file).open("w"):
+        assert lock.look(machine).holder == ""
 
 
 def test_a_lock_file_that_someone_made_again_in_the_meantime_is_left_alone(

@@ -24,7 +24,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Running, Scheduled
 from prefect.variables import Variable
-from standin.bench import SPEC
+from standin.bench import SPEC, set_environment
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Attempt, Outage, Script, life
@@ -95,11 +95,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Any:
     def grounds(script: Script | None = None, mode: str = "repair", placement: str = "node") -> Iterator[Ground]:
         cloud = Cloud(clock, script or Script())
         with serving(cloud) as address, get_client(sync_client=True) as client:
-            values = {"NODE": NODE, "API_PROJECT": "test-project", "API_ZONE": "us-central2-b", "PATROL": mode}
-            values |= {"PLACEMENT": placement, "API_ENDPOINT": address, "API_INSECURE": "true"}
-            values |= {"SPEC_ACCELERATOR_TYPE": "v4-8", "SPEC_RUNTIME_VERSION": "tpu-vm", "LIMITS_PATIENCE": "60"}
-            for name, value in values.items():
-                monkeypatch.setenv(f"PODLINE_TPU_{name}", value)
+            set_environment(monkeypatch, address, PATROL=mode, PLACEMENT=placement)
             with contextlib.suppress(ObjectAlreadyExists):
                 client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
             client.create_deployment(client.create_flow(stage_on_node), "tpu-stage", work_pool_name="tpu")
@@ -119,8 +115,13 @@ def _end_all_runs(client: SyncPrefectClient) -> None:
         client.delete_flow_run(run.id)
 
 
-def test_a_node_that_is_not_used_is_stopped_after_the_time_that_is_set(ground: Any) -> None:
+def test_a_node_is_stopped_when_no_run_has_used_it_for_the_time_that_is_set(ground: Any) -> None:
     with ground() as it:
+        assert it.round()["node night"].case is PatrolCase.RESTING
+        it.clock.turn(2 * HOUR)
+        run, foreign = it.running(TAG), it.running("others")
+        assert it.round()["node night"].case is PatrolCase.USED
+        it.client.delete_flow_run(run.id)
         assert it.round()["node night"].case is PatrolCase.RESTING
         it.clock.turn(HOUR - 1)
         assert it.round()["node night"].case is PatrolCase.RESTING
@@ -131,22 +132,11 @@ def test_a_node_that_is_not_used_is_stopped_after_the_time_that_is_set(ground: A
         assert it.cloud.count("stop") == 1
         assert it.round()["node night"].case is PatrolCase.OFF
         assert not it.lease_taken
+        assert it.state(foreign) == "Running"
         it.clock.turn(9 * HOUR)
         it.cloud.start_node(NODE)
         it.clock.turn(60)
         assert it.round()["node night"].case is PatrolCase.RESTING, "a person started it"
-
-
-def test_a_node_that_a_run_may_use_is_left_alone_and_its_idleness_begins_with_the_end_of_the_run(ground: Any) -> None:
-    with ground() as it:
-        it.round()
-        it.clock.turn(2 * HOUR)
-        run, foreign = it.running(TAG), it.running("others")
-        assert it.round()["node night"].case is PatrolCase.USED
-        it.client.delete_flow_run(run.id)
-        assert it.round()["node night"].case is PatrolCase.RESTING
-        assert it.cloud.calls == []
-        assert it.state(foreign) == "Running"
 
 
 def test_a_node_that_a_flow_begins_to_use_is_not_stopped(ground: Any) -> None:
@@ -233,9 +223,12 @@ def by_hand(*options: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_a_round_by_hand_prints_what_it_found_or_which_server_is_missing_or_away(
+def test_a_round_by_hand_prints_what_it_found_or_what_is_missing_or_away(
     ground: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert tpu_patrol() == [], "the schedule finds nothing without a TPU"
+    assert by_hand() == 2
+    assert "which TPU?" in capsys.readouterr().err
     with ground(placement="here") as it:
         it.client.delete_deployment(it.client.read_deployment_by_name(DEPLOYMENT).id)  # models that run here need none
         assert by_hand("--json") == 0
@@ -246,12 +239,5 @@ def test_a_round_by_hand_prints_what_it_found_or_which_server_is_missing_or_away
     away = {PREFECT_API_URL: "http://night:hush@127.0.0.1:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
     with ground(), temporary_settings(away):
         assert by_hand() == 75
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("podline: error: the Prefect server http://***@127.0.0.1:1/api does not answer (")
-
-
-def test_without_a_tpu_the_schedule_finds_nothing_and_a_hand_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tpu_patrol() == []
-    assert by_hand() == 2
-    assert "which TPU?" in capsys.readouterr().err
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.startswith("podline: error: the Prefect server http://***@127.0.0.1:1/api does not answer (")

@@ -29,25 +29,24 @@ def users() -> int:
     return limit.active_slots
 
 
-def tpu(turn: float) -> TpuSettings:
-    api = ApiSettings(project="p", zone="z")
-    return TpuSettings(node=NODE, api=api, placement="node", limits=Limits(turn=turn))
-
-
 def wait_with(root: Path, turn: float, hear: Callable[[str], object] = str) -> list[tuple[str, str]]:
     """A flow that waits for its turn, and what its TPU log tells."""
+    api = ApiSettings(project="p", zone="z")
+    tpu = TpuSettings(node=NODE, api=api, placement="node", limits=Limits(turn=turn))
     tpu_log = TpuLog(hear, open_store(root), "runs/sample-1")
 
     @flow
     def waits() -> int:
-        with lease.placed(tpu(turn), tpu_log):
+        with lease.placed(tpu, tpu_log):
             return users()
 
     assert waits() == 1
     return [(entry.event, entry.what) for entry in tpu_log.entries]
 
 
-def test_one_at_a_time_has_it_and_others_are_refused_at_once() -> None:
+def test_one_at_a_time_has_it_even_where_a_person_raised_the_limit() -> None:
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name(lease.limit_of(NODE), 2)
     with lease.lease(NODE):
         assert users() == 1
         with pytest.raises(TpuInUseError, match="another run has the node night"), lease.lease(NODE):
@@ -55,13 +54,6 @@ def test_one_at_a_time_has_it_and_others_are_refused_at_once() -> None:
         with lease.lease("another"):
             pass
     assert users() == 0
-
-
-def test_a_limit_that_a_person_raised_lets_one_at_a_time() -> None:
-    with get_client(sync_client=True) as client:
-        client.upsert_global_concurrency_limit_by_name(lease.limit_of(NODE), 2)
-    with lease.lease(NODE):
-        assert users() == 1
 
 
 def test_a_server_that_is_away_at_the_end_fails_nothing() -> None:

@@ -78,105 +78,85 @@ def state(client: SyncPrefectClient, run: FlowRun) -> str | None:
     return client.read_flow_run(run.id).state_name
 
 
+def act_on_node(root: Path, told: list[Event] | None = None, ending: Ending | None = None, **limits: Any) -> Any:
+    """Have the node do an act, and wait for it."""
+    spec = ActSpec(root=str(root), act="work", number=4)
+    return run_on_node(spec, ([] if told is None else told).append, machine(**limits), ending or Ending())
+
+
 def test_a_run_on_the_node_is_followed_to_its_result(client: SyncPrefectClient, tmp_path: Path) -> None:
     spec, told = ActSpec(root=str(tmp_path), act="work", number=4), list[Event]()
-    with played(
-        client,
-        lambda run: client.set_flow_run_state(run.id, Running()),
-        lambda run: client.set_flow_run_state(run.id, _done_there(spec)),
-    ) as taken:
-        result = run_on_node(spec, told.append, machine(), Ending())
+
+    def done_there(run: FlowRun) -> None:
+        ACT.run(spec, silent())
+        client.set_flow_run_state(run.id, Completed())
+
+    with played(client, lambda run: client.set_flow_run_state(run.id, Running()), done_there) as taken:
+        result = act_on_node(tmp_path, told)
     assert (result.number, result.reused) == (4, False)
     assert taken[0].parameters == {"stage": "act", "spec": spec.model_dump(mode="json")}
     assert taken[0].work_queue_name == NODE
     assert [event["event"] for event in told if event["event"] in ("start", "result", "error")] == ["start", "result"]
 
 
-def _done_there(spec: ActSpec) -> Any:
-    ACT.run(spec, silent())
-    return Completed()
-
-
-@pytest.mark.parametrize(
-    "error", [errors.DivergenceError("the loss is nan"), errors.TpuGoneError("the machine is being preempted: now")]
-)
-def test_an_error_there_is_the_same_error_here(client: SyncPrefectClient, tmp_path: Path, error: PodlineError) -> None:
-    told: list[Event] = []
+def test_an_error_there_is_the_same_error_here(client: SyncPrefectClient, tmp_path: Path) -> None:
+    error, told = errors.TpuGoneError("the machine is being preempted: now"), list[Event]()
     with (
         played(client, lambda run: client.set_flow_run_state(run.id, Failed(message=failure(error)))),
-        pytest.raises(type(error)) as caught,
+        pytest.raises(errors.TpuGoneError) as caught,
     ):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), told.append, machine(), Ending())
+        act_on_node(tmp_path, told)
     assert str(caught.value) == str(error)
     assert told[-1] == {"event": "error", "stage": "act", "error": error.to_json()}
 
 
-def test_what_a_state_without_an_error_of_ours_means() -> None:
+def test_what_a_state_without_an_error_of_ours_means(client: SyncPrefectClient, tmp_path: Path) -> None:
     assert isinstance(explained("act", NODE, Crashed(message="gone")), errors.ChildKilledError)
     assert isinstance(explained("act", NODE, Cancelled(message="by someone")), errors.PermanentError)
     bug = explained("act", NODE, Failed(message="Flow run encountered an exception: KeyError: 'x'"))
     assert type(bug) is PodlineError
     assert "KeyError" in str(bug)
-
-
-def test_another_store_on_the_node_is_said(client: SyncPrefectClient, tmp_path: Path) -> None:
     with (
         played(client, lambda run: client.set_flow_run_state(run.id, Completed())),
         pytest.raises(errors.TpuSetupError, match="must use one store"),
     ):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), Ending())
+        act_on_node(tmp_path)
 
 
-def test_a_run_that_no_worker_takes_up_is_given_up_and_marked(client: SyncPrefectClient, tmp_path: Path) -> None:
-    with played(client) as taken, pytest.raises(errors.HangError, match="no worker started the run act on night"):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(worker=1), Ending())
-    assert state(client, taken[0]) == "Crashed"
+def test_a_run_that_no_worker_takes_up_is_given_up_and_what_an_earlier_flow_left_is_ended_first(
+    client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    deployment = client.read_deployment_by_name(DEPLOYMENT)
+    left = client.create_flow_run_from_deployment(deployment.id, work_queue_name=NODE)
+    told: list[Event] = []
+    with pytest.raises(errors.HangError, match="no worker started the run act on night"):
+        act_on_node(tmp_path, told, worker=0.1)
+    assert state(client, left) == "Cancelled"
+    assert any(left.name in event.get("message", "") for event in told)
+    given_up = max(client.read_flow_runs(), key=lambda run: run.created or run.updated)
+    assert state(client, given_up) == "Crashed"
+    client.delete_deployment(deployment.id)
+    with pytest.raises(errors.TpuSetupError, match="make it with `podline deploy`"):
+        act_on_node(tmp_path)
 
 
-@pytest.mark.parametrize(("at_once", "last"), [(True, "Crashed"), (False, "Cancelled")])
-def test_a_verdict_ends_the_run_there(client: SyncPrefectClient, tmp_path: Path, at_once: bool, last: str) -> None:
+@pytest.mark.parametrize(
+    ("at_once", "worker_ends_it", "last"),
+    [(True, False, "Crashed"), (False, True, "Cancelled"), (False, False, "Crashed")],
+)
+def test_a_verdict_ends_the_run_there_whatever_its_worker_does(
+    client: SyncPrefectClient, tmp_path: Path, at_once: bool, worker_ends_it: bool, last: str
+) -> None:
     ending = Ending()
     acts: list[Callable[[FlowRun], object]] = [
         lambda run: client.set_flow_run_state(run.id, Running()),
         lambda run: ending.ask(errors.TpuUnhealthyError("the node is TIMEOUT"), at_once=at_once),
     ]
-    if not at_once:
+    if worker_ends_it:
         acts.append(lambda run: client.set_flow_run_state(run.id, Cancelled(), force=True))
     with played(client, *acts) as taken, pytest.raises(errors.TpuUnhealthyError, match="the node is TIMEOUT"):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), ending)
+        act_on_node(tmp_path, ending=ending)
     assert state(client, taken[0]) == last
-
-
-def test_a_worker_that_does_not_end_its_run_is_not_waited_for_for_ever(
-    client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    ending = Ending()
-    with (
-        played(
-            client,
-            lambda run: client.set_flow_run_state(run.id, Running()),
-            lambda run: ending.ask(errors.TpuUnhealthyError("the node is TIMEOUT"), at_once=False),
-        ) as taken,
-        pytest.raises(errors.TpuUnhealthyError),
-    ):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), ending)
-    assert state(client, taken[0]) == "Crashed"
-
-
-def test_what_an_earlier_flow_left_on_the_node_is_ended_first(client: SyncPrefectClient, tmp_path: Path) -> None:
-    deployment = client.read_deployment_by_name(DEPLOYMENT)
-    left = client.create_flow_run_from_deployment(deployment.id, work_queue_name=NODE)
-    told: list[Event] = []
-    with pytest.raises(errors.HangError):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), told.append, machine(worker=0.1), Ending())
-    assert state(client, left) == "Cancelled"
-    assert any(left.name in event.get("message", "") for event in told)
-
-
-def test_without_the_deployment_the_command_that_makes_it_is_named(client: SyncPrefectClient, tmp_path: Path) -> None:
-    client.delete_deployment(client.read_deployment_by_name(DEPLOYMENT).id)
-    with pytest.raises(errors.TpuSetupError, match="make it with `podline deploy`"):
-        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), Ending())
 
 
 def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(
@@ -189,7 +169,7 @@ def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(
     assert last.message is not None
     assert last.message.startswith("TpuSetupError: this worker's settings have no table [tpu.machine]")
     last = stage_on_node("trian", {}, return_state=True)
-    assert last.message == "SettingsError: stage 'trian': there is none; did you mean 'train'?"
+    assert "did you mean 'train'?" in str(last.message)
 
 
 def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:

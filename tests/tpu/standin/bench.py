@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Script
@@ -25,6 +26,14 @@ SPEC = NodeSpec(accelerator_type="v4-8", runtime_version="tpu-vm-tf-2.20.0-pjrt"
 def api_settings(address: str, **changes: Any) -> ApiSettings:
     """Settings for a stand-in's address."""
     return ApiSettings(project="test-project", zone="us-central2-b", endpoint=address, insecure=True, **changes)
+
+
+def set_environment(patch: pytest.MonkeyPatch, address: str, **more: str) -> None:
+    """Have this process's settings name the node of a stand-in; ``more`` are settings below ``tpu``."""
+    values = {"NODE": NODE, "API_PROJECT": "test-project", "API_ZONE": "us-central2-b", "API_ENDPOINT": address}
+    values |= {"API_INSECURE": "true", "SPEC_ACCELERATOR_TYPE": "v4-8", "SPEC_RUNTIME_VERSION": "tpu-vm"}
+    for name, value in {**values, "LIMITS_PATIENCE": "60", **more}.items():
+        patch.setenv(f"PODLINE_TPU_{name}", value)
 
 
 @dataclass

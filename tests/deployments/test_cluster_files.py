@@ -1,4 +1,4 @@
-"""The files that start a training on several hosts: their commands are ones that podline has."""
+"""Files for clusters, of Kubernetes, Slurm and Dask: their commands are ones that Podline and Dask have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from distributed.cli import dask_scheduler, dask_worker
 
 from podline.commands.stage import train
 from podline.errors import WorkerLostError
@@ -62,21 +63,33 @@ def test_the_file_of_slurm_starts_again_where_that_may_help():
     assert train.make_context("train", ["cifar10", *arguments]).params["strategy"] == "workers"
 
 
-def schema() -> dict[str, Any]:
-    """The schema of a JobSet, see its comment; it knows no other fields than are there."""
-    return json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
-
-
-def schema_of_job() -> dict[str, Any]:
-    """The schema of a Job's spec, which that of a JobSet has in it."""
-    replicated = schema()["properties"]["spec"]["properties"]["replicatedJobs"]["items"]
-    return replicated["properties"]["template"]["properties"]["spec"]
-
-
 def test_the_files_of_kubernetes_fit_the_published_schemas():
-    jobset = yaml.safe_load((DEPLOYMENTS / "kubernetes" / "jobset.yaml").read_text())
-    jsonschema.validate(jobset, schema())
-    job, _ = jobs()["job"]
-    jsonschema.validate(job, schema_of_job())
-    with pytest.raises(jsonschema.ValidationError, match="'completionmode' was unexpected"):
-        jsonschema.validate(job | {"completionmode": "Indexed"}, schema_of_job())
+    # It knows no other fields than are there; see its comment.
+    schema = json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
+    jsonschema.validate(yaml.safe_load((DEPLOYMENTS / "kubernetes" / "jobset.yaml").read_text()), schema)
+    replicated = schema["properties"]["spec"]["properties"]["replicatedJobs"]["items"]
+    jsonschema.validate(jobs()["job"][0], replicated["properties"]["template"]["properties"]["spec"])
+
+
+DASK = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}
+
+
+def test_each_container_of_dask_runs_one_of_its_commands_in_podline_s_image() -> None:
+    services = yaml.safe_load((DEPLOYMENTS / "containers" / "dask-compose.yaml").read_text())["services"]
+    assert {service["image"] for service in services.values()} == {"podline:cpu"}
+    spec = yaml.safe_load((DEPLOYMENTS / "dask-cluster.yaml").read_text())["spec"]
+    of_kubernetes = {name: spec[name]["spec"]["containers"][0] for name in DASK}
+    commands = [(name, service["command"]) for name, service in services.items()]
+    commands += [(name, container["args"]) for name, container in of_kubernetes.items()]
+    for name, (program, command, *options) in commands:
+        assert (program, command) == ("dask", name)
+        DASK[name].make_context(name, [str(option) for option in options])
+    ports = {port["name"] for port in of_kubernetes["scheduler"]["ports"]}
+    assert {port["targetPort"] for port in spec["scheduler"]["service"]["ports"]} == ports
+
+
+def test_workers_of_beam_and_dask_start_from_the_releases_that_are_locked() -> None:
+    lock = (DEPLOYMENTS / "cpu.lock").read_text()
+    assert "dask==" in lock
+    [beam] = re.findall(r"^apache-beam==(\S+)", lock, re.MULTILINE)
+    assert f"beam_python3.11_sdk:{beam} " in (DEPLOYMENTS / "containers" / "Containerfile").read_text()
