@@ -139,18 +139,25 @@ def as_table(folder: Path, classes: Images, kind: str = "csv", **columns: Sequen
     return folder
 
 
+def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
+    """A tar of files, gzipped if its name says so; returns its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path.parent
+
+
 def as_webdataset(folder: Path, classes: Images, name: str = "part-000.tar", as_json: bool = False) -> Path:
     """A tar of samples."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(folder / name, "w:gz" if name.endswith("gz") else "w") as tar:
-        for file, label, data in rows_of(classes):
-            key, _, ending = file.partition(".")
-            said = json.dumps({"label": label}).encode() if as_json else label.encode()
-            for member, content in ((f"{key}.{ending}", data), (f"{key}.{'json' if as_json else 'cls'}", said)):
-                info = tarfile.TarInfo(member)
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-    return folder
+    members = {}
+    for file, label, data in rows_of(classes):
+        key, _, ending = file.partition(".")
+        said = json.dumps({"label": label}).encode() if as_json else label.encode()
+        members |= {f"{key}.{ending}": data, f"{key}.{'json' if as_json else 'cls'}": said}
+    return write_tar(folder / name, members)
 
 
 def as_parquet(folder: Path, classes: Images, name: str = "part-00000-of-00001.parquet", rows: int = 7) -> Path:

@@ -21,11 +21,6 @@ def grey(file: Path) -> Iterator[tuple[Any, int]]:
     return ((image[..., 0], label) for image, label in read(file))
 
 
-def backwards(last: int, file: Path) -> Iterator[tuple[Any, int]]:
-    """Yield images with labels counted from the last one."""
-    return ((image, last - label) for image, label in read(file))
-
-
 def counted(log: Path, file: Path) -> Iterator[tuple[Any, int]]:
     """Note each file that is read."""
     with log.open("a") as stream:
@@ -58,9 +53,3 @@ def crashing(_file: Path) -> Any:
 def hungry(_file: Path) -> Iterator[tuple[Any, int]]:
     """Ask for more memory than a small file may take."""
     yield np.zeros((40_000, 40_000), np.uint8), 0
-
-
-def endless(_file: Path) -> Iterator[tuple[Any, int]]:
-    """Never end."""
-    while True:
-        yield np.zeros((1, 1), np.uint8), 0

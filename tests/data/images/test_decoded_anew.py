@@ -39,10 +39,7 @@ def anew(folder: Path, name: str, **settings: object) -> list[tuple[str, str, by
     return records(opened(folder / name / "raw", **settings))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [*(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"keep_files": True})), {"keep_jpeg": True}],
-)
+@pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.slow), {"keep_jpeg": True}])
 def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str], settings: dict[str, object]) -> None:
     folder = as_folders(tmp_path / "raw", images(30))
     (folder / "cat" / "zzz.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # the last one, which cannot be decoded

@@ -26,15 +26,11 @@ def folder(tmp_path: Path) -> Path:
     return as_folders(tmp_path / "raw", images())
 
 
-def split_folders(folder: Path, test: str = "val") -> Path:
-    """The same in train/ and another split; every fourth image is to test on."""
-    found = images()
-    for at, split in enumerate(("train", test)):
-        part = {
-            name: {file: data for number, (file, data) in enumerate(files.items()) if (number % 4 == 0) == bool(at)}
-            for name, files in found.items()
-        }
-        as_folders(folder / split, part)
+def split_folders(folder: Path) -> Path:
+    """The same in train/ and test/; every fourth image is to test on."""
+    for name, files in images().items():
+        for number, (file, data) in enumerate(files.items()):
+            as_folders(folder / ("train" if number % 4 else "test"), {name: {file: data}})
     return folder
 
 
@@ -89,18 +85,6 @@ def test_pixels_are_those_of_an_independent_decoder(folder: Path, fit: str, chan
         assert min(np.abs(pixels - one).mean() for name, one in expected if name == label) < 1
 
 
-@pytest.mark.parametrize("test", ["test", "val", "valid", "Validation"])
-def test_splits_are_those_of_the_folders(tmp_path: Path, test: str) -> None:
-    source = opened(split_folders(tmp_path / "raw", test))
-    assert source.sizes == {"train": 45, "test": 15}
-    assert f"tested on {test.lower()}" in source.looked_at()[1].notes[0]
-
-
-def test_a_training_split_alone_is_divided_by_a_hash(tmp_path: Path, folder: Path) -> None:
-    alone = as_folders(tmp_path / "other" / "train", images()).parent
-    assert records(opened(alone)) == records(opened(folder))
-
-
 def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     nested = as_folders(tmp_path / "a", {f"Latin/{name}": files for name, files in images().items()})
     assert opened(nested).class_names == tuple(f"Latin/{name}" for name in sorted(CLASSES))
@@ -127,7 +111,7 @@ def test_images_beside_the_class_folders_count_as_left_out(folder: Path, tmp_pat
     assert counted(source) == 6
     assert {reasons(source)[name] for name in ("loose.jpg", "loose", "cat.DAT")} == {"lies in no class folder"}
     assert "HEIC" in reasons(source)["cat/phone"]
-    split = split_folders(tmp_path / "split", "test")
+    split = split_folders(tmp_path / "split")
     as_folders(split / "more", {"cat": {"1.png": encoded(drawn(800))}})
     (split / "train" / "loose.png").write_bytes(encoded(drawn(801)))
     assert counted(opened(split)) == 2
@@ -187,27 +171,23 @@ def test_folders_that_may_be_splits_or_classes_are_refused(folders: str, named: 
     assert named in str(error.value)
 
 
-@pytest.mark.parametrize("folders", ["train test", "images/train images/val", "train/images valid/images"])
-def test_split_folders_without_classes_are_no_class_folders(folders: str) -> None:
-    assert found(*folders.split()) is None
+def test_split_folders_without_classes_are_no_class_folders() -> None:
+    for folders in ("train test", "images/train images/val", "train/images valid/images"):
+        assert found(*folders.split()) is None
 
 
-def test_a_parent_folder_is_the_same_source(tmp_path: Path) -> None:
-    folder = split_folders(tmp_path / "parent" / "data set", "test")
-    expected = opened(folder)
-    assert records(opened(folder.parent)) == records(expected)
-    assert opened(folder.parent).files == expected.files
+def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) -> None:
+    folder = split_folders(tmp_path / "parent" / "data set")
+    as_folders(folder / "test", {"fish": {"1.png": encoded(drawn(900))}})
+    source, parent = opened(folder), opened(folder.parent)
+    assert source.sizes == {"train": 45, "test": 15}
+    assert "tested on test" in source.looked_at()[1].notes[0]
+    assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which no training image is"}
+    assert "fish" not in source.class_names
+    assert (records(parent), parent.files) == (records(source), source.files)
     shutil.copytree(folder, folder.parent / "more")
     with pytest.raises(SourceError, match=r"several folders hold splits.*give one of them"):
         opened(folder.parent)
-
-
-def test_a_class_that_is_not_trained_is_left_out(tmp_path: Path) -> None:
-    folder = split_folders(tmp_path / "raw", "test")
-    as_folders(folder / "test", {"fish": {"1.png": encoded(drawn(900))}})
-    source = opened(folder)
-    assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which no training image is"}
-    assert "fish" not in source.class_names
 
 
 @pytest.mark.parametrize(
@@ -224,24 +204,21 @@ def test_a_class_that_tfds_could_not_name_is_refused(folder: Path, name: str, pr
         opened(folder)
 
 
-def test_the_same_source_is_decoded_once(folder: Path) -> None:
+def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
     first = opened(folder)
+    assert [(file.name, file.bytes) for file in first.files] == [
+        ("images", sum(path.stat().st_size for path in folder.rglob("*.*")))
+    ]
     pixels = Path(str(first.splits[0].blocks[0].path))
     before = pixels.stat().st_mtime_ns
     assert records(opened(folder)) == records(first)
     assert pixels.stat().st_mtime_ns == before
-    assert opened(folder, test_share=0.3).splits[0].blocks[0].path == first.splits[0].blocks[0].path
-    (folder / "cat" / "000.png").write_bytes((folder / "cat" / "006.png").read_bytes())
-    assert records(opened(folder)) != records(first)
-
-
-def test_another_size_is_decoded_anew_and_bytes_are_one_file_in_the_manifest(folder: Path) -> None:
-    source = opened(folder)
-    assert [file.name for file in source.files] == ["images"]
-    assert source.files[0].bytes == sum(path.stat().st_size for path in folder.rglob("*.*"))
+    assert opened(folder, test_share=0.3).splits[0].blocks[0].path == str(pixels)
     assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
     (folder / "notes.txt").write_text("no image")
-    assert opened(folder).files == source.files
+    assert opened(folder).files == first.files
+    (folder / "cat" / "000.png").write_bytes((folder / "cat" / "006.png").read_bytes())
+    assert records(opened(folder)) != records(first)
 
 
 def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:

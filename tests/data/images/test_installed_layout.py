@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -59,13 +58,8 @@ def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None
     assert (sum(split.records for split in manifest.splits), len(manifest.quarantined)) == (60, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("site")
 def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
-    command = ["convert", "images", "--source", str(tmp_path), "--layout", "nothing"]
-    done = subprocess.run([sys.executable, "-m", "podline.cli", *command], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "webdataset, tfds, hdf5" in " ".join(done.stderr.split())
     (tmp_path / "raw").mkdir()
     with pytest.raises(SourceError, match=r"accepted are class folders .*, HDF5 files of images and labels; see docs"):
         opened(tmp_path / "raw")
@@ -73,40 +67,21 @@ def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
         opened(tmp_path / "raw", layout="hdf")
 
 
-def many_rows(file: h5py.File) -> None:
-    for name, kind in (("images", h5py.vlen_dtype(np.uint8)), ("labels", h5py.string_dtype())):
-        file.create_dataset(name, 10**9, kind, chunks=1000)
-
-
-def large_rows(file: h5py.File) -> None:
-    file.create_dataset("images", (2, 10**10), np.uint8, chunks=(1, 4 * 10**9))
-    file["labels"] = ["a", "b"]
-
-
-def another_file(file: h5py.File) -> None:
-    file["images"] = h5py.ExternalLink("other.h5", "images")
-    file["labels"] = ["a", "b"]
-
-
 @pytest.mark.usefixtures("site")
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (many_rows, r"takes more than .* (s of CPU time|MB of memory) to read"),
-        pytest.param(large_rows, r"takes more than .* MB of memory to read", marks=pytest.mark.slow),
-        (another_file, "holds no data set images of its own"),
-    ],
-)
-def test_a_file_that_claims_too_much_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[h5py.File], None], problem: str
+def test_a_file_that_claims_too_much_or_links_to_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.3")
     (tmp_path / "raw").mkdir()
     with h5py.File(tmp_path / "raw/bomb.h5", "w") as file:
-        make(file)
-    with pytest.raises(SourceError, match=rf"bomb\.h5 {problem}") as caught:
+        for name, kind in (("images", h5py.vlen_dtype(np.uint8)), ("labels", h5py.string_dtype())):
+            file.create_dataset(name, 10**9, kind, chunks=1000)
+    with pytest.raises(SourceError, match=r"bomb\.h5 takes more than .* (s of CPU time|MB of memory) to read"):
         opened(tmp_path / "raw")
-    assert "\n" not in str(caught.value)
+    with h5py.File(tmp_path / "raw/bomb.h5", "w") as file:
+        file["images"], file["labels"] = h5py.ExternalLink("other.h5", "images"), ["a", "b"]
+    with pytest.raises(SourceError, match=r"bomb\.h5 holds no data set images of its own"):
+        opened(tmp_path / "raw")
 
 
 def test_a_changed_reader_reads_again(tmp_path: Path, site: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drawn_images import as_table, drawn, encoded, images, opened
+from drawn_images import as_table, drawn, encoded, images, opened, write_tar
 
 from podline.data.images.columns import Labels, refuse_boxes
 from podline.data.images.settings import ClassesSettings
@@ -25,14 +23,11 @@ COUNT = 60
 
 def as_samples(folder: Path, **columns: Sequence[Any]) -> None:
     """A WebDataset with all columns in its samples' JSON."""
-    folder.mkdir()
-    with tarfile.open(folder / "part.tar", "w") as tar:
-        for at, row in enumerate(zip(*columns.values(), strict=True)):
-            said = json.dumps(dict(zip(columns, row, strict=True))).encode()
-            for ending, content in (("png", encoded(drawn(at))), ("json", said)):
-                info = tarfile.TarInfo(f"{at:03}.{ending}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+    members = {}
+    for at, row in enumerate(zip(*columns.values(), strict=True)):
+        said = json.dumps(dict(zip(columns, row, strict=True))).encode()
+        members |= {f"{at:03}.png": encoded(drawn(at)), f"{at:03}.json": said}
+    write_tar(folder / "part.tar", members)
 
 
 def as_parquet_images(folder: Path, **columns: Sequence[Any]) -> None:

@@ -65,12 +65,3 @@ def test_every_file_that_pillow_decodes_is_a_picture(own: Path) -> None:
             refused[path.name] = str(error)
     assert len(files) > 150
     assert len(refused) <= 0.05 * len(files), refused
-
-
-def test_orientations(own: Path) -> None:
-    files = sorted((own / "exif_orientation").rglob("*.jpg"))
-    pictures = {path.stem: picture_of(path.read_bytes()) for path in files}
-    assert {picture.turned for picture in pictures.values()} == {True, False}
-    for side in ("Landscape", "Portrait"):
-        shapes = {picture.pixels.shape for name, picture in pictures.items() if name.startswith(side)}
-        assert len(shapes) == 1, side

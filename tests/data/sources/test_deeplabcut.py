@@ -154,29 +154,3 @@ def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, ch
     with pytest.raises(SourceError, match=problem) as error:
         opened(root, tmp_path / "work")
     assert "CollectedData_me.csv" in str(error.value)
-
-
-def test_real_labels_give_the_records_of_their_annotations(real_data: Path, tmp_path: Path) -> None:
-    """The annotations were made from DeepLabCut's table; here it is written again."""
-    real = real_data / "own" / "dlc_openfield"
-    if not real.is_dir():
-        pytest.skip(f"no {real}")
-    made = json.loads((real / "annotations.json").read_text())
-    parts = made["categories"][0]["keypoints"]
-    names = {image["id"]: image["file_name"] for image in made["images"]}
-    joints = np.array([one["keypoints"] for one in made["annotations"]]).reshape(len(made["annotations"]), -1, 3)
-    places = np.where(joints[..., 2:] > 0, joints[..., :2], np.nan)
-    columns = pd.MultiIndex.from_product([["me"], parts, ["x", "y"]], names=["scorer", "bodyparts", "coords"])
-    index = [f"labeled-data/m/{names[one['image_id']]}" for one in made["annotations"]]
-    (tmp_path / "images").symlink_to(real / "images")
-    pd.DataFrame(places.reshape(len(places), -1), index, columns).to_csv(tmp_path / "CollectedData_me.csv")
-    source, wanted = opened(tmp_path, tmp_path / "work"), opened(real, tmp_path / "work")
-
-    def poses(found: CocoSource) -> dict[str, dict[str, Any]]:
-        return {
-            split: {image.name: [json.loads(one)["keypoints"] for one in image.annotations] for image in images}
-            for split, images in found.splits.items()
-        }
-
-    assert poses(source) == poses(wanted)
-    assert source.skeleton.joints == tuple(parts)

@@ -5,7 +5,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,15 +39,6 @@ def contents(files: tuple[RawFile, ...]) -> dict[str, bytes]:
     return {file.name: file.path.read_bytes() for file in files}
 
 
-def test_a_raw_file_has_its_checksum(tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_bytes(b"abc")
-    file = raw_file("x", tmp_path / "x.txt")
-    assert (file.name, file.bytes, file.sha256) == ("x", 3, digests.of_bytes(b"abc"))
-    assert file.info.model_dump() == {"name": "x", "bytes": 3, "sha256": digests.of_bytes(b"abc")}
-    with pytest.raises(SourceError, match=r"cannot read .*missing: No such file"):
-        raw_file("x", tmp_path / "missing")
-
-
 def test_files_are_made_once(tmp_path: Path) -> None:
     make = Maker()
     first = made_once(tmp_path / "work", "key", make)
@@ -75,17 +65,6 @@ def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
         (tmp_path / "key" / "files.json").write_text("[{" if damage == "list damaged" else '[{"name": 1}]')
     assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
     assert make.calls == 2
-
-
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    def fail(folder: Path) -> list[RawFile]:
-        written(folder, "one", b"1")
-        raise SourceError("no good")
-
-    with pytest.raises(SourceError, match="no good"):
-        made_once(tmp_path, "key", fail)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert not (tmp_path / "key").exists()
 
 
 KILLED = """
@@ -136,32 +115,25 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "work" / ".podline" / "tmp") == []  # noqa: PTH208
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """No file can grow beyond 64 KiB: the write fails in the middle, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def test_a_failure_or_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> list[RawFile]:
+        written(folder, "one", b"1")
+        raise SourceError("no good")
 
-
-@pytest.mark.usefixtures("full_disk")
-def test_a_full_disk(tmp_path: Path) -> None:
     def make(folder: Path) -> list[RawFile]:
         return [written(folder, "one", bytes(150_000))]
 
-    with pytest.raises(StoreError, match=r"cannot write .*one: File too large"):
-        made_once(tmp_path, "key", make)
+    with pytest.raises(SourceError, match="no good"):
+        made_once(tmp_path, "key", fail)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, hard))  # of a file: a write fails in the middle
+    try:
+        with pytest.raises(StoreError, match=r"cannot write .*one: File too large"):
+            made_once(tmp_path, "key", make)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    assert not (tmp_path / "key").exists()
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="File exists"):
         made_once(tmp_path / "file", "key", Maker())
-
-
-def test_a_pointer_of_git_lfs_is_no_raw_file(tmp_path: Path) -> None:
-    (tmp_path / "data_batch_1").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 1\n")
-    with pytest.raises(SourceError, match=r"data_batch_1 is a Git LFS pointer .* run `git lfs pull`"):
-        raw_file("data_batch_1", tmp_path / "data_batch_1")
