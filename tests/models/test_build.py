@@ -36,7 +36,6 @@ def small_model(seed: int = 0, **settings: object) -> keras.Model:
         (ModelSettings(width=1.3), SMALL, 100),
         (ModelSettings(kind="mobilenetv2", width=0.35), GREY, 10),
         pytest.param(ModelSettings(kind="mobilenetv2", width=1.4, dropout=0.2), SMALL, 100, marks=pytest.mark.slow),
-        pytest.param(ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000, marks=pytest.mark.slow),
     ],
     ids=lambda value: f"{value.kind}-{value.width}" if isinstance(value, ModelSettings) else None,
 )
@@ -47,23 +46,13 @@ def test_the_built_model_is_the_described_one(
     model = build_model(settings, shape, classes, [120.0] * channels, [60.0] * channels)
     rows = describe(settings, shape, classes)
     assert model.count_params() == rows.parameters
-    assert sum(variable.value.shape.num_elements() for variable in model.trainable_variables) == (
-        rows.trainable_parameters
-    )
+    trainable = sum(variable.value.shape.num_elements() for variable in model.trainable_variables)
+    assert trainable == rows.trainable_parameters
     assert [row.name for row in rows.layers] == [layer.name for layer in model.layers[1:]]
     for row in rows.layers:
         layer = model.get_layer(row.name)
         assert layer.count_params() == row.parameters, row
         assert tuple(layer.output.shape[1:]) == row.output_shape, row
-
-
-@pytest.mark.slow
-def test_the_original_mobilenetv2_has_the_parameters_of_keras_own() -> None:
-    ours = build_model(ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000, MEAN, STD)
-    theirs = keras.applications.MobileNetV2(weights=None)
-    trainable = [tuple(variable.shape) for variable in ours.trainable_variables]
-    assert trainable == [tuple(variable.shape) for variable in theirs.trainable_variables]
-    assert sum(int(np.prod(shape)) for shape in trainable) == 3_504_872
 
 
 def test_pixels_are_normalised_inside() -> None:
@@ -135,23 +124,14 @@ def test_channels_first_is_refused_by_name_without_a_gpu() -> None:
     with pytest.raises(SettingsError, match=r"data_format=channels_first needs a GPU; the devices here: .*CPU:0"):
         small_model(data_format="channels_first")
     require_device("channels_first", ["/device:CPU:0", "/device:GPU:0"])
-    require_device("channels_last", ["/device:CPU:0"])
 
 
 @pytest.mark.usefixtures("few_layers_once")
-@pytest.mark.parametrize("kind", ["linear", "resnet", "mobilenetv2"])
+@pytest.mark.parametrize("kind", ["resnet", "mobilenetv2"])
 def test_channels_first_builds_with_the_same_weights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"kind": kind, "width": 0.35}
-    last = small_model(**settings)
+    last = small_model(kind=kind)
     monkeypatch.setattr("podline.models.build.require_device", lambda data_format, devices: None)
-    first = small_model(**settings, data_format="channels_first")
+    first = small_model(kind=kind, data_format="channels_first")
     assert [w.shape for w in first.get_weights()] == [w.shape for w in last.get_weights()]
-    if kind != "linear":
-        assert first.get_layer("stem_conv").output.shape[1:] == tuple(
-            np.roll(last.get_layer("stem_conv").output.shape[1:], 1)
-        )
-
-
-def test_constants_of_another_number_of_channels_are_refused() -> None:
-    with pytest.raises(SettingsError, match="mean of 1 and deviation of 3 channels vs images of 3"):
-        build_model(ModelSettings(), SMALL, 10, [120.0], STD)
+    height, width, channels = last.get_layer("stem_conv").output.shape[1:]
+    assert first.get_layer("stem_conv").output.shape[1:] == (channels, height, width)

@@ -14,31 +14,21 @@ from podline.models.micronet import WIDE_RESNET_OPERATIONS, WIDE_RESNET_STORAGE,
 from podline.recipes import registry
 from podline.recipes.settings import ModelSettings
 
-# Millions of parameters and of multiply-adds of MobileNetV2 at 224 pixels, as its authors list them
-# (tensorflow/models, research/slim/nets/mobilenet/README.md).
-AUTHORS_TABLE = {
-    1.4: (6.06, 582),
-    1.3: (5.34, 509),
-    1.0: (3.47, 300),
-    0.75: (2.61, 209),
-    0.5: (1.95, 97),
-    0.35: (1.66, 59),
-}
 
-
-def mobilenetv2(width: float) -> ModelSettings:
-    return ModelSettings(kind="mobilenetv2", width=width)
-
-
+# As its authors list them (tensorflow/models, research/slim/nets/mobilenet/README.md).
 @pytest.mark.parametrize(
-    "width", [1.0, *(pytest.param(width, marks=pytest.mark.slow) for width in AUTHORS_TABLE if width != 1)]
+    ("width", "parameters", "multiply_adds"),
+    [(1.0, 3.47e6, 300e6), pytest.param(1.4, 6.06e6, 582e6, marks=pytest.mark.slow), (0.35, 1.66e6, 59e6)],
 )
-def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
-    description = describe(mobilenetv2(width), (224, 224, 3), 1000)
-    parameters, multiply_adds = AUTHORS_TABLE[width]
+def test_mobilenetv2_costs_at_224_pixels_what_its_authors_say(
+    width: float, parameters: float, multiply_adds: float
+) -> None:
+    description = describe(ModelSettings(kind="mobilenetv2", width=width), (224, 224, 3), 1000)
     # The table is rounded, and it has one class more and counts the norms a little differently: 2 % covers that.
-    assert description.trainable_parameters == pytest.approx(parameters * 1e6, rel=0.02)
-    assert description.multiply_adds == pytest.approx(multiply_adds * 1e6, rel=0.006)
+    assert description.trainable_parameters == pytest.approx(parameters, rel=0.02)
+    assert description.multiply_adds == pytest.approx(multiply_adds, rel=0.006)
+    for total in ("parameters", "trainable_parameters", "bytes", "multiply_adds"):
+        assert getattr(description, total) == sum(getattr(layer, total) for layer in description.layers)
 
 
 @pytest.mark.usefixtures("few_layers_once")
@@ -48,9 +38,8 @@ def test_a_recipe_has_the_network_of_its_kind() -> None:
     found = kind_of(poses).description(registry.override(poses, {"task.side": 128}), (1, 1, 1), 3, {})
     assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (128, 128, 3), 0, None)
     assert found.layers[-1].name.endswith("_heatmap")
-    assert found.parameters == kind_of(poses).description(poses, (1, 1, 1), 3, {}).parameters, (
-        "a convolution's do not depend on it"
-    )
+    assert describe(mnist.model, (32, 32, 3), 10).micronet is None, "only models for CIFAR-100 have a score"
+    assert describe(mnist.model, (32, 32, 3), 100).micronet is not None
 
 
 def test_the_linear_model_by_hand() -> None:
@@ -60,12 +49,6 @@ def test_the_linear_model_by_hand() -> None:
     assert (description.bytes, description.multiply_adds) == (7850 * 4, 7840)
     # 12 examples of 10 logits lie in two tiles of 8 × 128.
     assert [layer.tile_waste(12) for layer in description.layers] == [None, None, 1 - 120 / (16 * 128)]
-
-
-def test_the_sums_are_those_of_the_rows() -> None:
-    description = describe(ModelSettings(width=0.5, depth=2), (32, 32, 3), 10)
-    for total in ("parameters", "trainable_parameters", "bytes", "multiply_adds"):
-        assert getattr(description, total) == sum(getattr(layer, total) for layer in description.layers)
 
 
 def normalised(shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:
@@ -203,9 +186,7 @@ def test_attention_is_its_projections_and_two_products() -> None:
     description = described(keras.Model(image, attended))
     projections = 16 * 6 * 6 + 4 * 6 * 6 + 4 * 6 * 10 + 16 * 10 * 6
     assert description.multiply_adds == projections + 16 * 4 * (6 + 10)
-    own = layers.MultiHeadAttention(2, 3, value_dim=5)
-    own.build(tokens.shape, few.shape)
-    assert description.parameters == own.count_params() == 2 * (36 + 6) + (60 + 10) + (60 + 6)
+    assert description.parameters == 2 * (36 + 6) + (60 + 10) + (60 + 6)
 
 
 def test_a_layer_that_is_called_twice_has_its_weights_once_and_works_twice() -> None:
@@ -222,12 +203,3 @@ def test_products_of_keras_ops_are_counted() -> None:
     assert described(keras.Model(image, keras.ops.matmul(left, right))).multiply_adds == 4 * 6 * 4
     attended = keras.ops.dot_product_attention(image, image, image)
     assert described(keras.Model(image, attended)).multiply_adds == 2 * 4 * 4 * 6 * 2
-
-
-@pytest.mark.usefixtures("few_layers_once")
-def test_only_models_for_cifar100_have_a_score() -> None:
-    settings = mobilenetv2(1.0)
-    assert describe(settings, (32, 32, 3), 10).micronet is None
-    score = describe(settings, (32, 32, 3), 100).micronet
-    assert score is not None
-    assert score.score == score.storage / 36.5e6 + score.operations / 10.49e9

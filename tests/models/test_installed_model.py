@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -23,7 +24,6 @@ from support.extending import answer, code_of, install
 from podline.errors import SettingsError
 from podline.models.batch_layers import FusedBatchNormalization
 from podline.models.build import build_model, exportable, untrained
-from podline.models.counts import describe
 from podline.recipes import parts, registry
 from podline.recipes.settings import ModelSettings, OptimizerSettings
 from podline.tasks.parameters import TrainingForm, TrainingGroup
@@ -31,37 +31,18 @@ from podline.training.optimizers import build_optimizer
 
 SHAPE = (32, 32, 3)
 VIT = ModelSettings(kind="vit", depth=2, dropout=0.1, options={"width": 24})
-PACKAGES = (("## A model", "my_models"), ("## An optimizer", "my_optimizers"))
+
+
+ODD = ModelSettings(kind="odd")
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of installed packages with the page's two."""
     folder = tmp_path_factory.mktemp("site")
-    for heading, name in PACKAGES:
+    for heading, name in (("## A model", "my_models"), ("## An optimizer", "my_optimizers")):
         install(folder, {name: code_of(heading, "python")}, code_of(heading, "toml"))
     return folder
-
-
-OWN_LAYER = """
-import keras
-
-
-@keras.saving.register_keras_serializable()
-class Scale(keras.layers.Layer):
-    def build(self, shape):
-        self.factor = self.add_weight(shape=shape[-1:], initializer="ones", name="factor")
-
-    def call(self, inputs):
-        return inputs * self.factor
-
-
-def scaled(image_shape, classes, settings):
-    image = keras.Input(image_shape)
-    maps = keras.layers.Conv2D(16, 5, strides=2, activation="relu")(Scale(name="scale")(image))
-    maps = keras.layers.Conv2D(32, 3, strides=2, activation="relu")(maps)
-    return keras.Model(image, keras.layers.Dense(classes)(keras.layers.GlobalMaxPooling2D()(maps)))
-"""
 
 
 @pytest.fixture
@@ -74,23 +55,19 @@ def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a function the model ``odd``, or the optimizer ``odd``."""
 
-    class Point:
-        name, value, group = "odd", "odd:odd", "podline"
-
-        def __init__(self, function: Any) -> None:
-            self._function = function
-
-        def load(self) -> Any:
-            return self._function
-
     def make(function: Any) -> None:
-        monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [Point(function)])
+        point = SimpleNamespace(name="odd", value="odd:odd", group="podline", load=lambda: function)
+        monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [point])
 
     return make
 
 
-def built(settings: ModelSettings, seed: int = 0, classes: int = 10) -> keras.Model:
-    return build_model(settings, SHAPE, classes, [120.0] * 3, [60.0] * 3, seed)
+def built(settings: ModelSettings, seed: int = 0) -> keras.Model:
+    return build_model(settings, SHAPE, 10, [120.0] * 3, [60.0] * 3, seed)
+
+
+def replicas() -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 def values(model: keras.Model) -> dict[str, np.ndarray]:
@@ -112,26 +89,8 @@ def test_the_seed_alone_gives_its_weights_and_no_two_variables_share_theirs() ->
     assert len(drawn) == 4 + 2 * 6
     assert not any(np.array_equal(first[path], other[path]) for path in drawn)
     query, key, value = (first[f"block1_attention/{name}/kernel"] for name in ("query", "key", "value"))
-    assert query.shape == key.shape == value.shape
     assert not np.array_equal(query, key)
     assert not np.array_equal(key, value)
-
-
-@pytest.mark.usefixtures("installed")
-def test_it_is_counted_by_hand() -> None:
-    width, places, classes = 24, 64, 100
-    description = describe(VIT, SHAPE, classes)
-    embedding = 16 * 3 * width + width + width * width + places * width
-    block = 2 * 2 * width + 4 * (width * width + width) + 2 * width * 2 * width + 3 * width
-    assert description.parameters == embedding + 2 * block + 2 * width + (width + 1) * classes
-    attention = 4 * places * width * width + 2 * places * places * width
-    dense = 2 * places * width * 2 * width
-    first = places * (16 * 3 * width + width * width)
-    assert description.multiply_adds == first + 2 * (attention + dense) + width * classes
-    assert description.uncounted == ""
-    assert description.micronet is not None
-    # Twice the multiply-adds, and the rest is little.
-    assert 2 * description.multiply_adds < description.micronet.operations < 2.2 * description.multiply_adds
 
 
 @pytest.mark.usefixtures("installed")
@@ -158,35 +117,12 @@ def test_forms_and_choices_know_the_names_and_options() -> None:
     assert changed.model.options == {"heads": 2}
 
 
-@pytest.mark.slow
 def test_an_untrained_model_by_its_architecture_has_the_weights_that_training_began_with(installed: None) -> None:
-    for settings in (VIT, ModelSettings(width=0.5, dropout=0.2), ModelSettings(kind="mobilenetv2", width=0.35)):
-        model = built(settings, seed=3)
-        stock = keras.models.model_from_json(exportable(model).to_json())
-        again = values(untrained(stock, 3))
-        assert again.keys() == values(model).keys()
-        for path, value in values(model).items():
-            np.testing.assert_array_equal(again[path], value, err_msg=path)
-
-
-def test_without_options_a_recipe_says_nothing_of_them() -> None:
-    assert "options" not in ModelSettings().model_dump()
-    assert "options" not in OptimizerSettings().model_dump()
-
-
-ODD = ModelSettings(kind="odd")
-
-
-def test_what_is_no_model_from_images_to_logits_is_named(odd: Any) -> None:
-    odd(lambda *_: 3)
-    with pytest.raises(SettingsError, match=r"model odd: from \['a int'\] .* vs from \(None, 32, 32, 3\) to "):
-        built(ODD)
-    odd(lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]))
-    with pytest.raises(SettingsError, match=r"to \[\(None, 32, 32, 10\)\] vs from .* to \(None, 10\)"):
-        built(ODD)
-    odd(lambda *_: 1 / 0)
-    with pytest.raises(SettingsError, match="model odd: ZeroDivisionError: division by zero"):
-        built(ODD)
+    model = built(VIT, seed=3)
+    again = values(untrained(keras.models.model_from_json(exportable(model).to_json()), 3))
+    assert again.keys() == values(model).keys()
+    for path, value in values(model).items():
+        np.testing.assert_array_equal(again[path], value, err_msg=path)
 
 
 def sequential(stack: Callable[[], list[keras.layers.Layer]]) -> Any:
@@ -230,50 +166,65 @@ class Unnamed(layers.Layer):
         return inputs * self.factor
 
 
-def test_a_layer_that_cannot_be_copied_is_named(odd: Any) -> None:
-    odd(sequential(lambda: [Unnamed(2)]))
-    with pytest.raises(SettingsError, match=r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "):
+def with_positions(positions: Callable[[int], Any]) -> Any:
+    """The function of a model that adds constants to features."""
+
+    def build(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        image = keras.Input(shape)
+        return keras.Model(image, layers.Dense(classes)(layers.Flatten()(image)[:, :8] + positions(8)))
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda *_: 3, r"model odd: from \['a int'\] .* vs from \(None, 32, 32, 3\) to "),
+        (
+            lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]),
+            r"to \[\(None, 32, 32, 10\)\] vs from .* to \(None, 10\)",
+        ),
+        (lambda *_: 1 / 0, "model odd: ZeroDivisionError: division by zero"),
+        (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
+        (sequential(lambda: [Unregistered()]), r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"),
+        (
+            sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]),
+            "the initial values of conv2d/kernel differ each time",
+        ),
+        # A layer that is called on a constant never trains.
+        (
+            with_positions(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]),
+            "model odd: its constants differ each time it is built",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_by_name(odd: Any, function: Any, message: str) -> None:
+    odd(function)
+    with pytest.raises(SettingsError, match=message):
         built(ODD)
-    odd(sequential(lambda: [Unregistered()]))
-    with pytest.raises(SettingsError, match=r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"):
+
+
+def test_under_several_replicas_what_has_a_state_of_its_own_is_refused_by_name(odd: Any) -> None:
+    odd(sequential(lambda: [layers.GaussianNoise(0.1, name="noise")]))
+    built(ODD)
+    with replicas().scope(), pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* of 2 replicas"):
+        built(ODD)
+    odd(with_positions(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32"))))
+    with replicas().scope():
         built(ODD)
 
 
 def test_blocks_that_are_models_of_their_own_get_podline_s_batch_norm(odd: Any) -> None:
-    def network(shape: Any, classes: int, _settings: Any) -> keras.Model:
-        image = keras.Input(shape)
-        block = keras.Sequential([layers.Conv2D(4, 3), layers.BatchNormalization()], name="block")
-        features = layers.GlobalMaxPooling2D()(block(image))
-        return keras.Model(image, layers.Dense(classes, name="classifier")(features))
-
-    odd(network)
+    odd(
+        sequential(
+            lambda: [keras.Sequential([layers.Conv2D(4, 3), layers.BatchNormalization()], name="block")],
+        )
+    )
     model = built(ModelSettings(kind="odd", l2=0.5, l2_layers=("block",)))
     assert isinstance(model.get_layer("block").layers[-1], FusedBatchNormalization)
     kernel = model.get_layer("block").trainable_variables[0].numpy()
     assert float(sum(model.losses)) == pytest.approx(0.5 * float((kernel**2).sum()), rel=1e-5)
     assert not any(isinstance(layer, FusedBatchNormalization) for layer in exportable(model).get_layer("block").layers)
-
-
-def test_first_weights_that_take_no_seed_are_refused(odd: Any) -> None:
-    odd(sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]))
-    with pytest.raises(SettingsError, match="the initial values of conv2d/kernel differ each time"):
-        built(ODD)
-
-
-def test_a_layer_that_is_called_on_a_constant_and_so_never_trains_is_refused(odd: Any) -> None:
-    def network(positions: Callable[[int], Any]) -> Any:
-        def build(shape: Any, classes: int, _settings: Any) -> keras.Model:
-            image = keras.Input(shape)
-            features = layers.Flatten()(image)[:, :8] + positions(8)
-            return keras.Model(image, layers.Dense(classes)(features))
-
-        return build
-
-    odd(network(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]))
-    with pytest.raises(SettingsError, match="model odd: its constants differ each time it is built"):
-        built(ODD)
-    odd(network(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32"))))
-    built(ODD)
 
 
 def test_a_seed_that_a_layer_brings_gives_way_to_the_recipe_s(odd: Any) -> None:
@@ -295,7 +246,7 @@ def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None
     images = np.random.default_rng(0).integers(0, 256, (8, *SHAPE), dtype=np.uint8)
     alone = built(ODD)
     expected = alone(images, training=True)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = replicas()
     with strategy.scope():
         shared = built(ODD)
     parts_of = strategy.experimental_distribute_values_from_function(
@@ -309,54 +260,32 @@ def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None
 
 
 @pytest.mark.usefixtures("installed")
-def test_under_several_replicas_what_has_a_state_of_its_own_is_refused_by_name(odd: Any) -> None:
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    odd(sequential(lambda: [layers.GaussianNoise(0.1, name="noise")]))
-    built(ODD)
-    with strategy.scope(), pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* each of 2 replicas"):
-        built(ODD)
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_optimizer_is_keras_own_lion() -> None:
+def test_the_optimizer_is_keras_own_lion_under_several_replicas_too() -> None:
     settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25, options={"beta_2": 0.98})
-    ours = build_optimizer(settings, 0.1)
-    theirs = keras.optimizers.Lion(0.1, beta_1=0.9, beta_2=0.98, weight_decay=0.5, global_clipnorm=0.25)
-    theirs.exclude_from_weight_decay(var_names=["bias"])
+
+    def theirs() -> keras.Optimizer:
+        lion = keras.optimizers.Lion(0.1, beta_1=0.9, beta_2=0.98, weight_decay=0.5, global_clipnorm=0.25)
+        lion.exclude_from_weight_decay(var_names=["bias"])
+        return lion
+
     ended = []
-    for optimizer in (ours, theirs):
-        layer = layers.Dense(3)
-        layer.build((None, 4))
-        layer.kernel.assign(np.arange(12).reshape(4, 3) / 12)
-        optimizer.build(layer.trainable_variables)
-        for step in range(1, 4):
-            optimizer.apply(gradients(step))
-        ended.append([variable.numpy() for variable in layer.trainable_variables])
-    for found, expected in zip(*ended, strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-def gradients(step: int) -> list[tf.Tensor]:
-    """Of a dense layer from 4 to 3."""
-    return [tf.reshape(tf.cos(tf.range(12.0) * step), (4, 3)), tf.sin(tf.range(3.0) + step)]
-
-
-@pytest.mark.usefixtures("installed")
-def test_under_several_replicas_an_installed_optimizer_steps_as_under_one() -> None:
-    settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25)
-    ended = []
-    for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
-        strategy = tf.distribute.MirroredStrategy(devices)
+    one = tf.distribute.get_strategy()
+    for strategy, make in (
+        (one, theirs),
+        *((each, lambda: build_optimizer(settings, 0.1)) for each in (one, replicas())),
+    ):
         with strategy.scope():
             layer = layers.Dense(3, kernel_initializer="ones")
             layer.build((None, 4))
-            optimizer = build_optimizer(settings, 0.1)
+            optimizer = make()
             optimizer.build(layer.trainable_variables)
-        for number in (1, 2, 3):
-            tf.function(strategy.run)(functools.partial(optimizer.apply, gradients(number)))
+        for step in (1.0, 2.0, 3.0):
+            gradients = [tf.reshape(tf.cos(tf.range(12.0) * step), (4, 3)), tf.sin(tf.range(3.0) + step)]
+            tf.function(strategy.run)(functools.partial(optimizer.apply, gradients))
         ended.append([variable.numpy() for variable in layer.trainable_variables])
-    for found, expected in zip(*ended, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for expected, *others in zip(*ended, strict=True):
+        for found in others:
+            np.testing.assert_array_equal(found, expected)
 
 
 class Itself(keras.optimizers.SGD):
@@ -392,27 +321,9 @@ def killed(folder: Path, packages: Path, *words: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(
-    tmp_path: Path, answered: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    toml = '[project.entry-points."podline.models"]\nscaled = "own_layer:scaled"\n'
-    packages = install(tmp_path / "site", {"own_layer": OWN_LAYER}, toml)
-    monkeypatch.syspath_prepend(packages)
-    answered("convert", "sample", "--source", "drawn")
-    words = ("sample", "--model", "scaled", "--steps", "200", "--learning-rate", "0.003")
-    run = answered("train", *words, "--set", "optimizer.kind=adam")["run"]
-    answer(tmp_path, packages, "evaluate", run)  # by a process that has not built the model
-    answered("report", run)
-    page = (tmp_path / "root" / "runs" / run / "report.html").read_text()
-    assert "without those of scale (Scale), which are unknown" in page
-    answered("models", "promote", run, "--anyway", "--reason", "a test")
-
-
-@pytest.mark.slow
 def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "600"], check=True, cwd=tmp_path
-    )
+    draw = [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "600"]
+    subprocess.run(draw, check=True, cwd=tmp_path)
     (tmp_path / "undisturbed").mkdir()
     for folder in (tmp_path, tmp_path / "undisturbed"):
         answer(folder, packages, "convert", "sample", "--source", str(tmp_path / "drawn"))
@@ -420,9 +331,8 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     train = ("train", "vit-sample", "--steps", "150", *own, "--set", "checkpoint_steps=10")
     killed(tmp_path, packages, *train, "--root", "root")
     trained = answer(tmp_path, packages, *train)
-    assert trained["resumed_from"]
     undisturbed = answer(tmp_path / "undisturbed", packages, *train)
-    assert undisturbed["resumed_from"] == []
+    assert (bool(trained["resumed_from"]), undisturbed["resumed_from"]) == (True, [])
     assert (trained["run"], trained["weights_sha256"]) == (undisturbed["run"], undisturbed["weights_sha256"])
 
     # From here on it needs the package no more.
@@ -430,22 +340,16 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     evaluated = answer(tmp_path, None, "evaluate", run)
     assert 0 < evaluated["metrics"]["top1"]["value"] < 1
     folder = tmp_path / "root" / "runs" / run
-    described = json.loads((folder / "model" / "description.json").read_text())
     told = answer(tmp_path, packages, "models", "describe", "vit-sample", *own, root=())
-    assert told == described
-    assert "MultiHeadAttention" in {layer["kind"] for layer in told["layers"]}
+    assert told == json.loads((folder / "model" / "description.json").read_text())
     answer(tmp_path, None, "models", "promote", run, "--anyway", "--reason", "a first one")
     images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE), dtype=np.uint8)
     plain = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
-    saved = tf.saved_model.load(str(folder / "model" / "saved_model"))
-    served = saved.signatures["serve"](tf.constant(images))
-    [logits] = served.values()
+    [logits] = tf.saved_model.load(str(folder / "model" / "saved_model")).signatures["serve"](images).values()
     np.testing.assert_allclose(logits, plain, rtol=0, atol=1e-4)  # other float32 operations
-
     answer(tmp_path, None, "report", run)
     assert "block2_attention" in (folder / "report.html").read_text()
     [entry] = answer(tmp_path, None, "models", "list")
     assert entry["run"] == run
-    assert answer(tmp_path, None, "runs", "list")
     error = answer(tmp_path, None, "train", "sample", "--model", "vit", code=2)["error"]
     assert error["message"].startswith("recipe sample: there is no model 'vit'; ")

@@ -31,7 +31,7 @@ def images() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (16, *SHAPE), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("kind", ["resnet", "mobilenetv2", "linear"])
+@pytest.mark.parametrize("kind", ["resnet", "linear"])
 @pytest.mark.usefixtures("bfloat16")
 def test_layers_compute_in_it_but_for_the_last_with_a_kernel_and_weights_are_float32(kind: str) -> None:
     model = built(kind)
@@ -65,9 +65,7 @@ def test_what_is_exported_computes_in_float32_with_the_same_weights() -> None:
 
 def test_a_processor_without_it_is_refused_by_name_and_auto_takes_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "cpu_flags", lambda: WITHOUT)
-    with pytest.raises(
-        SettingsError, match="precision=bfloat16 vs a processor without AVX512_BF16 or AMX: it would be"
-    ):
+    with pytest.raises(SettingsError, match="precision=bfloat16 vs a processor without AVX512_BF16 or AMX"):
         policy("bfloat16")
     assert (policy("auto"), policy("float32")) == ("float32", "float32")
     monkeypatch.setattr(precision, "cpu_flags", lambda: WITH)

@@ -101,17 +101,13 @@ def test_its_figures_are_pycocotools_with_the_same_constants(run: tuple[Store, s
         assert found[name] == pytest.approx(judged.stats[place], abs=1e-6)
 
 
-def test_its_joints_are_on_the_page(run: tuple[Store, str, str]) -> None:
+def test_its_pages_and_pictures_name_no_people(run: tuple[Store, str, str], tmp_path: Path) -> None:
     store, dataset, folder = run
-    assert read_manifest(store, dataset).skeleton.annotated == JOINTS
+    skeleton = read_manifest(store, dataset).skeleton
+    assert (skeleton.category, skeleton.annotated) == ("fly", JOINTS)
     page = store.read_bytes(f"{folder}/report.html").decode()
     assert all(joint in page or joint.replace("_", " ") in page for joint in JOINTS)
     assert "shoulder" not in page
-
-
-def test_its_pages_and_pictures_name_no_people(run: tuple[Store, str, str], tmp_path: Path) -> None:
-    store, dataset, folder = run
-    assert read_manifest(store, dataset).skeleton.category == "fly"
     for name in ("report.html", "report.md"):
         page = store.read_bytes(f"{folder}/{name}").decode()
         assert "for fly keypoints on the test split" in page

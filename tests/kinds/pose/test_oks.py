@@ -14,7 +14,7 @@ from pycocotools.cocoeval import COCOeval
 from podline.documents import skeleton
 from podline.errors import SourceError
 from podline.kinds.pose.coco_results import read_truth
-from podline.kinds.pose.oks import OksFigures, evaluate_results
+from podline.kinds.pose.oks import evaluate_results
 
 
 def pycocotools_figures(truth, results, folder):
@@ -52,19 +52,15 @@ def truth_of(*annotations, images=1):
     }
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_figures_are_pycocotools_own_to_the_last_digit(seed, tmp_path):
-    truth = random_truth(seed)
+@pytest.mark.parametrize("seed", range(8))
+def test_figures_are_pycocotools_own_to_the_last_digit(seed, tmp_path, capsys):
+    truth, rng = random_truth(seed), np.random.default_rng(seed)
     results = random_results(truth, seed)
-    assert figures(truth, results) == pycocotools_figures(truth, results, tmp_path)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_results_with_boxes_of_their_own_as_well(seed, tmp_path):
-    truth = random_truth(seed)
-    rng = np.random.default_rng(seed)
-    results = [{**found, "bbox": rng.uniform(1, 200, 4).tolist()} for found in random_results(truth, seed)]
+    if seed > 5:  # with boxes of their own
+        results = [{**found, "bbox": rng.uniform(1, 200, 4).tolist()} for found in results]
+    before = copy.deepcopy((truth, results))
     ours = figures(truth, results)
+    assert ((truth, results), capsys.readouterr().out) == (before, "")
     assert ours == pycocotools_figures(truth, results, tmp_path)
 
 
@@ -77,25 +73,6 @@ def test_real_annotations_and_noisy_results(real_data, tmp_path):
     ours = figures(truth, results)
     assert 0.2 < ours[0] < 0.9
     assert ours == pycocotools_figures(truth, results, tmp_path)
-
-
-def test_nothing_is_changed_and_nothing_printed(capsys):
-    truth = random_truth(3)
-    results = random_results(truth, 3)
-    before = copy.deepcopy((truth, results))
-    first = evaluate_results(truth, results)
-    assert (truth, results) == before
-    assert evaluate_results(truth, results) == first
-    assert capsys.readouterr().out == ""
-
-
-def test_perfect_results():
-    truth = truth_of(annotation(1, 1, a_person()), annotation(2, 2, a_person(1)), images=2)
-    evaluation = evaluate_results(truth, [result(a_person()), result(a_person(1), image=2)])
-    assert evaluation.figures.ap == pytest.approx(1)
-    assert evaluation.figures.ar == 1
-    assert all(joint.similarity == joint.close / joint.labelled == 1 for joint in evaluation.joints)
-    assert all(joint.distance == 0 for joint in evaluation.joints)
 
 
 def test_no_results_are_zero_not_a_crash():
@@ -150,11 +127,9 @@ def test_table_by_size():
     annotations = [annotation(n + 1, n + 1, a_person(n), area=float(size**2)) for n, size in enumerate(sizes)]
     results = [result(a_person(n), image=n + 1) for n in (1, 3)]
     table = {size.low: size for size in evaluate_results(truth_of(*annotations, images=4), results).sizes}
-    assert [(table[low].people, table[low].found) for low in (0, 32, 64, 96, 192)] == [
-        (1, 0), (1, 1), (1, 0), (0, 0), (1, 1),
-    ]  # fmt: skip
-    assert [table[low].ar for low in (0, 32, 64, 96, 192)] == [0, 1, 0, -1, 1]
-    assert [round(table[low].ap, 3) for low in (0, 32, 64, 96, 192)] == [0, 1, 0, -1, 1]
+    found = {low: (size.people, size.found, size.ar, round(size.ap, 3)) for low, size in table.items()}
+    wanted = {0: (1, 0, 0, 0), 32: (1, 1, 1, 1), 64: (1, 0, 0, 0), 96: (0, 0, -1, -1), 192: (1, 1, 1, 1)}
+    assert {low: found[low] for low in wanted} == wanted
 
 
 def test_the_threshold_keeps_the_right_and_drops_the_wrong():
@@ -170,9 +145,3 @@ def test_the_threshold_keeps_the_right_and_drops_the_wrong():
 def test_a_result_for_an_unknown_image_is_named():
     with pytest.raises(SourceError, match="1 images have no annotations, the first is image_id=7"):
         evaluate_results(truth_of(annotation(1, 1, a_person())), [result(a_person(), image=7)])
-
-
-def test_figures_have_pycocotools_order():
-    assert list(OksFigures.model_fields) == [
-        "ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large",
-    ]  # fmt: skip

@@ -21,7 +21,7 @@ class EveryImageOnce:
         return np.arange(size)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_draw_of_every_image_once_has_pycocotools_figures(seed, monkeypatch):
     truth = random_truth(seed, images=12)
     evaluation = judged(truth, random_results(truth, seed))
@@ -39,36 +39,22 @@ def test_an_image_drawn_twice_counts_like_two_of_its_kind(monkeypatch):
     results = random_results(truth, 4)
     for place, found in enumerate(results):  # copies stand next to each other in the order of scores
         found["score"] = 1 - place / 1000
-    twice = {
-        "images": truth["images"] + [{**image, "id": image["id"] + 1000} for image in truth["images"]],
-        "annotations": truth["annotations"]
-        + [
-            {**person, "id": person["id"] + 1000, "image_id": person["image_id"] + 1000}
-            for person in truth["annotations"]
-        ],
-        "categories": CATEGORIES,
-    }
-    copies = results + [{**found, "image_id": found["image_id"] + 1000} for found in results]
-    expected = evaluate_results(twice, copies).figures
-    monkeypatch.setattr(EveryImageOnce, "integers", lambda _self, _images, size: np.arange(size))
+    twice = dict(truth)
+    for field, moved in (("images", ("id",)), ("annotations", ("id", "image_id"))):
+        twice[field] = truth[field] + [each | {key: each[key] + 1000 for key in moved} for each in truth[field]]
+    copies = results + [found | {"image_id": found["image_id"] + 1000} for found in results]
+    expected = evaluate_results(twice, copies).figures.ap
     metrics = undrawn(monkeypatch, judged(twice, copies))
-    assert metrics["ap"].low == pytest.approx(expected.ap, abs=1e-12)
+    assert metrics["ap"].low == pytest.approx(expected, abs=1e-12)
     assert metrics["ap"].low == pytest.approx(evaluate_results(truth, results).figures.ap, abs=1e-9)
 
 
 def test_intervals_hold_the_figure_and_narrow_with_more_images():
-    few, many = (random_truth(1, images=images) for images in (10, 160))
-    narrow, wide = (figures_within(judged(truth, random_results(truth, 1)), draws=200)["ap"] for truth in (many, few))
+    truths = [random_truth(1, images=images) for images in (160, 10)]
+    narrow, wide = (figures_within(judged(truth, random_results(truth, 1)), draws=200)["ap"] for truth in truths)
     for metric in (narrow, wide):
         assert metric.low <= metric.value <= metric.high
     assert 0 < narrow.high - narrow.low < 0.6 * (wide.high - wide.low)
-
-
-def test_the_same_seed_gives_the_same_intervals():
-    truth = random_truth(2)
-    evaluation = judged(truth, random_results(truth, 2))
-    assert figures_within(evaluation, draws=50) == figures_within(evaluation, draws=50)
-    assert figures_within(evaluation, draws=50) != figures_within(evaluation, draws=50, seed=1)
 
 
 def test_no_results_are_zero_within_zero_and_nobody_is_no_figure():

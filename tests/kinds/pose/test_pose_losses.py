@@ -45,12 +45,6 @@ def test_losses_are_the_definition(emphasis):
             assert float(loss[example]) == pytest.approx((squares * weights).sum() / weights.sum(), rel=1e-5)
 
 
-def test_a_perfect_answer_costs_nothing():
-    targets = random_targets()
-    losses = stage_losses({"stage1_paf": targets.pafs, "stage2_heatmap": targets.heatmaps}, targets)
-    assert [np.asarray(loss).tolist() for loss in losses.values()] == [[0, 0], [0, 0]]
-
-
 def test_what_is_ignored_has_no_influence_and_no_gradient():
     targets, answers = random_targets(), random_answers()
     ignored = np.asarray(targets.weights) == 0
@@ -58,19 +52,12 @@ def test_what_is_ignored_has_no_influence_and_no_gradient():
     for name, loss in stage_losses(answers, targets).items():
         assert np.asarray(loss).tolist() == np.asarray(stage_losses(changed, targets)[name]).tolist()
     answer = answers["stage3_heatmap"]
-    with tf.GradientTape() as tape:
-        tape.watch(answer)
-        loss = tf.reduce_sum(stage_losses({"stage3_heatmap": answer}, targets)["stage3_heatmap"])
-    gradient = np.asarray(tape.gradient(loss, answer))
-    assert not gradient[np.broadcast_to(ignored, gradient.shape)].any()
-    assert gradient[np.broadcast_to(~ignored, gradient.shape)].all()
-
-
-def test_an_image_that_is_ignored_altogether_costs_nothing():
-    targets = random_targets()._replace(weights=tf.zeros((2, CELLS, CELLS, 1)))
-    answer = random_answers()["stage1_paf"]
-    with tf.GradientTape() as tape:
-        tape.watch(answer)
-        loss = tf.reduce_sum(stage_losses({"stage1_paf": answer}, targets)["stage1_paf"])
-    assert float(loss) == 0
-    assert not np.asarray(tape.gradient(loss, answer)).any()
+    for given in (targets, targets._replace(weights=tf.zeros_like(targets.weights))):
+        ignored = np.broadcast_to(np.asarray(given.weights) == 0, answer.shape)
+        with tf.GradientTape() as tape:
+            tape.watch(answer)
+            loss = tf.reduce_sum(stage_losses({"stage3_heatmap": answer}, given)["stage3_heatmap"])
+        gradient = np.asarray(tape.gradient(loss, answer))
+        assert not gradient[ignored].any()
+        assert gradient[~ignored].all()
+        assert loss == 0 or not ignored.all()
