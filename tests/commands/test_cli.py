@@ -34,7 +34,8 @@ from podline.store.opening import open_store
 PROJECT = Path(__file__).parent.parent.parent
 
 
-def test_every_command_has_a_page_with_an_example(podline) -> None:
+def test_every_command_has_a_page_with_an_example_and_the_first_lists_the_exit_codes(podline) -> None:
+    assert all(f" {code}  " in podline("--help").out for code in (0, 2, 75, 143))
     for section in cli.SECTIONS.values():
         for name in section:
             page = podline(name, "--help")

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import job_clusters
-import numpy as np
 import pytest
 from drawn_images import as_folders, encoded
 from dying_runs import losses, training_processes
@@ -22,17 +21,10 @@ from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
 from small_dataset import CLASS_NAMES, drawn
 
 from podline import settings
-from podline.inventory.catalogue import training_of
-from podline.progress import silent
-from podline.stages.specs import TrainSpec
-from podline.store.opening import open_store
 from podline.supervision import processes
-from podline.training.train import train
 
 # So many that a flow which begins again finds the job, and that no other job ends by itself.
 STEPS, ENDLESS = 1200, 1_000_000
-# Ten times that of 200 steps; see tests/training/test_launched.py.
-TOLERANCE = 1e-4
 CHANGES = ("model.dropout=0.2", "checkpoint_steps=20", "summary_steps=10", "deterministic=true")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -116,19 +108,11 @@ def images() -> dict[str, dict[str, bytes]]:
     return files
 
 
-def alone(spec: TrainSpec, root: Path) -> list[float]:
-    """The losses of the same training in one process, of the same data."""
-    (root / spec.dataset_folder).parent.mkdir(parents=True)
-    (root / spec.dataset_folder).symlink_to(Path(spec.root) / spec.dataset_folder)
-    train(spec.model_copy(update={"root": str(root), "strategy": "cpu"}), silent())
-    return losses(root / spec.folder)
-
-
 def kill(process: int) -> None:
     os.kill(process, signal.SIGKILL)
 
 
-def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(stand: Stand, tmp_path: Path) -> None:
+def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(stand: Stand) -> None:
     first = stand.start(STEPS)
     wait_until(lambda: stand.states() != [])
     [flow] = processes.marked("PREFECT__FLOW_RUN_ID", str(first))
@@ -164,6 +148,3 @@ def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(st
     wait_until(lambda: stand.states()[-2:] == ["FAILED", "RUNNING"])
     stand.cancel(failing)
     assert stand.ended(failing).name == "Cancelled"
-
-    spec = training_of(open_store(str(stand.root)), folder.name)
-    np.testing.assert_allclose(losses(folder), alone(spec, tmp_path / "alone"), rtol=TOLERANCE, atol=TOLERANCE)

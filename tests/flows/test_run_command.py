@@ -23,21 +23,14 @@ def run(folder: Path, *words: str) -> dict[str, Any]:
     """The answer of one run, in an empty home."""
     (folder / "home").mkdir(exist_ok=True)
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PODLINE_", "XDG_"))}
-    command = [
-        sys.executable,
-        "-m",
-        "podline.cli",
-        "run",
-        "sample",
-        "--root",
-        "root",
-        "--steps",
-        "120",
-        "--json",
-        *words,
-    ]
+    command = "-m podline.cli run sample --root root --steps 120 --json"
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env={**ours, "HOME": str(folder / "home")}
+        [sys.executable, *command.split(), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**ours, "HOME": str(folder / "home")},
     )
     assert done.returncode == 0, done.stderr
     assert "✓" in done.stderr

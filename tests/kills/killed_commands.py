@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from compared_files import comparable, differences, ended_runs
+from raw_cifar import write_raw_cifar
 
 from podline.inventory.verification import verify
 from podline.progress import silent
@@ -61,32 +63,17 @@ class Case:
 
 
 @dataclass
-class Kill:
-    """One kill.
-
-    Attributes:
-        target: what was killed: the command's own process, or one that it had started.
-        after: seconds from the command's start.
-        code: how the command ended.
-    """
-
-    target: str
-    after: float
-    code: int
-
-
-@dataclass
 class Episode:
     """One store: kills in a row, the command once more, and what is wrong then.
 
     Attributes:
+        kills: how the command ended after each.
         missed: starts that ended well before they could be killed.
     """
 
-    kills: list[Kill] = field(default_factory=list)
+    kills: list[int] = field(default_factory=list)
     missed: int = 0
     tries: int = 0
-    seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
 
@@ -94,14 +81,7 @@ class World:
     """A folder with raw data, a home and a temporary folder, in which a case's command is killed again and again."""
 
     def __init__(self, folder: Path, case: Case, bucket_root: str, emulator: str) -> None:
-        """A world; the command has run undisturbed once when this returns.
-
-        Args:
-            folder: with the raw data.
-            case: what is killed.
-            bucket_root: a prefix in the emulator's bucket, for a case in a bucket.
-            emulator: its address.
-        """
+        """Run the command undisturbed; a root is a folder, or a prefix in the emulator's bucket."""
         self.folder, self.case, self._bucket_root, self._emulator = folder, case, bucket_root, emulator
         for name in ("home", "tmp", "logs"):
             (folder / name).mkdir()
@@ -116,21 +96,16 @@ class World:
         assert self._problems(self._undisturbed, Episode(tries=1)) == []
 
     def episode(self, chance: random.Random, most: int) -> Episode:
-        """Kills the command some times in a row and lets it come to its end.
-
-        Args:
-            chance: draws moments and targets.
-            most: kills.
-        """
-        root, began, episode = self._fresh(f"killed-{uuid.uuid4().hex[:8]}"), time.monotonic(), Episode()
+        """Kill the command some times in a row, at most so often, and let it come to its end."""
+        root, episode = self._fresh(f"killed-{uuid.uuid4().hex[:8]}"), Episode()
         for _ in range(min(most, chance.randint(1, _KILLS_IN_A_ROW))):
-            kill = self._kill(root, chance)
-            if kill is None:
+            code = self._kill(root, chance)
+            if code is None:
                 episode.missed += 1
                 break
-            episode.kills.append(kill)
-            if kill.code not in (-signal.SIGKILL, _TRY_AGAIN, 0):
-                episode.problems.append(f"{kill} is not {_TRY_AGAIN}; see {self._log}")
+            episode.kills.append(code)
+            if code not in (-signal.SIGKILL, _TRY_AGAIN, 0):
+                episode.problems.append(f"a kill ended with {code}, not {_TRY_AGAIN}; see {self._log}")
             episode.problems += self.case.after_kill(open_store(root))
         code = None
         while code != 0 and episode.tries < 2:
@@ -140,42 +115,38 @@ class World:
             if code:
                 episode.problems.append(f"ended with {code} though nobody killed it; see {self._log}")
         episode.problems += self._problems(root, episode)
-        episode.seconds = time.monotonic() - began
         if not episode.problems:
-            self._remove(root)
+            store: Store = open_store(root)
+            shutil.rmtree(store.root if isinstance(store, FolderStore) else store.scratch, ignore_errors=True)
         return episode
 
-    def _kill(self, root: str, chance: random.Random) -> Kill | None:
-        """Gives the command and kills it, or a process that it started; None if it ended well before that.
+    def _kill(self, root: str, chance: random.Random) -> int | None:
+        """Give the command and kill it, or a process that it started; None if it ended well before that.
 
         Every second kill comes while the command writes to the store.
         """
         writing, at = chance.random() < 0.5, chance.random()
         children, at_once = chance.random() < 1 / 3, chance.random() < 0.5
         with self._started(self.case, root) as process:
-            started = time.monotonic()
             moment = at * self.seconds
             if writing:
                 store = open_store(root)
                 before = [*store.listing()]
                 while process.poll() is None and [*store.listing()] == before:
                     time.sleep(_POLL)
-                moment = time.monotonic() - started + at * self.seconds / 2
+                moment /= 2
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, started + moment - time.monotonic()))
-            below = [each for each in self._living() if each != process.pid] if children else []
-            target = chance.choice(sorted(below)) if below else process.pid
-            what = "the command" if target == process.pid else _named(target)
+                process.wait(moment)
             if process.poll() is not None:
                 assert process.poll() == 0, f"ended with {process.poll()} though nobody killed it; see {self._log}"
                 return None
-            after = time.monotonic() - started
+            below = [each for each in self._living() if each != process.pid] if children else []
             with contextlib.suppress(ProcessLookupError):
-                os.kill(target, signal.SIGKILL)
+                os.kill(chance.choice(sorted(below)) if below else process.pid, signal.SIGKILL)
             code = process.wait(_PATIENCE)
         if not at_once:
             self._wait_for_orphans()
-        return Kill(what, after, code)
+        return code
 
     def _problems(self, root: str, episode: Episode) -> list[str]:
         """What is not as it should be, once all is done."""
@@ -193,9 +164,9 @@ class World:
         locks += [self._train_lock] if self._train_lock.exists() else []
         found += [f"{each} is locked" for each in locks if _is_locked(each)]
         found += [f"{each} is in the user's home" for each in (self.folder / "home").iterdir()]
-        ended = 1 + episode.missed + sum(kill.code == 0 for kill in episode.kills)
+        ended = 1 + episode.missed + episode.kills.count(0)
         # One that was killed when it had told of its end is counted as well.
-        most = ended + sum(kill.code == -signal.SIGKILL for kill in episode.kills)
+        most = ended + episode.kills.count(-signal.SIGKILL)
         least, most = {"none": (0, 0), "once": (1, 1), "each time": (ended, most)}[self.case.told]
         if not least <= (finished := ended_runs(store).count("finished")) <= most:
             found.append(f"the ledger has {finished} finished runs vs {least} to {most}")
@@ -213,13 +184,6 @@ class World:
         for each in prepared.list():
             store.publish_file(prepared.local(each), each)
         return store.uri
-
-    def _remove(self, root: str) -> None:
-        store: Store = open_store(root)
-        if isinstance(store, FolderStore):
-            shutil.rmtree(root)
-        else:
-            shutil.rmtree(store.scratch, ignore_errors=True)
 
     @contextlib.contextmanager
     def _started(self, case: Case, root: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -300,24 +264,21 @@ def _is_locked(path: Path) -> bool:
 
 
 def killed(world: World, kills: int, seed: int) -> list[str]:
-    """Kills a world's command so many times; prints a line for each kill, and returns what is wrong."""
-    chance, done, same, wrong, began = random.Random(seed), 0, 0, list[str](), time.monotonic()
+    """Kill a world's command so many times; print a line for each store, and return what is wrong."""
+    chance, done, wrong = random.Random(seed), 0, list[str]()
     while done < kills:
         episode = world.episode(chance, kills - done)
-        verdict = "; ".join(episode.problems) or "the same bytes"
-        for number, kill in enumerate(episode.kills, start=1):
-            where = f"kill {done + number} of {kills}"
-            how = f"{kill.target} after {kill.after:.1f} s, exit code {kill.code}"
-            say(f"{world.case.name}: {where}: {how}; in the end {verdict}")
         done += len(episode.kills)
-        same += 0 if episode.problems else len(episode.kills)
         wrong += episode.problems
-    took = time.monotonic() - began
-    say(f"{world.case.name}: {done} kills, {same} with the same bytes in the end, {took:.0f} s")
+        verdict = "; ".join(episode.problems) or "the same bytes"
+        sys.stdout.write(f"{world.case.name}: {done} of {kills} kills {episode.kills}; in the end {verdict}\n")
     return wrong
 
 
-def say(line: str) -> None:
-    """For the report."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+def write_grey_cifar(folder: Path) -> Path:
+    """CIFAR-10's six binary files; a class is a brightness, so that a linear model tells it from guessing."""
+    for path in write_raw_cifar(folder, train=1200, test=300).iterdir():
+        rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
+        rows[:, 1:] = rows[:, 1:] // 8 + 22 * rows[:, :1]
+        rows.tofile(path)
+    return folder

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from drawn_images import as_folders, drawn, encoded, images
-from killed_commands import Case, World, killed
-from raw_material import write_grey_cifar, write_people
+from killed_commands import Case, World, killed, write_grey_cifar
 
+from podline.data.sources.coco_sample import write_coco_sample
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
@@ -25,7 +25,8 @@ SEED = 0
     [("cifar10", "folder", 40), ("cifar10", "bucket", 20), ("coco", "folder", 30), ("coco", "bucket", 15)],
 )
 def test_killed_conversion(tmp_path: Path, gcs: str, gcs_root: str, dataset: str, place: str, kills: int) -> None:
-    source = (write_grey_cifar if dataset == "cifar10" else write_people)(tmp_path / "raw")
+    raw = tmp_path / "raw"
+    source = write_grey_cifar(raw) if dataset == "cifar10" else write_coco_sample(raw, train=60, test=20)
     sizes = {"shard_bytes": 65_000} if dataset == "cifar10" else {"shard_bytes": 30_000, "side": 64, "max_people": 8}
     spec = {"dataset": dataset, "source": str(source), "min_shards": 1, **sizes}
     case = Case(f"convert {dataset} {place}", ("convert", "--spec", "-"), spec, bucket=place == "bucket")

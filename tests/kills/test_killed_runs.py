@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from killed_commands import Case, World, killed
-from raw_material import write_grey_cifar
+from killed_commands import Case, World, killed, write_grey_cifar
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 SEED = 1

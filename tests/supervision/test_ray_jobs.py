@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_ports
-from prefect_servers import wait_until
 from ray_cluster import ray_cluster
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
@@ -18,7 +17,6 @@ from podline.settings import Settings
 from podline.stages.specs import TrainSpec
 from podline.supervision.job import run_as_job
 from podline.supervision.ray_jobs import RayJobs
-from podline.supervision.schedulers import Job
 
 ROOT = "/a root"
 
@@ -39,37 +37,6 @@ def test_a_head_node_that_is_not_there_is_one_line() -> None:
         WorkerLostError, match=rf"launch=ray:{address}: got .*Failed to connect.*, expected Ray's Jobs API"
     ):
         RayJobs(f"{address}/").find("run", ROOT)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_job_is_submitted_found_and_cancelled(tmp_path: Path) -> None:
-    said = tmp_path / "said it"
-    command = ["sh", "-c", f"echo $0 $PODLINE_HOSTS >>'{said}'; exec sleep $1", "{job}"]
-    with ray_cluster(dashboard=True) as nodes:
-        jobs = RayJobs(f"http://{nodes.webui_url}")
-
-        def newest() -> Job:
-            job = jobs.find("t-1", ROOT)
-            assert job is not None
-            return job
-
-        assert jobs.find("t-1", ROOT) is None
-        first = jobs.submit("t-1", ROOT, [*command, "0"], Settings(hosts="2"), "")
-        wait_until(lambda: newest().ended)
-        assert newest()[:2] == (first, "COMPLETED")
-        second = jobs.submit("t-1", ROOT, [*command, "600"], Settings(hosts="2..4"), "")
-        wait_until(lambda: newest().state == "RUNNING")
-        assert (newest().number, newest().goes_on) == (second, True)
-        assert jobs.find("t-1", "/another root") is None
-        wait_until(lambda: said.read_text() == f"{first} 2\n{second} 2..4\n")
-        jobs.cancel(second)
-        wait_until(lambda: newest().ended)
-        assert newest()[:2] == (second, "CANCELLED")
-        third = jobs.submit("t-1", ROOT, ["python", "-m", "podline.no_module"], Settings(), "")
-        wait_until(lambda: newest().ended)
-        assert newest()[:2] == (third, "FAILED")
-        assert newest().reason.endswith("No module named podline.no_module")
 
 
 @pytest.mark.slow

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from prefect_servers import wait_until
 from small_stages import ActResult
 
 from podline.errors import ChildKilledError, SettingsError
@@ -47,19 +47,13 @@ class Training:
 
     def process(self) -> int:
         """The child, once it trains."""
-        deadline = time.monotonic() + 240
-        while not (self.root / "working").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until((self.root / "working").exists, every=0.02)
         return int((self.root / "working").read_text())
 
     def waiting(self) -> str:
         """What it says, once it waits."""
-        deadline = time.monotonic() + 240
-        while not (told := [event["message"] for event in self.events if event["event"] == "waiting"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        return told[0]
+        wait_until(lambda: any(event["event"] == "waiting" for event in self.events), every=0.02)
+        return next(event["message"] for event in self.events if event["event"] == "waiting")
 
     def finish(self) -> None:
         (self.root / "enough").touch()

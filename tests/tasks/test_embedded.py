@@ -8,10 +8,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from prefect_servers import wait_until
 
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
@@ -67,27 +67,13 @@ def processes_of(root: Path) -> list[int]:
     return found
 
 
-def assert_nothing_runs(root: Path, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while left := processes_of(root):
-        assert time.monotonic() < deadline, f"still there after {seconds} s: {left}"
-        time.sleep(0.1)
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 300
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.1)
-
-
 def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: Path) -> None:
     process = start(root, "slow work")
-    wait_for(root / "working")
+    wait_until((root / "working").exists)
     assert len(processes_of(root)) >= 3
     process.kill()
     process.communicate()
-    assert_nothing_runs(root, 60.0)
+    wait_until(lambda: not processes_of(root), 60)
 
     again = start(root, "slow work")
     out, err = again.communicate(timeout=240)
@@ -97,18 +83,18 @@ def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: 
 
 def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> None:
     process = start(root, "save when asked")
-    wait_for(root / "sleeping")
+    wait_until((root / "sleeping").exists)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 143
     assert "asked to end (SIGTERM)" in err
     assert (root / "saved").exists()
-    assert_nothing_runs(root, 60.0)
+    wait_until(lambda: not processes_of(root), 60)
 
 
 def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> None:
     process = start(root, "slow work")
-    wait_for(root / "working")
+    wait_until((root / "working").exists)
     (server,) = (
         candidate
         for candidate in processes_of(root)
@@ -118,7 +104,7 @@ def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> Non
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert json.loads(out)["number"] == 6
-    assert_nothing_runs(root, 60.0)
+    wait_until(lambda: not processes_of(root), 60)
     with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
         assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
     database.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import State
+from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import SourceError, TransientError
@@ -43,7 +43,8 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """What the stage raises, one after the other, before it does its work."""
     left: list[BaseException] = []
 
-    def perform(spec: ActSpec, *_rest: Any, **_more: Any) -> ActResult:
+    def perform(spec: ActSpec, listener: Any, *_rest: Any, **_more: Any) -> ActResult:
+        listener({"event": "log", "stage": "act", "level": "info", "message": "at work"})
         if left:
             raise left.pop(0)
         return ActResult(number=spec.number, process=0)
@@ -77,28 +78,33 @@ def attempt(tmp_path: Path, failures: list[BaseException]) -> Attempt:
 
 def states(run_id: UUID) -> list[State[Any]]:
     """The states of the task, in their order, as soon as the server knows the last one."""
-    deadline = time.monotonic() + 240
-    while True:
+    history: list[State[Any]] = []
+
+    def ended() -> bool:
         with get_client(sync_client=True) as client:
-            [task] = [found for found in client.read_task_runs() if found.flow_run_id == run_id] or [None]
-            found = client.request("GET", "/task_run_states/", params={"task_run_id": str(task.id)}) if task else None
-            history = sorted(found.json(), key=lambda state: state["timestamp"]) if found else []
-        if (history and history[-1]["type"] in {"COMPLETED", "FAILED", "CANCELLED"}) or time.monotonic() > deadline:
-            return [State.model_validate(state) for state in history]
-        time.sleep(0.2)
+            for task in [found for found in client.read_task_runs() if found.flow_run_id == run_id]:
+                found = client.request("GET", "/task_run_states/", params={"task_run_id": str(task.id)}).json()
+                ordered = sorted(found, key=lambda state: state["timestamp"])
+                history[:] = map(State.model_validate, ordered)
+        return bool(history) and history[-1].is_final()
+
+    wait_until(ended, every=0.2)
+    return history
 
 
 def lines(run_id: UUID, until: str) -> list[tuple[int, str]]:
     """The run's log, as soon as it has a line: levels and messages."""
-    deadline = time.monotonic() + 240
-    while True:
+    told: list[tuple[int, str]] = []
+
+    def has_it() -> bool:
         with get_client(sync_client=True) as client:
             wanted = {"logs": {"flow_run_id": {"any_": [str(run_id)]}}, "sort": "TIMESTAMP_ASC"}
             found = client.request("POST", "/logs/filter", json=wanted).json()
-        told = [(line["level"], line["message"]) for line in found]
-        if any(until in message for _, message in told) or time.monotonic() > deadline:
-            return told
-        time.sleep(0.2)
+        told[:] = [(line["level"], line["message"]) for line in found]
+        return any(until in message for _, message in told)
+
+    wait_until(has_it, every=0.2)
+    return told
 
 
 def test_a_retry_is_one_line_in_the_log_and_on_the_state(attempt: Attempt) -> None:
@@ -110,6 +116,7 @@ def test_a_retry_is_one_line_in_the_log_and_on_the_state(attempt: Attempt) -> No
     assert re.fullmatch(r"trying again in (1|0\.\d) s \(1 of 2\): killed by SIGKILL; choose another Store", str(said))
     told = lines(run_id, "Finished in state Completed")
     assert [message for level, message in told if level >= logging.WARNING] == ["  the end of its log", f"act: {said}"]
+    assert any("at work" in message for _, message in told)
     assert not any("Retry 1/" in message or "Traceback" in message for _, message in told)
 
 
@@ -127,13 +134,10 @@ def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback(at
         answer.result()
 
 
-def test_what_was_tried_again_says_how_often(attempt: Attempt) -> None:
+def test_what_was_tried_again_says_how_often_and_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
     run_id, answer = attempt(*[FlakyError("act: it hangs")] * 3)
     assert states(run_id)[-1].message == "Flaky: act: it hangs; tried 3 times"
     assert answer.is_failed()
-
-
-def test_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
     run_id, answer = attempt(KeyError("x"))
     assert answer.is_failed()
     assert "AwaitingRetry" not in {state.name for state in states(run_id)}

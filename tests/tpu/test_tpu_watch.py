@@ -14,7 +14,7 @@ from turned_clock import TurnedClock
 
 from podline.errors import TpuGoneError, TpuUnhealthyError
 from podline.tpu.node import Health, State
-from podline.tpu.watch import GO_ON, UNHEALTHY, Course, Sight, Watch, WatchDecision, judge, watching
+from podline.tpu.watch import UNHEALTHY, Course, Sight, Watch, WatchDecision, judge, watching
 from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
@@ -53,15 +53,10 @@ def test_a_training_that_makes_progress(state: State | None, health: Health) -> 
             assert verdict.error is (TpuGoneError if gone else TpuUnhealthyError), sight
 
 
-@pytest.mark.parametrize("health", sorted(UNHEALTHY))
-def test_one_that_makes_none_on_an_unhealthy_node_is_not_asked_to_save(health: Health) -> None:
-    sight = Sight(state=State.READY, health=health, silent_for=LIMITS.stall)
-    assert judge(sight, LIMITS).course is Course.END_NOW
-
-
-@pytest.mark.parametrize("health", [Health.HEALTHY, Health.HEALTH_UNSPECIFIED])
-def test_one_that_makes_none_on_a_healthy_node_is_the_supervisors(health: Health) -> None:
-    assert judge(Sight(state=State.READY, health=health, silent_for=1e6), LIMITS) == GO_ON
+@pytest.mark.parametrize("health", Health)
+def test_one_that_makes_none_ends_on_an_unhealthy_node_and_is_the_supervisors_on_others(health: Health) -> None:
+    verdict = judge(Sight(state=State.READY, health=health, silent_for=LIMITS.stall), LIMITS)
+    assert verdict.course is (Course.END_NOW if health in UNHEALTHY else Course.GO_ON)
 
 
 def course_of(
@@ -88,27 +83,18 @@ def test_a_flap_of_less_than_a_minute_ends_nothing(tmp_path: Path) -> None:
 
 def test_preempted_with_thirty_seconds_notice(tmp_path: Path) -> None:
     notice = Announcement(71, "preempted", "TRUE")
-    when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 101, PREEMPTED")), [notice])
+    script = Script(life=life("READY/HEALTHY 101, PREEMPTED"))
+    when, verdict = course_of(tmp_path, script, [notice])
     assert (when, verdict) == (75, WatchDecision(Course.SAVE_AND_END, "the machine is being preempted", TpuGoneError))
+    assert course_of(tmp_path, script)[0] == 120, "without a notice, at the next of its polls"
 
 
-@pytest.mark.parametrize("outage", [Outage(100, 700), Outage(100, 1e9), Outage(100, 1e9, 16, EXPIRED_MESSAGE)])
+@pytest.mark.parametrize("outage", [Outage(100, 700), Outage(100, 1e9, 16, EXPIRED_MESSAGE)])
 def test_an_api_that_does_not_answer_ends_nothing_and_is_said_once(tmp_path: Path, outage: Outage) -> None:
     _when, verdict = course_of(tmp_path, Script(outages=(outage,)))
     assert verdict.course is Course.GO_ON
     assert verdict.why.count("the TPU's health is unknown; the training continues") == 1
     assert verdict.why.count("known again") == (outage.end < 3600)
-
-
-def test_each_is_looked_at_as_often_as_it_is_worth(tmp_path: Path) -> None:
-    asked: list[float] = []
-    with bench(tmp_path) as it:
-        node, it.api.node = it.api.node, lambda name: asked.append(it.cloud.now) or node(name)  # type: ignore[method-assign]
-        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
-        for _second in range(100):
-            watch.look(0.0)
-            it.clock.turn(1)
-    assert asked == [0, 30, 60, 90]
 
 
 def test_the_thread_acts_once_and_ends_with_the_body(tmp_path: Path) -> None:

@@ -75,30 +75,20 @@ def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPre
     assert client.read_flow_run(run).run_count == 2
 
 
-def test_a_run_that_had_not_begun_is_counted_when_it_does(client: SyncPrefectClient, deployment: UUID) -> None:
-    run = client.create_flow_run_from_deployment(deployment).id
-    client.set_flow_run_state(run, Pending())
-    assert put_back(client, run) is not None
-    client.set_flow_run_state(run, Running(), force=True)
-    assert client.read_flow_run(run).run_count == 1
-
-
-def test_a_run_that_has_ended_stays_as_it_is(client: SyncPrefectClient, deployment: UUID) -> None:
-    run = client.create_flow_run_from_deployment(deployment).id
-    begin(client, run)
-    client.set_flow_run_state(run, Completed())
-    assert put_back(client, run) is None
-    assert client.read_flow_run(run).state_name == "Completed"
-
-
-def test_a_run_that_a_person_cancels_stays_cancelled(client: SyncPrefectClient, deployment: UUID) -> None:
-    run = client.create_flow_run_from_deployment(deployment).id
-    begin(client, run)
-    assert not _asked_in(run)
-    client.set_flow_run_state(run, Cancelling())
-    assert _asked_in(run)
-    assert put_back(client, run) is None
-    assert client.read_flow_run(run).state_name == "Cancelling"
+def test_only_a_run_that_is_under_way_or_waits_goes_back(client: SyncPrefectClient, deployment: UUID) -> None:
+    waits = client.create_flow_run_from_deployment(deployment).id
+    client.set_flow_run_state(waits, Pending())
+    assert put_back(client, waits) is not None
+    client.set_flow_run_state(waits, Running(), force=True)
+    assert client.read_flow_run(waits).run_count == 1
+    done, cancelled = (client.create_flow_run_from_deployment(deployment).id for _ in range(2))
+    for run, state in ((done, Completed()), (cancelled, Cancelling())):
+        begin(client, run)
+        assert not _asked_in(run)
+        client.set_flow_run_state(run, state)
+        assert put_back(client, run) is None
+        assert client.read_flow_run(run).state_name == state.name
+    assert _asked_in(cancelled)
 
 
 def _asked_in(run: UUID) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,34 +38,24 @@ def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_
     assert written[-1] == 100.0
 
 
-def test_a_card_says_where_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    monkeypatch.setattr(run_log, "show", lambda _stage, _share, words: written.append(words))
+def test_a_card_says_where_the_work_is_done_or_for_whom_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(run_log, "show", lambda *card: written.append(card))
     event = progress(4) | {"metrics": {"workers": 2.0}, "note": "dask:scheduler:8786 RUNNING http://scheduler:8787"}
     run_log.ProgressCard("convert")(event)
-    assert "workers" in written[-1]
-    assert written[-1].endswith("dask:scheduler:8786 RUNNING http://scheduler:8787")
-
-
-def test_what_cannot_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_anything: Any) -> None:
-        raise ConnectionError
-
-    monkeypatch.setattr(run_log, "show", refuse)
-    run_log.ProgressCard("train")(progress(4))
-
-
-def test_the_card_of_a_stage_that_waits_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    monkeypatch.setattr(run_log, "show", lambda *card: written.append(card))
+    assert "workers" in written[-1][2]
+    assert written[-1][2].endswith("dask:scheduler:8786 RUNNING http://scheduler:8787")
     card = run_log.ProgressCard("train")
     card({"event": "waiting", "stage": "train", "message": "waits for its turn: train of runs/first"})
     if card._writer is not None:
         card._writer.join(240)
-    assert written == [("train", 0.0, "train: waits for its turn: train of runs/first")]
+    assert written[-1] == ("train", 0.0, "train: waits for its turn: train of runs/first")
 
 
-def test_a_console_whose_reader_is_gone_ends_no_stage() -> None:
+def test_a_server_that_refuses_and_a_console_whose_reader_is_gone_end_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_log, "show", Mock(side_effect=ConnectionError))
+    run_log.ProgressCard("train")(progress(4))
+
     class Gone(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise SystemExit(1)  # as rich.console.Console.on_broken_pipe does
