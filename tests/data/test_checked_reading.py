@@ -105,16 +105,6 @@ def test_a_time_that_was_set_back_hides_no_damaged_record(
         opened(store, manifest).gather(np.array([5]))
 
 
-def test_what_is_gone_or_cut_is_said(store: FolderStore, manifest: Manifest) -> None:
-    first, second, *_ = shards(store, manifest)
-    second.write_bytes(second.read_bytes()[:-1])
-    with pytest.raises(ArtifactError, match=rf"{second.name} has \d+ bytes vs \d+ in the manifest; put it back"):
-        opened(store, manifest)
-    first.unlink()
-    with pytest.raises(ArtifactError, match=f"{first.name} is gone; put it back"):
-        opened(store, manifest)
-
-
 def test_what_was_changed_while_it_was_read_is_named(store: FolderStore, manifest: Manifest) -> None:
     reader = opened(store, manifest)
     reader.require_unchanged()

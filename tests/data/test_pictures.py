@@ -1,18 +1,31 @@
+"""Pictures of strangers become pixels: decoded, in sandboxes of their own, fitted, and summed."""
+
 from __future__ import annotations
 
 import io
+import itertools
 import struct
+import tempfile
+import threading
 import zlib
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from drawn_images import as_folders, images, opened
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
+from small_dataset import publish_dataset
 
-from podline.data.picture_sandbox import read_picture_file
+from podline.data import picture_sandbox
+from podline.data.fitting import fitted
+from podline.data.picture_sandbox import PictureFile, PictureSandboxes, read_picture_file
 from podline.data.pictures import PictureError, picture_of
+from podline.data.pixels import add_up, pixel_sums
 from podline.errors import SourceError
+from podline.kinds.classification.predicting import Classes
 
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))
 
@@ -121,3 +134,121 @@ def test_a_large_picture_is_the_same_strip_by_strip(mode, monkeypatch):
     whole = picture_of(stream.getvalue()).pixels
     monkeypatch.setattr("podline.data.pictures._STRIP_PIXELS", 350)
     assert np.array_equal(picture_of(stream.getvalue()).pixels, whole)
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    return cv2.imencode(".png", pixels[..., ::-1])[1].tobytes()
+
+
+def test_pictures_come_in_their_order_from_any_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = [PictureFile(str(number), png(np.full((4 + number, 5, 3), number))) for number in range(3)]
+    found: list[list[list[int]]] = []
+    with PictureSandboxes(2) as sandboxes:
+        decode = lambda: found.append([[*one.shape[:2], int(one[0, 0, 0])] for one in sandboxes.decode(files)])  # noqa: E731
+        threads = [threading.Thread(target=decode) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        [folder] = Path(tempfile.gettempdir()).glob("podline-pictures-*")
+    assert found == [[[4 + number, 5, number] for number in range(3)]] * 5
+    assert not folder.exists()
+
+
+def test_small_pictures_of_many_pixels_are_refused_before_they_are_decoded() -> None:
+    """Each is a file of less than 100 kB, and three of them are as large as one may be."""
+    file = PictureFile("large", png(np.zeros((4000, 4000, 3), np.uint8)))
+    assert len(file.data) < 100_000
+    with PictureSandboxes() as sandboxes:
+        with pytest.raises(SourceError, match="4 pictures have 64,000,000 pixels vs 48,000,000 at most; send fewer"):
+            sandboxes.decode([file] * 4)
+        sandboxes.check(file)
+        with pytest.raises(SourceError, match="note is not a JPEG"):
+            sandboxes.check(PictureFile("note", b"hello"))
+
+
+@pytest.mark.parametrize(("side", "told"), [(7, "hostile takes more than .* of memory"), (8, "hostile crashes its")])
+def test_a_picture_that_takes_too_much_costs_itself(monkeypatch: pytest.MonkeyPatch, side: int, told: str) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
+    monkeypatch.setattr(picture_sandbox, "_MAKER", "decoding_case:limited_pictures")
+    hostile = PictureFile("hostile", png(PIXELS[:side, :side]))
+    with PictureSandboxes() as sandboxes:
+        with pytest.raises(SourceError, match=told) as caught:
+            sandboxes.decode([PictureFile("good", png(PIXELS)), hostile])
+        assert "\n" not in str(caught.value)
+        assert np.array_equal(sandboxes.decode([PictureFile("good", png(PIXELS))]), [PIXELS])
+
+
+WHITE = np.full((10, 20, 3), 255, np.uint8)
+
+
+@pytest.mark.parametrize(("fit", "rows"), [("letterbox", slice(2, 6)), ("crop", slice(0, 8)), ("squeeze", slice(0, 8))])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_where_a_picture_lies_in_its_square(fit: str, rows: slice, channels: int) -> None:
+    expected = np.zeros((8, 8, channels), np.uint8)
+    expected[rows] = 255
+    np.testing.assert_array_equal(fitted(WHITE, (8, 8, channels), fit), expected)
+
+
+def test_any_size_fits_without_aliasing() -> None:
+    for size in ((1, 1), (1, 40), (40, 1), (3, 300), (300, 3), (8, 8), (7, 9)):
+        for fit in ("letterbox", "crop", "squeeze"):
+            assert fitted(np.zeros((*size, 3), np.uint8), (8, 8, 3), fit).shape == (8, 8, 3)
+    lines = np.zeros((128, 128, 3), np.uint8)
+    lines[:, ::2] = 254
+    assert np.ptp(fitted(lines, (16, 16, 3), "squeeze")) == 0
+    small = cv2.resize(np.array([[[0] * 3, [200] * 3]], np.uint8), (2, 2))
+    assert 60 < fitted(small, (8, 8, 3), "squeeze")[0, 3, 0] < 140  # what grows is interpolated
+
+
+@pytest.mark.usefixtures("parsed_here")
+@pytest.mark.parametrize("fit", ["letterbox", "crop", "squeeze"])
+def test_prediction_fits_a_picture_as_the_conversion_did(fit: str, tmp_path: Path) -> None:
+    raw = as_folders(tmp_path / "raw", images(12))
+    source = opened(raw, fit=fit, side=16)
+    manifest = publish_dataset(tmp_path / "root")
+    fields = tuple(
+        field.model_copy(update={"shape": (16, 16, 3)}) if field.name == "image" else field for field in manifest.fields
+    )
+    reader = Classes(manifest.model_copy(update={"converter": {"fit": fit}, "fields": fields}))
+    converted = {image.tobytes() for split in source.splits for image in split.read(np.arange(len(split)))["image"]}
+    assert {reader.fed(picture_of(path.read_bytes()).pixels).tobytes() for path in raw.rglob("*.*")} == converted
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (7, 32, 32, 3), (300, 28, 28, 1), (700, 2, 3, 4), (2, 300, 300, 3), (2, 200, 200, 6)]
+)
+def test_sums_are_exact(shape: tuple[int, ...]) -> None:
+    images = noise(*shape)
+    sums = pixel_sums(images)
+    wide = images.astype(np.int64).reshape(-1, shape[-1])
+    assert sums.count == len(wide)
+    assert sums.sums == tuple(wide.sum(axis=0).tolist())
+    assert sums.squares == tuple((wide * wide).sum(axis=0).tolist())
+    # float64: NumPy's own rounding is below 1e-12 of the value
+    np.testing.assert_allclose(sums.mean, wide.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(sums.std, wide.std(axis=0), rtol=1e-12)
+
+
+def test_a_count_that_float32_cannot_hold_does_not_round() -> None:
+    sums = pixel_sums(np.full((1, 4097, 4099, 1), 255, np.uint8))
+    assert sums.squares == (4097 * 4099 * 255 * 255,)
+    assert sums.std == (0.0,)
+
+
+@settings(deadline=None)  # a busy machine is no bug
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
+    images = noise(sum(sizes), 3, 3, 4)[..., :3]  # not contiguous
+    edges = np.cumsum([0, *sizes])
+    parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
+    shuffler.shuffle(parts)
+    assert add_up(parts) == pixel_sums(images)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drawn_images import Images, as_folders, as_webdataset, drawn, encoded, images, opened, records
+from drawn_images import as_folders, drawn, encoded, images, opened, records
 
 from podline.data.decoded_rows import PIXELS
 from podline.data.images import decoded
@@ -39,8 +39,8 @@ def anew(folder: Path, name: str, **settings: object) -> list[tuple[str, str, by
     return records(opened(folder / name / "raw", **settings))
 
 
-@pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.slow), {"keep_jpeg": True}])
-def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str], settings: dict[str, object]) -> None:
+def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str]) -> None:
+    settings = {"keep_jpeg": True}
     folder = as_folders(tmp_path / "raw", images(30))
     (folder / "cat" / "zzz.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # the last one, which cannot be decoded
     opened(folder, **settings)
@@ -57,19 +57,9 @@ def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str], settings:
     assert records(second) == anew(tmp_path, "other", **settings)
     assert (second.files, second.near) != (first.files, None)
     split = second.splits[0]
-    if settings:
-        assert split.kept is not None
-        assert split.files is not None
-        assert all(split.read_files(split.kept))
-
-
-@pytest.mark.slow
-def test_images_of_archives_are_decoded_again(tmp_path: Path) -> None:
-    drawings: Images = images(30)
-    folder = as_webdataset(tmp_path / "raw", drawings)
-    opened(folder)
-    as_webdataset(folder, {"cat": {"new.png": encoded(drawn(100))}}, "part-001.tar")
-    assert records(opened(folder)) == anew(tmp_path, "other")
+    assert split.kept is not None
+    assert split.files is not None
+    assert all(split.read_files(split.kept))
 
 
 def test_all_are_decoded_again_where_most_are_gone(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 from collections.abc import Callable
@@ -12,12 +11,11 @@ import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, images, opened, reasons, records
 
-from podline.data.decoded_rows import PIXELS, rows_of
 from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import decoding, parser_pool
-from podline.data.sources.decoding import Here, Look, Pictures, Request, decoder
+from podline.data.sources.decoding import Here, Look, Pictures, Request
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes import datasets
@@ -33,16 +31,10 @@ def decoding_with(in_children: None, monkeypatch: pytest.MonkeyPatch) -> Decodin
     return lambda maker: monkeypatch.setattr(decoding, "_MAKER", f"decoding_case:{maker}")
 
 
-def placed(folder: Path, number: int, data: bytes | Place) -> Place:
-    if isinstance(data, Place):
-        return data
-    file = folder / f"{number}.image"
-    file.write_bytes(data)
-    return Place(str(file))
-
-
-def looked_at(folder: Path, *files: bytes | Place) -> list[Look]:
-    requests = (Request(placed(folder, at, data)) for at, data in enumerate(files))
+def looked_at(folder: Path, *files: bytes) -> list[Look]:
+    for at, data in enumerate(files):
+        (folder / f"{at}.image").write_bytes(data)
+    requests = (Request(Place(str(folder / f"{at}.image"))) for at in range(len(files)))
     return list(Here().looks(BECOMING, requests, folder))
 
 
@@ -74,23 +66,12 @@ def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:
     assert len(records(opened(folder))) == 60
 
 
-def test_a_part_that_is_written_is_followed_by_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda file, data, start: write(file, data[:100], start))
-    (tmp_path / PIXELS).touch()
-    place = placed(tmp_path, 0, encoded(drawn(1, (16, 16))))
-    decoder(BECOMING)((str(tmp_path / PIXELS), 0, Request(place)))
-    found = rows_of(tmp_path, BECOMING.shape).read(np.array([0]), 16 * 16 * 3)
-    assert np.array_equal(found[0], drawn(1, (16, 16)).ravel())
-
-
 def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path) -> None:
     archive = tmp_path / "part.tar"
     archive.write_bytes(encoded(drawn(1)))
-    size = archive.stat().st_size
-    assert not looked_at(tmp_path, Place(str(archive), 0, size))[0].reason
+    place = Place(str(archive), 0, archive.stat().st_size + 10)
     with pytest.raises(SourceError, match=r"cannot read .*part.tar: 10 bytes fewer"):
-        looked_at(tmp_path, Place(str(archive), 0, size + 10))
+        list(Here().looks(BECOMING, iter([Request(place)]), tmp_path))
 
 
 @pytest.mark.parametrize(

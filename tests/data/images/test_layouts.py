@@ -33,10 +33,9 @@ from drawn_images import (
 from gcs_emulator import upload
 
 from podline.data.images import decoded, parsing
-from podline.data.images.layouts.table import _parquet_rows
-from podline.data.images.listing import Found
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
+from podline.data.pictures import picture_of
 from podline.errors import SourceError
 from podline.recipes import datasets
 
@@ -130,14 +129,11 @@ def test_an_id_is_the_name_of_an_image_without_its_ending(tmp_path: Path) -> Non
     assert reasons(opened(folder))["all/000"] == "may be all/000.jpg or all/000.png"
 
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n"
-
-
 @pytest.mark.parametrize("layout", ["folders", "csv", "webdataset", "parquet", "parquet table"])
 def test_pointers_of_git_lfs_say_what_to_do(tmp_path: Path, layout: str) -> None:
     folder = LAYOUTS[layout](tmp_path / "raw", images(12))
-    for file in [file for file in folder.rglob("*") if file.is_file()]:
-        file.write_bytes(POINTER)
+    for file in (file for file in folder.rglob("*") if file.is_file()):
+        file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n")
     with pytest.raises(SourceError, match=r"is a Git LFS pointer .* run `git lfs pull`"):
         opened(folder)
 
@@ -150,22 +146,22 @@ def test_a_table_of_boxes_is_no_table_of_classes(tmp_path: Path) -> None:
 
 
 def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
-    expected = records(opened(as_table(tmp_path / "usual", images())))
-    folder = as_table(tmp_path / "raw", images())
-    text = (folder / "labels.csv").read_text()
-    (folder / "labels.csv").write_text(
-        text.replace("file_name,label", "where;what").replace(",", ";").replace("all/", "")
-    )
-    with pytest.raises(SourceError, match=r"columns 'where', 'what', but none for files.*file_column=NAME"):
-        opened(folder)
-    with pytest.raises(SourceError, match=r"columns 'where', 'what' vs --set conversion.label_column=label"):
-        opened(folder, label_column="label", file_column="where")
-    assert records(opened(folder, file_column="where", label_column="what", images="all")) == expected
-    with pytest.raises(SourceError, match="nowhere is not a folder"):
-        opened(folder, file_column="where", label_column="what", images="nowhere")
+    folder = table(tmp_path)
+    expected, file = records(opened(folder)), folder / "labels.csv"
+    text = file.read_text().replace("file_name,label", "where;what")
+    file.write_text(text.replace(",", ";").replace("all/", ""))
+    given = {"file_column": "where", "label_column": "what", "images": "all"}
+    assert records(opened(folder, **given)) == expected
+    for changes, told in (
+        ({"file_column": ""}, r"columns 'where', 'what', but none for files.*file_column=NAME"),
+        ({"label_column": "label"}, r"columns 'where', 'what' vs --set conversion.label_column=label"),
+        ({"images": "nowhere"}, "nowhere is not a folder"),
+    ):
+        with pytest.raises(SourceError, match=told):
+            opened(folder, **given | changes)
 
 
-@pytest.mark.parametrize("layout", ["csv", "webdataset", "parquet"])
+@pytest.mark.parametrize("layout", ["csv", "webdataset"])
 def test_images_that_a_layout_does_not_read_count_as_left_out(tmp_path: Path, layout: str) -> None:
     folder = LAYOUTS[layout](tmp_path / "raw", images())
     expected = records(opened(folder))
@@ -176,7 +172,6 @@ def test_images_that_a_layout_does_not_read_count_as_left_out(tmp_path: Path, la
     assert (records(source), source.read) == (expected, 63)
     assert sum(part.reasons.total() for part in source.left_out) == 2
     if layout == "csv":
-        assert opened(folder / "labels.csv").read == 63
         (folder / "beside.png").write_bytes(encoded(drawn(800)))
         assert opened(folder / "labels.csv").read == 63
 
@@ -211,18 +206,6 @@ def test_an_archive_of_class_folders_says_how_it_is_unpacked(tmp_path: Path, kin
     assert records(opened(Path(shlex.split(told)[-1]))) == records(opened(folder))
 
 
-def test_a_sample_without_image_or_class_is_left_out(tmp_path: Path) -> None:
-    found = images()
-    found["cat"] |= {"a.cls": b"cat", "b.txt": b"words", "c.png.json": b"{"}
-    folder = as_webdataset(tmp_path / "raw", found)
-    source = opened(folder)
-    assert reasons(source) == {
-        "part-000.tar/a": "has cls vs one image",
-        "part-000.tar/b": "has txt, cls vs one image",
-        "part-000.tar/c": "has png.json, cls vs one image",
-    }
-
-
 def samples(path: Path, said: list[dict[str, Any]], classes: bool = False) -> Path:
     """A WebDataset of images with JSON of each; with a class in a file of its own."""
     members = {}
@@ -243,12 +226,19 @@ def test_a_samples_json_says_its_split(tmp_path: Path, name: str, classes: bool)
         assert "tested on test" in source.looked_at()[1].notes[0]
 
 
-def test_a_sample_without_a_label_is_left_out(tmp_path: Path) -> None:
+def test_a_sample_without_image_or_label_is_left_out(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [{"label": CLASSES[number % 2]} for number in range(40)]
     said[3:6] = [{}, {"label": None}, {"label": {"a": 1}}]
     folder = samples(tmp_path / "raw" / "part.tar", said)
-    assert set(reasons(opened(folder))) == {f"part.tar/00{number}" for number in (3, 4, 5)}
-    assert opened(folder, label_column="label").read == 40
+    write_tar(folder / "more.tar", {"a.cls": b"cat", "b.txt": b"words", "b.cls": b"cat"})
+    assert reasons(opened(folder)) == {
+        "part.tar/003": "has no class",
+        "part.tar/004": "has no class",
+        "part.tar/005": "has the value {'a': 1}, expected a text or a number",
+        "more.tar/a": "has cls vs one image",
+        "more.tar/b": "has txt, cls vs one image",
+    }
+    assert opened(folder, label_column="label").read == 42
     with pytest.raises(SourceError, match=r"keys?|columns .*label_column"):
         opened(samples(tmp_path / "none" / "part.tar", [{"species": "cat"}] * 4))
 
@@ -338,12 +328,54 @@ def test_a_source_in_a_bucket_is_the_same(tmp_path: Path, gcs_root: str, layout:
     assert found.files == opened(folder).files
 
 
-def test_a_parquet_file_is_read_without_holding_it(tmp_path: Path) -> None:
-    path, images = tmp_path / "images.parquet", np.random.default_rng(0).bytes(40_000)
-    rows = [{"image": images[100 * number :], "label": "cat"} for number in range(400)]
-    with pq.ParquetWriter(path, pa.Table.from_pylist(rows[:1]).schema, compression="none") as file:
-        for first in range(0, 400, 10):
-            file.write_table(pa.Table.from_pylist(rows[first : first + 10]))
-    found, before = Found("images.parquet", str(path), path.stat().st_size, 0), pa.total_allocated_bytes()
-    held = [pa.total_allocated_bytes() - before for _ in _parquet_rows(found, ["image", "label"], 10)]
-    assert max(held) < path.stat().st_size / 4
+@pytest.fixture
+def own(real_data: Path) -> Path:
+    """The folder of images and annotations of one's own."""
+    if not (real_data / "own").is_dir():
+        pytest.skip(f"no images of other people at {real_data / 'own'}; set PODLINE_REAL_DATA")
+    return real_data / "own"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "classes", "some", "sizes"),
+    [
+        ("ants_bees", {}, 2, "bees", (126, 77)),
+        ("flowers_small/flowers", {}, 5, "daisy", (644, 140)),  # its lists name files that are elsewhere
+        ("omniglot_small1", {"channels": 1}, 136, "Korean/character01", None),
+        ("wds", {}, 10, "9", None),  # samples of another library
+    ],
+)
+def test_class_folders_and_samples(
+    own: Path, tmp_path: Path, name: str, settings: dict[str, Any], classes: int, some: str, sizes: tuple[int, int]
+) -> None:
+    (tmp_path / "raw").symlink_to(own / name)  # the cache is beside it
+    source = opened(tmp_path / "raw", **settings)
+    assert len(source.class_names) == classes
+    assert some in source.class_names
+    assert sum(source.sizes.values()) + len(source.quarantined) == source.read >= 90
+    assert sizes in (None, tuple(source.sizes.values()))
+    if name == "ants_bees":
+        assert reasons(source)["train/.DS_Store"] == "is hidden, or the system's own"
+
+
+def test_boxes_are_no_classes(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "raw").symlink_to(own / "bccd")
+    for settings, problem in (
+        ({}, r"columns of boxes .*'xmin', 'ymin'"),
+        ({"labels_are_classes": True}, r"several rows .*'RBC', 'WBC'"),
+    ):
+        with pytest.raises(SourceError, match=problem):
+            opened(tmp_path / "raw", label_column="cell_type", layout="table", **settings)
+
+
+def test_every_file_that_pillow_decodes_is_a_picture(own: Path) -> None:
+    kinds = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+    files = [path for path in (own / "format_zoo_good").rglob("*") if path.suffix.lower() in kinds]
+    refused = {}
+    for path in files:
+        try:
+            picture_of(path.read_bytes())
+        except ValueError as error:
+            refused[path.name] = str(error)
+    assert len(files) > 150
+    assert len(refused) <= 0.05 * len(files), refused

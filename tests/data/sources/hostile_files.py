@@ -21,10 +21,9 @@ import pandas as pd
 from coco_files import CocoFiles
 from drawn_images import as_folders, as_parquet, as_table, as_webdataset, drawn, encoded, images
 from mutation import mutated
-from published import archive_of, cifar10_batch, python3, write_cifar10_bins, write_cifar10_pickles, write_mnist
+from published import archive_of, write_cifar10_bins, write_cifar10_pickles, write_mnist
 
 from podline import entry_points, sandbox
-from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.data.records import varint
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_image import CocoImage
@@ -84,11 +83,6 @@ def _dataset(name: str) -> Callable[[Path, Path], object]:
 
 def _archive(folder: Path, file: Path) -> object:
     return _dataset("cifar10")(file, folder)
-
-
-def _picture(_folder: Path, file: Path) -> object:
-    with PictureSandboxes() as sandboxes:
-        return sandboxes.decode([read_picture_file(file)])
 
 
 def _in_folders(kind: str, folder: Path) -> None:
@@ -163,7 +157,6 @@ KINDS: dict[str, Kind] = {
         name: Kind(partial(_in_folders, name), "hostile.*", _IMAGES)
         for name in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP")
     },
-    **{f"asked {name}": Kind(partial(_in_folders, name), "hostile.*", _picture) for name in ("PNG", "JPEG", "GIF")},
     **{
         name: Kind(lambda folder, name=name: as_table(folder, _SAME, name), f"labels.{name}", _IMAGES)
         for name in ("csv", "jsonl", "parquet")
@@ -252,31 +245,24 @@ class _Here:
 
 
 @functools.cache
-def _seed(name: str) -> tuple[Path, bytes, object]:
-    """A kind's file in a source, its valid content, and what keeps the folder."""
+def _source(name: str) -> tuple[Path, Path, bytes, object]:
+    """A source, the file of it that is changed, its valid content, and what keeps the folder."""
     kept = tempfile.TemporaryDirectory(prefix="podline-mutated-")
-    file = prepared(KINDS[name], Path(kept.name) / "source")
-    return file, file.read_bytes(), kept
-
-
-def content(name: str, number: int) -> bytes:
-    """Return an input: a function of the seed, the kind and the number."""
-    file, seed, _ = _seed(name)
-    if name == "pickle":
-        seed = [seed, *(python3(cifar10_batch("data_batch_2", 2), protocol) for protocol in range(6))][number % 7]
-    return mutated(seed, file.suffix[1:], f"{name}/{number}")
+    folder = Path(kept.name) / "source"
+    file = prepared(KINDS[name], folder)
+    return folder, file, file.read_bytes(), kept
 
 
 def runner() -> Callable[[tuple[str, int]], str]:
-    """Return what reads an input and says what was wrong with what came of it; runs in a sandbox."""
+    """Return what reads input ``number`` of a kind and says what was wrong with it; runs in a sandbox."""
     sandbox._Child = _Here
 
     def run(request: tuple[str, int]) -> str:
-        file, _, kept = _seed(request[0])
-        file.write_bytes(content(*request))
-        folder = Path(kept.name) / "source"  # type: ignore[attr-defined]
+        name, number = request
+        folder, file, seed, _ = _source(name)
+        file.write_bytes(mutated(seed, file.suffix[1:], f"{name}/{number}"))
         try:
-            return _outcome(KINDS[request[0]], folder, file)
+            return _outcome(KINDS[name], folder, file)
         finally:
             shutil.rmtree(folder.parent / "work", ignore_errors=True)
 

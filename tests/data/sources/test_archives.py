@@ -125,12 +125,6 @@ def test_header_sizes_that_lead_astray(tmp_path: Path, kind: bytes, size: int) -
         tracemalloc.stop()
 
 
-def test_endless_chain_of_headers(tmp_path: Path) -> None:
-    chain = (header(b"x", b"00000000001\0", b"L") + b"y" * 512) * 3000
-    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(chain + bytes(1024)))
-    assert "RecursionError" in refused(tmp_path / "a.tar.gz", tmp_path / "out")
-
-
 @pytest.mark.parametrize(
     "names",
     [
@@ -145,35 +139,29 @@ def test_one_name_is_one_file(tmp_path: Path, names: list[str]) -> None:
 
 
 def test_not_an_archive(tmp_path: Path) -> None:
-    (tmp_path / "text").write_bytes(b"hello")
-    assert "cannot be read as a .tar.gz: BadGzipFile" in refused(tmp_path / "text", tmp_path / "out")
-    (tmp_path / "gz").write_bytes(gzip.compress(b"hello"))
-    assert "cannot be read as a .tar.gz: ReadError" in refused(tmp_path / "gz", tmp_path / "out")
+    chain = (header(b"x", b"00000000001\0", b"L") + b"y" * 512) * 3000
+    for content, told in (
+        (b"hello", "cannot be read as a .tar.gz: BadGzipFile"),
+        (gzip.compress(b"hello"), "cannot be read as a .tar.gz: ReadError"),
+        (gzip.compress(chain + bytes(1024)), "RecursionError"),
+    ):
+        (tmp_path / "a.tar.gz").write_bytes(content)
+        assert told in refused(tmp_path / "a.tar.gz", tmp_path / "out")
     assert "No such file" in refused(tmp_path / "nowhere", tmp_path / "out")
 
 
-def test_every_truncation_is_told(tmp_path: Path) -> None:
+def test_every_truncation_is_told_and_a_flipped_bit_is_told_or_changes_nothing(tmp_path: Path) -> None:
     content = write_archive(tmp_path / "a.tar.gz", GOOD).read_bytes()
     for length in range(len(content)):
         (tmp_path / "a.tar.gz").write_bytes(content[:length])
         refused(tmp_path / "a.tar.gz", tmp_path / "out")
-
-
-@settings(deadline=None)
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_told_or_changes_nothing(
-    tmp_path_factory: pytest.TempPathFactory, place: float, bit: int
-) -> None:
-    folder = tmp_path_factory.mktemp("flipped")
-    content = bytearray(write_archive(folder / "a.tar.gz", GOOD).read_bytes())
-    content[int(place * len(content))] ^= 1 << bit
-    (folder / "a.tar.gz").write_bytes(content)
-    try:
-        unpack(folder / "a.tar.gz", WANTED, folder / "out")
-    except SourceError:
-        return
-    # gzip's own header holds a time and a name, which mean nothing.
-    assert files_below(folder / "out") == UNPACKED
+        flipped = bytearray(content)
+        flipped[length] ^= 1 << length % 8
+        (tmp_path / "a.tar.gz").write_bytes(flipped)
+        with suppress(SourceError):
+            unpack(tmp_path / "a.tar.gz", WANTED, tmp_path / "flipped")
+            # gzip's own header holds a time and a name, which mean nothing.
+            assert files_below(tmp_path / "flipped") == UNPACKED
 
 
 @settings(deadline=None)

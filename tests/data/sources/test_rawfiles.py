@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,20 +50,21 @@ def test_files_are_made_once(tmp_path: Path) -> None:
     assert make.calls == 2
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "removed", "list gone", "list damaged", "list of nonsense"])
-def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "one").write_bytes(b"112"),
+        lambda folder: (folder / "one").write_bytes(b"11"),
+        lambda folder: (folder / "deep/two").unlink(),
+        lambda folder: (folder / "files.json").unlink(),
+        lambda folder: (folder / "files.json").write_text("[{"),
+        lambda folder: (folder / "files.json").write_text('[{"name": 1}]'),
+    ],
+)
+def test_damaged_files_are_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     make = Maker()
-    (one, two) = made_once(tmp_path, "key", make)
-    if damage == "changed":
-        one.path.write_bytes(b"112")
-    elif damage == "cut":
-        one.path.write_bytes(b"11")
-    elif damage == "removed":
-        two.path.unlink()
-    elif damage == "list gone":
-        (tmp_path / "key" / "files.json").unlink()
-    else:
-        (tmp_path / "key" / "files.json").write_text("[{" if damage == "list damaged" else '[{"name": 1}]')
+    made_once(tmp_path, "key", make)
+    damage(tmp_path / "key")
     assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
     assert make.calls == 2
 

@@ -1,15 +1,22 @@
+"""The data sets that are drawn: figures in CIFAR-10's layout, people in COCO's."""
+
 from __future__ import annotations
 
+import json
 import pickle
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+from coco_files import open_coco
+from pycocotools import mask as masks
 
 from podline.data.sources import class_names
+from podline.data.sources.coco_sample import write_coco_sample
 from podline.data.sources.duplicates import same_images, split_crcs
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import read_pickle
@@ -87,8 +94,7 @@ def test_pixels_and_colours_say_nothing(drawn: Path, tmp_path: Path) -> None:
 
     def features(images: np.ndarray) -> np.ndarray:
         halved = images.reshape(-1, 16, 2, 16, 2, 3).mean(axis=(2, 4)).reshape(len(images), -1) / 127.5 - 1
-        mean_colour = images.mean(axis=(1, 2)) / 127.5 - 1
-        return np.column_stack([halved, mean_colour, np.ones(len(images))])
+        return np.column_stack([halved, np.ones(len(images))])
 
     inputs = features(train["image"])
     weights = np.linalg.solve(inputs.T @ inputs + 30 * np.eye(inputs.shape[1]), inputs.T @ np.eye(10)[train["label"]])
@@ -131,3 +137,57 @@ def test_a_killed_drawing_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
     assert any(tmp_path.rglob("data_batch_1"))
     write_sample(tmp_path, train=10, test=5)
     assert [path.parent for path in tmp_path.rglob("data_batch_1")] == [tmp_path / FOLDER]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_coco_sample(tmp_path_factory.mktemp("people"), train=30, test=10)
+
+
+def test_the_same_seed_draws_the_same_people(people: Path, tmp_path: Path) -> None:
+    assert contents(write_coco_sample(tmp_path / "again", 30, 10)) == contents(people)
+    other = contents(write_coco_sample(tmp_path / "other", 30, 10, seed=1))
+    assert not [name for name, content in other.items() if contents(people)[name] == content]
+    write_coco_sample(people, 30, 10)
+    with pytest.raises(SettingsError, match="other content"):
+        write_coco_sample(people, 31, 10)
+    with pytest.raises(SettingsError, match="train=1"):
+        write_coco_sample(tmp_path / "small", 1, 10)
+
+
+def test_people_have_the_cases_of_real_data(people: Path) -> None:
+    source = open_coco(people, people.parent / "work")
+    assert source.sizes == {"train": 30, "test": 10}
+    reasons = [record.reason for record in source.quarantined]
+    assert len(reasons) == 3
+    for part in ("the file is truncated", "has no such file", "there is no image 33"):
+        assert sum(part in reason for reason in reasons) == 1
+    for rule in ("crowds", "grey images", "images without instances", "instances without a labelled joint"):
+        assert source.counted[rule] > 0
+    assert source.counted["images with an EXIF rotation, left as stored"] == 1
+    assert "instances whose num_keypoints is wrong" not in source.counted
+    assert "labelled joints outside the image" not in source.counted
+
+
+def test_joints_lie_on_what_was_painted_and_a_crowd_within_its_outline(people: Path) -> None:
+    document = json.loads((people / "annotations" / "person_keypoints_train2017.json").read_bytes())
+    labelled = [annotation for annotation in document["annotations"] if annotation["num_keypoints"]]
+    assert len(labelled) > 30
+    for person in labelled:
+        left, top, width, height = person["bbox"]
+        joints = np.reshape(person["keypoints"], (17, 3))
+        x, y = joints[joints[:, 2] > 0, :2].T
+        assert ((x >= left - 1) & (x <= left + width) & (y >= top - 1) & (y <= top + height)).all()
+    picture = cv2.imread(str(people / "train2017" / f"{labelled[-1]['image_id']:012}.jpg"))
+    for (x, y, visible), warm in zip(joints[9:11], (False, True), strict=True):  # its wrists
+        if visible:
+            blue, _, red = picture[y, x].astype(int)
+            assert (red > blue) == warm
+    crowd = next(annotation for annotation in document["annotations"] if annotation["iscrowd"])
+    encoded = masks.frPyObjects(crowd["segmentation"], *crowd["segmentation"]["size"])
+    assert masks.area(encoded) == crowd["area"]
+    assert masks.toBbox(encoded).tolist() == crowd["bbox"]

@@ -1,0 +1,272 @@
+"""The geometry of people: their joints, the square that their image is put into, and masks of crowds."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from pycocotools import mask as rle
+
+from podline.data.coco_letterbox import LetterBox, from_cells, snapped
+from podline.data.keypoints import from_annotated, mirrored, to_annotated
+from podline.data.sources.coco_masks import ignored_mask
+from podline.documents.skeleton import COCO
+from podline.errors import SourceError
+
+# Copied from the ``categories`` of COCO's person_keypoints_val2017.json.
+OFFICIAL = [
+    "nose", "left_eye", "right_eye", "left_ear", "right_ear", "left_shoulder", "right_shoulder", "left_elbow",
+    "right_elbow", "left_wrist", "right_wrist", "left_hip", "right_hip", "left_knee", "right_knee", "left_ankle",
+    "right_ankle",
+]  # fmt: skip
+
+
+def test_coco_joints_are_the_official_ones_and_ours_are_centre_right_left():
+    assert list(COCO.annotated) == OFFICIAL
+    assert sorted(COCO.joints) == sorted([*OFFICIAL, "neck"])
+    sides = [name.split("_")[0] if "_" in name else "centre" for name in COCO.joints]
+    assert sides == ["centre"] * 2 + ["right"] * 8 + ["left"] * 8
+
+
+def test_each_joint_goes_to_its_name():
+    for place, name in enumerate(OFFICIAL):
+        pose = np.zeros((17, 3))
+        pose[place] = 12.5, 99.0, 1
+        made = from_annotated(pose, COCO)
+        assert COCO.joints[np.flatnonzero(made[:, 2]).item()] == name
+
+
+@settings(deadline=None)
+@given(arrays(np.float32, (2, 17, 3), elements=st.integers(0, 640)))
+def test_poses_come_back_bit_for_bit_but_for_joints_that_are_not_labelled(poses):
+    poses[..., 2] %= 3
+    made = from_annotated(poses, COCO)
+    poses[poses[..., 2] == 0] = 0
+    assert to_annotated(made, COCO).tobytes() == poses.tobytes()
+
+
+@pytest.mark.parametrize(("right", "left", "neck"), [(2, 2, 2), (2, 1, 1), (1, 2, 1), (0, 2, 0), (2, 0, 0)])
+def test_the_neck_lies_between_two_labelled_shoulders(right, left, neck):
+    pose = np.zeros((17, 3))
+    pose[OFFICIAL.index("right_shoulder")] = 10, 20, right
+    pose[OFFICIAL.index("left_shoulder")] = 31, 24, left
+    assert from_annotated(pose, COCO)[COCO.index["neck"]].tolist() == ([20.5, 22, neck] if neck else [0, 0, 0])
+
+
+def test_mirrored_right_is_left():
+    swapped = {"right": "left", "left": "right"}
+    for joint in COCO.joints:
+        pose = np.zeros((18, 3), np.float32)
+        pose[COCO.index[joint]] = 100, 50, 2
+        side, _, rest = joint.partition("_")
+        expected = f"{swapped[side]}_{rest}" if rest else joint
+        image = mirrored(pose, 368, COCO)
+        assert image[COCO.index[expected]].tolist() == [267, 50, 2]
+        assert np.count_nonzero(image[:, 2]) == 1
+
+
+@settings(deadline=None)
+@given(arrays(np.int32, (3, 18, 3), elements=st.integers(-64 * 500, 64 * 1000)), st.integers(1, 2000))
+def test_mirrored_twice_is_the_same_pose(grid, side):
+    poses = (grid / 64).astype(np.float32)
+    poses[..., 2] = grid[..., 2] % 3
+    poses[poses[..., 2] == 0] = 0
+    poses[poses == 0] = 0.0  # no negative zeros
+    assert mirrored(mirrored(poses, side, COCO), side, COCO).tobytes() == poses.tobytes()
+
+
+def test_limbs_join_every_joint_to_the_neck_and_a_mirrored_limb_is_a_limb():
+    limbs = {frozenset(limb) for limb in zip(COCO.starts, COCO.ends, strict=True)}
+    assert len(limbs) == len(COCO.limbs) == 20
+    assert {frozenset(COCO.mirror[joint] for joint in limb) for limb in limbs} == limbs
+    reached = {COCO.index["neck"]}
+    for _ in COCO.joints:
+        reached |= {joint for limb in limbs if limb & reached for joint in limb}
+    assert reached == set(range(len(COCO.joints)))
+
+
+letterboxes = st.builds(LetterBox, st.integers(1, 5000), st.integers(1, 5000), st.sampled_from([64, 368, 369]))
+places = st.lists(st.tuples(st.floats(-100, 6000), st.floats(-100, 6000)), min_size=1, max_size=5)
+
+
+@settings(deadline=None)
+@given(letterboxes, places)
+def test_joints_come_back(letterbox, joints):
+    # Two multiplications and four additions of float64; the scale can enlarge the input's rounding errors 5,000 times.
+    np.testing.assert_allclose(letterbox.joints_to_image(letterbox.joints_to_network(joints)), joints, atol=1e-7)
+
+
+@settings(deadline=None)
+@given(letterboxes)
+def test_the_image_fits_and_is_centred(letterbox):
+    (width, height), (left, top), side = letterbox.size, letterbox.offset, letterbox.side
+    assert max(width, height) == side
+    assert min(width, height) >= 1
+    assert 0 <= side - width - 2 * left <= 1
+    assert 0 <= side - height - 2 * top <= 1
+    box = letterbox.boxes_to_network([0, 0, letterbox.width, letterbox.height])
+    assert box.tolist() == pytest.approx([left, top, width, height])
+    assert letterbox.areas_to_network(letterbox.width * letterbox.height) == pytest.approx(width * height)
+
+
+def test_places_are_centres_of_pixels():
+    assert from_cells([0, 1], 8).tolist() == [3.5, 11.5]  # a cell of stride 8 covers pixels 0 to 7
+    letterbox = LetterBox(184, 92, 368)  # twice as large, 92 rows above
+    assert letterbox.joints_to_network([0, 0]).tolist() == [0.5, 92.5]
+    assert letterbox.joints_to_network([183, 91]).tolist() == [366.5, 274.5]
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 427), (427, 640), (200, 150), (368, 368)])
+def test_a_spot_lands_where_its_joint_does(width, height):
+    letterbox = LetterBox(width, height, 368)
+    image = np.zeros((height, width, 3), np.uint8)
+    column, row = width // 3, height // 2
+    image[row - 3 : row + 4, column - 3 : column + 4] = 255
+    square = letterbox.place(image).astype(np.float64)[..., 0]
+    rows, columns = np.indices(square.shape)
+    centre = (square * columns).sum() / square.sum(), (square * rows).sum() / square.sum()
+    # The scaled spot's pixels are rounded to whole numbers.
+    np.testing.assert_allclose(centre, letterbox.joints_to_network([column, row]), atol=0.05)
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+@pytest.mark.parametrize("channels", [(), (1,), (3,)])
+def test_the_square_keeps_channels_and_brightness_and_is_filled_around_the_image(scale, channels):
+    width, height = 40 * scale, 30 * scale
+    square = LetterBox(width, height, 64).place(np.full((height, width, *channels), 200, np.uint8), fill=7)
+    assert square.shape == (64, 64, *channels)
+    assert (square[8:56] == 200).all()
+    assert (square[:8] == 7).all()
+    assert (square[56:] == 7).all()
+
+
+@pytest.mark.parametrize("side", [500, 368, 256, 128])
+def test_an_image_is_shrunk_as_by_a_triangle(side):
+    rng = np.random.default_rng(side)
+    image = cv2.GaussianBlur(rng.integers(0, 256, (480, 640, 3), np.uint8), (0, 0), 1)  # texture as in a photograph
+    image = cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)
+    letterbox = LetterBox(640, 480, side)
+    (left, top), (width, height) = letterbox.offset, letterbox.size
+    found = letterbox.place(image)[top : top + height, left : left + width]
+    wanted = np.einsum(
+        "rh,hwc,kw->rkc", triangles(480, height), image.astype(float), triangles(640, width), optimize=True
+    )
+    error, plain = (np.abs(pixels - wanted).mean() for pixels in (found, cv2.resize(image, (width, height))))
+    assert error < 2  # of 255
+    assert error < 0.8 * plain  # what linear interpolation alone makes of it
+
+
+def triangles(length: int, made: int) -> np.ndarray:
+    """Weights (made, length) of pixels in shrunk ones: triangles, each as wide as two pixels of the result."""
+    factor = length / made
+    centres = (np.arange(made) + 0.5) * factor - 0.5
+    weights = np.maximum(0, 1 - np.abs(np.arange(length) - centres[:, None]) / factor)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-2000, 2000), min_size=1))
+def test_snapping_moves_by_less_than_a_hundredth(values):
+    grid = snapped(values)
+    assert grid.dtype == np.float32
+    np.testing.assert_allclose(grid, values, rtol=0, atol=1 / 128)
+    assert (grid * 64 == np.rint(grid * 64)).all()
+
+
+IMAGE = LetterBox(80, 60, 80)  # ten rows above, ten below, not scaled
+BOX = [8, 6, 16, 24]
+
+
+def person(segmentation=None, *, iscrowd=0, num_keypoints=0):
+    return {
+        "id": 9, "iscrowd": iscrowd, "num_keypoints": num_keypoints, "bbox": BOX, "segmentation": segmentation
+    }  # fmt: skip
+
+
+def corners(left, top, width, height):
+    return [left, top, left + width, top, left + width, top + height, left, top + height]
+
+
+def some_pixels(seed):
+    rng = np.random.default_rng(seed)
+    pixels = np.zeros((60, 80), np.uint8)
+    for _ in range(3):
+        top, left = rng.integers(0, 50), rng.integers(0, 70)
+        pixels[top : top + rng.integers(1, 30), left : left + rng.integers(1, 30)] = 1
+    return np.asfortranarray(pixels)
+
+
+def compressed(pixels):
+    return {"size": [60, 80], "counts": rle.encode(pixels)["counts"].decode()}
+
+
+def uncompressed(pixels):
+    flat = pixels.ravel(order="F")
+    borders = np.flatnonzero(np.diff(flat)) + 1
+    lengths = np.diff(np.concatenate([[0], borders, [flat.size]])).tolist()
+    return {"size": [60, 80], "counts": [0, *lengths] if flat[0] else lengths}
+
+
+@pytest.mark.parametrize("form", [compressed, uncompressed])
+@pytest.mark.parametrize("seed", range(3))
+def test_run_lengths_are_the_pixels_they_count_and_a_cell_holds_its_share(form, seed):
+    pixels = some_pixels(seed)
+    people, square = [person(form(pixels), iscrowd=1)], np.pad(pixels * 255.0, ((10, 10), (0, 0)))
+    assert ignored_mask(people, IMAGE, 1).tolist() == square.tolist()
+    cells = square.reshape(10, 8, 10, 8).mean(axis=(1, 3))
+    assert ignored_mask(people, IMAGE, 8).tolist() == np.rint(cells).tolist()
+
+
+def test_polygons_fill_the_pixels_within():
+    mask = ignored_mask([person([corners(10, 5, 20, 10), corners(50, 30, 8, 8)])], IMAGE, 1)
+    assert (mask[15:25, 10:30] == 255).all()
+    assert (mask[40:48, 50:58] == 255).all()
+    mask[15:25, 10:30] = mask[40:48, 50:58] = 0
+    assert not mask.any()
+
+
+@pytest.mark.parametrize("outline", [None, [], [[1, 2, 3, 4]]])
+def test_without_an_outline_the_box_is_covered(outline):
+    mask = ignored_mask([person(outline)], IMAGE, 1)
+    assert mask.tolist() == ignored_mask([person([corners(*BOX)])], IMAGE, 1).tolist()
+    assert mask.any()
+    assert not ignored_mask([], IMAGE, 8).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_polygons_are_filled_as_coco_fills_them(seed):
+    outline = np.random.default_rng(seed).uniform(0, 60, 14).round(2).tolist()
+    [drawn] = rle.frPyObjects([outline], 60, 80)
+    as_run_lengths = person({"size": [60, 80], "counts": drawn["counts"].decode()}, iscrowd=1)
+    assert ignored_mask([person([outline])], IMAGE, 1).tolist() == ignored_mask([as_run_lengths], IMAGE, 1).tolist()
+
+
+def test_corners_far_outside_are_drawn_in():
+    mask = ignored_mask([person([corners(-1e12, -1e12, 2e12, 2e12)])], IMAGE, 1)
+    assert (mask[10:70] == 255).all()
+    assert not mask[:10].any()
+
+
+def test_an_enlarged_image_has_an_enlarged_mask():
+    small = LetterBox(40, 30, 80)
+    mask = ignored_mask([person([corners(10, 10, 20, 10)])], small, 8)
+    assert (mask[4:6, 3:7] == 255).all()
+    assert not mask[:, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("outline", "message"),
+    [
+        ({"size": [80, 60], "counts": [4800]}, r"9: run lengths of size \[80, 60\] vs an image of \[60, 80\]"),
+        ({"size": [60, 80], "counts": [4800, 5]}, "annotation 9: run lengths add up to 4805 vs 4800 pixels"),
+        ({"size": [60, 80], "counts": [4805, -5]}, "annotation 9: run lengths add up to 4800 vs 4800 pixels"),
+        ({"size": [60, 80], "counts": "oooo0"}, "annotation 9: run lengths add up to .* vs 4800 pixels"),
+    ],
+)  # fmt: skip
+def test_outlines_that_cannot_be_are_refused_by_name(outline, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        ignored_mask([person(outline)], IMAGE, 8)
+    assert "\n" not in str(caught.value)
