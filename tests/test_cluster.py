@@ -37,7 +37,6 @@ def test_the_first_worker_is_the_chief_unless_there_is_one():
         ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
         (config({"worker": "a:1"}), "a job is a list of host:port, not 'a:1'"),
         (config(TWO, index=2), "this is worker 2 vs a cluster of 2 × worker"),
-        (config(TWO, "chief"), "this is chief 0 vs a cluster of 2 × worker"),
         (config({**TWO, "ps": ["p:1"]}), "has a job 'ps'; expected only chief and worker"),
         (config({"chief": ["a:1", "b:1"]}, "chief"), "has 2 chiefs vs one at most"),
         (config({}), "a cluster of no processes"),
@@ -58,28 +57,20 @@ def test_the_environment_says_which_worker_this_is(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("kind", "message", "is_lost"),
     [
-        ("UnavailableError", "Graph execution error:\n Collective ops is aborted by: recvmsg:Connection reset by peer"),
-        ("InternalError", "Collective ops is aborted by: Device /job:worker/replica:0/task:1 ..."),
-        ("DeadlineExceededError", "Collective has timed out during execution."),
-        ("FailedPreconditionError", "the incarnation of /job:worker/task:1 is another one"),
-        ("UnknownError", "Could not start gRPC server"),
+        ("UnavailableError", "Graph execution error:\n Collective ops is aborted by: Connection reset by peer", True),
+        ("DeadlineExceededError", "Collective has timed out during execution.", True),
+        ("FailedPreconditionError", "the incarnation of /job:worker/task:1 is another one", True),
+        ("InvalidArgumentError", "collective shapes", False),
+        ("InternalError", "a kernel failed", False),
+        ("ValueError", "collective", False),
     ],
 )
-def test_what_tensorflow_says_of_a_worker_that_is_gone_is_transient(kind, message):
+def test_what_tensorflow_says_of_a_worker_that_is_gone_is_transient(kind, message, is_lost):
     error = lost(kind, message)
-    assert isinstance(error, WorkerLostError)
-    assert "another worker has ended" in str(error)
-    assert "\n" not in str(error)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [("InvalidArgumentError", "collective shapes"), ("InternalError", "a kernel failed"), ("ValueError", "collective")],
-)
-def test_other_failures_are_not_blamed_on_the_others(kind, message):
-    assert lost(kind, message) is None
+    assert (type(error) is WorkerLostError) == is_lost
+    assert error is None or ("another worker has ended" in str(error) and "\n" not in str(error))
 
 
 def test_workers_do_the_same_work_side_by_side_and_everybody_else_alone(monkeypatch, tmp_path: Path):

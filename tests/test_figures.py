@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from podline import figures
@@ -23,45 +25,30 @@ def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, met
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("write", "number", "text"),
     [
-        (0.0412, "0.04 s"),
-        (0.996, "1.0 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.6, "1 min"),
-        (588.4, "9 min 48 s"),
-        (3599.7, "1 h"),
-        (11_520, "3 h 12 min"),
+        # A duration never shows sixty of anything.
+        (figures.duration, 0.0412, "0.04 s"),
+        (figures.duration, 0.996, "1.0 s"),
+        (figures.duration, 9.94, "9.9 s"),
+        (figures.duration, 9.96, "10 s"),
+        (figures.duration, 59.6, "1 min"),
+        (figures.duration, 588.4, "9 min 48 s"),
+        (figures.duration, 3599.7, "1 h"),
+        (figures.duration, 11_520, "3 h 12 min"),
+        (figures.size, 999, "999 bytes"),
+        (figures.size, 1000, "1.0 kB"),
+        (figures.size, 24_846_000, "24.8 MB"),
+        (figures.short_count, 412_310, "412,310"),
+        (figures.short_count, 3_504_872, "3.5 million"),
+        (figures.short_count, 10.49e9, "10.5 billion"),
+        (figures.rounded, 0.00025, "0.00025"),
+        (figures.rounded, 1e-7, "1e-07"),
+        (figures.rate, 0.512, "0.512"),
+        (figures.rate, 98.76, "98.8"),
+        (figures.rate, 1851.7, "1,852"),
+        (figures.moment, 1_795_262_400, "21 November 2026, 12:00 UTC"),
     ],
 )
-def test_a_duration_never_shows_sixty_of_anything(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(999, "999 bytes"), (1000, "1.0 kB"), (24_846_000, "24.8 MB"), (3_100_000_000, "3.1 GB")]
-)
-def test_a_size_is_decimal(number: int, text: str) -> None:
-    assert figures.size(number) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(412_310, "412,310"), (3_504_872, "3.5 million"), (10.49e9, "10.5 billion"), (999, "999")]
-)
-def test_a_large_number_has_three_digits(number: float, text: str) -> None:
-    assert figures.short_count(number) == text
-
-
-@pytest.mark.parametrize(("number", "text"), [(0.1, "0.1"), (0.00025, "0.00025"), (1e-7, "1e-07"), (0.0, "0")])
-def test_a_setting_keeps_its_digits(number: float, text: str) -> None:
-    assert figures.rounded(number) == text
-
-
-@pytest.mark.parametrize(("number", "text"), [(0.512, "0.512"), (98.76, "98.8"), (1851.7, "1,852")])
-def test_a_rate_has_three_digits_or_all_before_the_point(number: float, text: str) -> None:
-    assert figures.rate(number) == text
-
-
-def test_a_moment_is_universal_time() -> None:
-    assert figures.moment(1_795_262_400) == "21 November 2026, 12:00 UTC"
+def test_each_kind_of_quantity_has_one_rounding(write: Callable[[float], str], number: float, text: str) -> None:
+    assert write(number) == text
