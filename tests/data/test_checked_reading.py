@@ -133,14 +133,3 @@ def test_shards_of_a_bucket_are_downloaded_and_give_what_a_folder_gives(tmp_path
     assert there.locate(77) == here.locate(77)
     count = len(here.info.shards)
     assert [(event["done"], event["total"]) for event in events] == [(done, count) for done in range(1, count + 1)]
-
-
-def test_another_object_in_a_bucket_is_refused_by_name(gcs_root: str) -> None:
-    manifest, store = publish_dataset(gcs_root), open_store(gcs_root)
-    name = f"{FOLDER}/{manifest.split('train').shards[0].file}"
-    store.publish_bytes(name, bytes(len(store.read_bytes(name))), replace=True)
-    with pytest.raises(ArtifactError, match=r"00000-of-\d+ has sha256 .* in the manifest"):
-        opened(store, manifest)
-    store.delete(name)
-    with pytest.raises(ArtifactError, match="is gone; put it back"):
-        opened(store, manifest)

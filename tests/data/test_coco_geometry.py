@@ -220,14 +220,6 @@ def test_run_lengths_are_the_pixels_they_count_and_a_cell_holds_its_share(form, 
     assert ignored_mask(people, IMAGE, 8).tolist() == np.rint(cells).tolist()
 
 
-def test_polygons_fill_the_pixels_within():
-    mask = ignored_mask([person([corners(10, 5, 20, 10), corners(50, 30, 8, 8)])], IMAGE, 1)
-    assert (mask[15:25, 10:30] == 255).all()
-    assert (mask[40:48, 50:58] == 255).all()
-    mask[15:25, 10:30] = mask[40:48, 50:58] = 0
-    assert not mask.any()
-
-
 @pytest.mark.parametrize("outline", [None, [], [[1, 2, 3, 4]]])
 def test_without_an_outline_the_box_is_covered(outline):
     mask = ignored_mask([person(outline)], IMAGE, 1)

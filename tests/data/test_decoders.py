@@ -16,16 +16,16 @@ from podline.data.sources.coco_settings import CocoSettings
 from podline.recipes.datasets import ConverterSettings
 
 
+def forget() -> None:
+    pixels_digest.cache_clear()
+    squares_digest.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def computed_anew() -> Iterator[None]:
     forget()
     yield
     forget()
-
-
-def forget() -> None:
-    pixels_digest.cache_clear()
-    squares_digest.cache_clear()
 
 
 @pytest.mark.parametrize("settings", [ImagesSettings(), CocoSettings()])

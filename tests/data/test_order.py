@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data import order
@@ -46,14 +46,6 @@ def test_every_id_comes_to_every_place_equally_often_and_after_every_other(count
     for counts, freedom in ((at, (count - 1) ** 2), (pairs, pairs.size - 1)):
         # Chi-squared is more than five standard deviations above its mean once in 100,000, about.
         assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < freedom + 5 * np.sqrt(2 * freedom)
-
-
-def test_neighbours_in_a_shuffle_of_a_billion_have_nothing_in_common() -> None:
-    ids = order.shuffled(0, "x", 10**9, np.arange(500_000, 600_000)) / 10**9
-    assert abs(ids.mean() - 0.5) < 5 / np.sqrt(12 * 100_000)
-    assert abs(np.corrcoef(ids[1:], ids[:-1])[0, 1]) < 5 / np.sqrt(100_000)
-    counts = np.bincount((ids * 100).astype(int), minlength=100)
-    assert ((counts - 1000) ** 2 / 1000).sum() < 99 + 5 * np.sqrt(2 * 99)
 
 
 def test_seeds_epochs_and_purposes_share_nothing() -> None:
@@ -99,6 +91,7 @@ def test_an_epoch_has_no_example_twice_and_each_batch_is_whole(count: int, data:
         assert len(ids) == training.steps_per_epoch * batch_size == len(set(ids.tolist()))
 
 
+@settings(deadline=None)  # a busy machine is no bug
 @given(count=st.integers(2, 200), seed=st.integers(0, 2**63), share=st.floats(0, 0.5))
 def test_the_order_of_many_examples_has_each_once_and_no_array_of_them(count: int, seed: int, share: float) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -163,11 +156,6 @@ def test_what_is_held_out_depends_on_the_seed_and_never_changes_between_versions
     assert set(order.held_out(7, 120, 0.1)) < set(order.held_out(7, 120, 0.2))
 
 
-def test_nothing_held_out_is_the_order_without_it() -> None:
-    plain, empty = order.TrainingOrder(50, 8, 3), order.TrainingOrder(50, 8, 3, np.empty(0, np.int64))
-    assert all(np.array_equal(plain.batch(step)[1], empty.batch(step)[1]) for step in range(12))
-
-
 @given(
     sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any),
     seed=st.integers(0, 2**63),
@@ -207,11 +195,3 @@ def test_a_balanced_batch_is_a_function_of_its_step_and_skips_what_is_held_out()
     again = made()
     assert [again.batch(step)[1].tolist() for step in reversed(range(40))] == steps[::-1]
     assert not set(again.records(np.concatenate(steps)).tolist()) & set(apart.tolist())
-
-
-def test_balanced_classes_of_one_size_are_seen_once_an_epoch() -> None:
-    labels = np.arange(60) % 3
-    made = order.TrainingOrder(60, 20, 1).balanced(labels)
-    for epoch in range(3):
-        ids = np.concatenate([made.batch(3 * epoch + step)[1] for step in range(3)])
-        assert sorted(ids.tolist()) == list(range(60))

@@ -192,6 +192,8 @@ def test_where_a_picture_lies_in_its_square(fit: str, rows: slice, channels: int
     expected = np.zeros((8, 8, channels), np.uint8)
     expected[rows] = 255
     np.testing.assert_array_equal(fitted(WHITE, (8, 8, channels), fit), expected)
+    middle = np.where(np.arange(20)[:, np.newaxis] // 5 % 3, WHITE, 0).astype(np.uint8)  # columns 5 to 14
+    assert (fitted(middle, (8, 8, channels), fit) == 255).all() == (fit == "crop")
 
 
 def test_any_size_fits_without_aliasing() -> None:

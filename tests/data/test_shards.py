@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,7 @@ from podline.data.records import Feature, layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.data.tfrecord import Bytes
-from podline.errors import SourceError, StoreError
+from podline.errors import StoreError
 from podline.store import digests
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
@@ -53,14 +51,6 @@ def test_the_file_is_the_same_whatever_the_chunk(
     assert written.info.sha256 == digests.of_file(tmp_path / "shard")
     assert written.info.class_counts == tuple(np.bincount(values["label"], minlength=10).tolist())
     assert written.pixels == pixel_sums(values["image"])
-
-
-def test_an_error_ends_the_shard(tmp_path: Path) -> None:
-    def fill(_frames: Bytes, start: int) -> Sequence[bytes]:
-        raise SourceError(f"record {start}")
-
-    with pytest.raises(SourceError, match="record 0"):
-        write_shard(tmp_path / "shard", PLAN, LAYOUT, census, fill)
 
 
 def test_a_full_disk_is_one_clear_line() -> None:

@@ -48,8 +48,3 @@ def failing(_file: Path) -> list[tuple[Any, int]]:
 def crashing(_file: Path) -> Any:
     """Read where nothing is."""
     return ctypes.string_at(0)
-
-
-def hungry(_file: Path) -> Iterator[tuple[Any, int]]:
-    """Ask for more memory than a small file may take."""
-    yield np.zeros((40_000, 40_000), np.uint8), 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,7 @@ def test_an_image_or_a_group_of_several_splits_stays_in_the_later_one(tmp_path: 
         "1005.png": "is of the group 'b', as images to test on",
         "1006.png": "is of the group 'b', as images to test on",
     }
-    assert [sum(split == name for split, _ in found.values()) for name in ("train", "validation", "test")] == [
-        304,
-        303,
-        301,
-    ]
+    assert Counter(split for split, _ in found.values()) == {"train": 304, "validation": 303, "test": 301}
 
 
 def test_more_shared_images_than_may_be_are_refused_where_splits_are_given(tmp_path: Path) -> None:

@@ -358,16 +358,6 @@ def test_class_folders_and_samples(
         assert reasons(source)["train/.DS_Store"] == "is hidden, or the system's own"
 
 
-def test_boxes_are_no_classes(own: Path, tmp_path: Path) -> None:
-    (tmp_path / "raw").symlink_to(own / "bccd")
-    for settings, problem in (
-        ({}, r"columns of boxes .*'xmin', 'ymin'"),
-        ({"labels_are_classes": True}, r"several rows .*'RBC', 'WBC'"),
-    ):
-        with pytest.raises(SourceError, match=problem):
-            opened(tmp_path / "raw", label_column="cell_type", layout="table", **settings)
-
-
 def test_every_file_that_pillow_decodes_is_a_picture(own: Path) -> None:
     kinds = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
     files = [path for path in (own / "format_zoo_good").rglob("*") if path.suffix.lower() in kinds]

@@ -164,6 +164,12 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
     assert "near_share" not in source.settings.model_dump()
 
 
+def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
+    source = source_of(leaky(tmp_path / "raw", near=2, count=4))
+    assert len(source.near) == 2
+    source.looked_at()
+
+
 def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
     twice = {
         name: {f"{number}.{kind}": encoded(drawn(number, (40, 40)), kind) for number in numbers for kind in KINDS[:2]}
@@ -176,9 +182,3 @@ def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
     assert {(pair.image.split, pair.repeated.split) for pair in source.near} == {("test", "train")}
     with pytest.raises(SourceError, match="nearly repeat a training image"):
         source.looked_at()
-
-
-def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
-    source = source_of(leaky(tmp_path / "raw", near=2, count=4))
-    assert len(source.near) == 2
-    source.looked_at()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import struct
 import tarfile
 import tracemalloc
@@ -54,16 +53,6 @@ def test_only_wanted_files_are_unpacked_with_their_checksums(tmp_path: Path, mon
     monkeypatch.setattr(archives, "_MEMORY", 10_000)
     with pytest.raises(SourceError, match=r"a\.tar\.gz takes more than .* of memory to read"):
         in_child("unpack", archive, WANTED, tmp_path / "again")
-
-
-@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_tar_format(tmp_path: Path, form: int) -> None:
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=form) as archive:
-        info = tarfile.TarInfo(f"{'long/' * 25}data_batch_1")
-        info.mtime, info.size = 1.5 if form == tarfile.PAX_FORMAT else 1, 3
-        archive.addfile(info, io.BytesIO(b"one"))
-    unpack(tmp_path / "a.tar.gz", WANTED, tmp_path / "out")
-    assert files_below(tmp_path / "out") == {f"{'long/' * 25}data_batch_1": b"one"}
 
 
 @pytest.mark.parametrize(

@@ -364,9 +364,3 @@ def test_records_made_together_are_those_made_alone() -> None:
     np.testing.assert_array_equal(together["boxes"][2, 0], snapped(box.boxes_to_network(person(1, 1)["bbox"])))
     assert together["areas"][2].tolist() == np.float32(box.areas_to_network([301.5, 201, 100.5])).tolist()
     assert together["annotation_ids"][2].tolist() == [32, 31, 30]
-
-
-def test_an_image_is_read_from_its_line_as_it_was_written() -> None:
-    written = image(3, 91, 70, 2)
-    assert CocoImage.from_json(written.to_json()) == written
-    assert "\n" not in written.to_json()

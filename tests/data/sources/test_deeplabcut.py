@@ -12,8 +12,6 @@ import pandas as pd
 import pytest
 
 from podline.data.sources.coco import CocoSource
-from podline.data.sources.coco_image import PixelPlace
-from podline.data.sources.coco_records import squares_of
 from podline.data.sources.source import open_raw
 from podline.errors import SourceError
 from podline.recipes import datasets
@@ -52,24 +50,6 @@ def project(root: Path, frame: pd.DataFrame, config: str = CONFIG, seed: int = 0
     return root
 
 
-def document(places: np.ndarray, prefix: str, name: str) -> dict[str, Any]:
-    """The same in COCO's format."""
-    images, annotations = [], []
-    for number, people in enumerate(places):
-        if np.isnan(people).all():
-            continue
-        images.append({"id": len(images) + 1, "file_name": f"{prefix}img{number:03}.png"})
-        images[-1] |= {"width": WIDTH, "height": HEIGHT}
-        for person in people:
-            joints = [[0, 0, 0] if np.isnan(joint).any() else [*joint.tolist(), 2] for joint in person]
-            if any(map(any, joints)):
-                one = {"id": len(annotations) + 1, "image_id": len(images), "category_id": 1}
-                annotations.append({**one, "keypoints": [value for joint in joints for value in joint]})
-    limbs = [[PARTS.index(end) + 1 for end in pair] for pair in SKELETON]
-    category = {"id": 1, "name": name, "keypoints": PARTS, "skeleton": limbs}
-    return {"images": images, "annotations": annotations, "categories": [category]}
-
-
 def opened(source: Path, work: Path, **settings: Any) -> CocoSource:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
@@ -78,37 +58,27 @@ def opened(source: Path, work: Path, **settings: Any) -> CocoSource:
     return found
 
 
-def records(source: CocoSource) -> dict[str, list[Any]]:
-    """All that records and truths are made of."""
-    return {
-        split: [
-            (
-                image._replace(place=image.place._replace(path=""), pixels=PixelPlace(0, 0)),
-                squares_of([image], source.rows, 64).tobytes(),
-            )
-            for image in images
-        ]
-        for split, images in source.splits.items()
-    }
-
-
 @pytest.mark.parametrize(("individuals", "cells"), [((), 1), (("one", "two"), 3)])
 @pytest.mark.parametrize("given", [".", "labeled-data", FOLDER, f"{FOLDER}/CollectedData_me.csv"])
-def test_a_table_gives_the_records_of_the_same_annotations(
+def test_a_table_gives_every_label_its_place(
     tmp_path: Path, individuals: tuple[str, ...], cells: int, given: str
 ) -> None:
     places = frames(max(1, len(individuals)))
-    root = project(tmp_path / "project", table(places, cells, individuals))
-    source = opened(root / given, tmp_path / "work")
+    source = opened(project(tmp_path / "project", table(places, cells, individuals)) / given, tmp_path / "work")
     prefix = {".": f"{FOLDER}/", "labeled-data": "video 1/"}.get(given, "")
-    folder = root / given if (root / given).is_dir() else (root / given).parent
-    (folder / "a.json").write_text(json.dumps(document(places, prefix, "individual" if individuals else "")))
-    wanted = opened(folder / "a.json", tmp_path / "work")
-    assert records(source) == records(wanted)
-    assert source.skeleton == wanted.skeleton
+    found = {image.name: image for images in source.splits.values() for image in images}
+    assert len(found) == 11, "a frame without a label is not learned"
+    for number, people in enumerate(places):
+        labels = [np.column_stack([joints, np.where(np.isnan(joints[:, 0]), 0, 2)]) for joints in people]
+        expected = [np.nan_to_num(label).ravel().tolist() for label in labels if label[:, 2].any()]
+        image = found.pop(f"{prefix}img{number:03}.png") if expected else None
+        if image is not None:
+            assert [json.loads(one)["keypoints"] for one in image.annotations] == expected
+            assert (image.width, image.height) == (WIDTH, HEIGHT)
+    assert not found
     assert source.skeleton.joints == PARTS
+    assert source.skeleton.limbs == tuple(map(tuple, SKELETON))
     assert not source.quarantined
-    assert sum(source.sizes.values()) == 11, "a frame without a label is not learned"
 
 
 def test_what_is_there_once_is_a_category_of_its_own(tmp_path: Path) -> None:
@@ -117,6 +87,7 @@ def test_what_is_there_once_is_a_category_of_its_own(tmp_path: Path) -> None:
     root = project(tmp_path / "project", frame, "")
     with pytest.raises(SourceError, match=r"individual \(4 joints\), single \(3 joints\)"):
         opened(root, tmp_path / "work")
+    (root / "config.yaml").unlink()
     assert opened(root, tmp_path / "work", category="single").skeleton.joints == PARTS[:3]
 
 

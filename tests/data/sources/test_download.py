@@ -159,13 +159,6 @@ def test_a_server_without_ranges(mirror: Mirror, tmp_path: Path, says_length: bo
     fetch(mirror, tmp_path)
 
 
-def test_a_server_without_ranges_that_always_breaks_off_ends(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.knows_ranges, mirror.cuts = False, [700_000] * 20
-    with pytest.raises(SourceUnavailableError, match="broke off after 700,000"):
-        fetch(mirror, tmp_path)
-    assert len(mirror.asked) == 4
-
-
 def test_a_busy_server_is_asked_again_and_one_without_the_file_is_not(mirror: Mirror, tmp_path: Path) -> None:
     mirror.statuses = [503, 429]
     listener = Listener()

@@ -17,15 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drawn_images import drawn, encoded, opened
-from hostile_files import KINDS, prepared, problem_of
-from mutation import DAMAGES
+from hostile_files import KINDS, prepared
 from PIL import Image
 
 from podline.errors import SourceError
 from podline.sandbox import Breach, Limits, Sandbox
-
-CASES = [(kind, damage) for kind in KINDS for damage in DAMAGES]
-_STEP = 167  # of all cases, the few that are tried each time
 
 
 def tfds(classes: str, shards: int) -> Callable[[Path], None]:
@@ -115,24 +111,6 @@ def test_a_small_source_that_asks_for_much_is_refused(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("kind", "damage"), CASES[::_STEP])
-def test_a_damaged_file_is_read_or_refused_in_a_line(tmp_path: Path, kind: str, damage: str) -> None:
-    assert problem_of(KINDS[kind], tmp_path, DAMAGES[damage]) == ""
-
-
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_damage_to_every_kind_of_file(tmp_path: Path, kind: str) -> None:
-    """Also no damage at all, or a reader that refuses everything would pass."""
-    KINDS[kind].read(tmp_path / "whole", prepared(KINDS[kind], tmp_path / "whole"))
-    found = {}
-    for damage in DAMAGES:
-        (tmp_path / damage).mkdir()
-        found[damage] = problem_of(KINDS[kind], tmp_path / damage, DAMAGES[damage])
-    assert {damage: problem for damage, problem in found.items() if problem} == {}
-
-
 @pytest.fixture(name="outer", scope="module")
 def _outer() -> Iterator[Sandbox]:
     """One child that reads thousands of inputs; what readers start is called in it, with their own limits."""
@@ -153,3 +131,10 @@ def test_mutated_inputs(outer: Sandbox, name: str, first: int, count: int) -> No
         found = zip(requests, outer.map(requests, [Limits(2 << 30, 120.0)] * len(requests)), strict=True)
         # One that takes too much, or crashes its parser, is refused by its sandbox.
         assert {one: problem for one, problem in found if problem and not isinstance(problem, Breach)} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_nothing_happened_to_is_read(tmp_path: Path, kind: str) -> None:
+    """Or a reader that refuses everything would pass."""
+    KINDS[kind].read(tmp_path / "whole", prepared(KINDS[kind], tmp_path / "whole"))

@@ -205,11 +205,7 @@ def test_the_limit_holds_by_split_and_reason_also_for_what_was_converted_before(
         convert(spec, silent())
 
 
-def test_raw_pixels_have_the_limit_too() -> None:
-    block = RowBlock("rows", "rows", 90)
-    split = SourceSplit("train", (2, 2, 1), (block,), {})
-    source = Source("tiny", ("a",), (), (split,))
-    assert [(part.read, part.reasons.total()) for part in source.left_out] == [(90, 0)]
+def test_reasons_that_differ_in_a_place_alone_are_counted_together() -> None:
     part = LeftOut("records of the train split", 100)
     for number in range(11):
         part.add(f"the same image as test_batch[{number}] of the test split")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import subprocess
@@ -91,30 +90,14 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
     assert [path.parent for path in tmp_path.rglob("one")] == [tmp_path / "key"]
 
 
-RACING = """
-import sys, time
-from pathlib import Path
-from podline.data.rawfiles import made_once, raw_file
+def test_one_who_is_overtaken_takes_what_is_there(tmp_path: Path) -> None:
+    def make(folder: Path) -> list[RawFile]:
+        assert contents(made_once(tmp_path, "key", Maker())) == {"one": b"111", "deep/two": b"22"}
+        return Maker()(folder)
 
-def make(folder):
-    Path(sys.argv[1], f"started-{sys.argv[2]}").touch()
-    deadline = time.monotonic() + 240
-    while len(list(Path(sys.argv[1]).glob("started-*"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    (folder / "one").write_bytes(b"1" * 1000)
-    return [raw_file("one", folder / "one")]
-
-(file,) = made_once(Path(sys.argv[1]) / "work", "key", make)
-assert file.path.read_bytes() == b"1" * 1000
-"""
-
-
-def test_two_processes_at_once(tmp_path: Path) -> None:
-    running = [subprocess.Popen([sys.executable, "-c", RACING, str(tmp_path), name]) for name in "ab"]
-    assert [process.wait(timeout=240) for process in running] == [0, 0]
-    assert sorted(path.name for path in tmp_path.glob("started-*")) == ["started-a", "started-b"]
-    assert sorted(path.name for path in (tmp_path / "work" / "key").iterdir()) == ["files.json", "one"]
-    assert os.listdir(tmp_path / "work" / ".podline" / "tmp") == []  # noqa: PTH208
+    assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
+    assert sorted(path.name for path in (tmp_path / "key").iterdir()) == ["deep", "files.json", "one"]
+    assert not list((tmp_path / ".podline" / "tmp").iterdir())
 
 
 def test_a_failure_or_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
