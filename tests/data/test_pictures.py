@@ -1,4 +1,4 @@
-"""Pictures of strangers become pixels: decoded, in sandboxes of their own, fitted, and summed."""
+"""Pictures of strangers become pixels: decoded in sandboxes, fitted, summed, and part of the fingerprint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import struct
 import tempfile
 import threading
 import zlib
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import cv2
 import numpy as np
@@ -19,13 +22,17 @@ from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
 from small_dataset import publish_dataset
 
-from podline.data import picture_sandbox
+from podline.data import decoders, picture_sandbox, pictures
+from podline.data.decoders import pixels_digest, squares_digest
 from podline.data.fitting import fitted
+from podline.data.images.settings import ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandboxes, read_picture_file
 from podline.data.pictures import PictureError, picture_of
 from podline.data.pixels import add_up, pixel_sums
+from podline.data.sources.coco_settings import CocoSettings
 from podline.errors import SourceError
 from podline.kinds.classification.predicting import Classes
+from podline.recipes.datasets import ConverterSettings
 
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))
 
@@ -254,3 +261,56 @@ def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
     parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
     shuffler.shuffle(parts)
     assert add_up(parts) == pixel_sums(images)
+
+
+def forget() -> None:
+    pixels_digest.cache_clear()
+    squares_digest.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def computed_anew() -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("settings", [ImagesSettings(), CocoSettings()])
+def test_another_version_with_the_same_pixels_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, settings: ConverterSettings
+) -> None:
+    before = settings.converter()
+    forget()
+    monkeypatch.setattr(metadata, "version", lambda _: "99.0")
+    assert settings.converter() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "module", "decoder"),
+    [
+        (ImagesSettings(), pictures, "imdecoded"),
+        (ImagesSettings(), pictures, "_pillow_pixels"),
+        (CocoSettings(), decoders, "decode"),
+    ],
+)
+def test_another_pixel_is_another_data_set(
+    monkeypatch: pytest.MonkeyPatch, settings: ConverterSettings, module: ModuleType, decoder: str
+) -> None:
+    before = settings.converter()
+    forget()
+    decode = getattr(module, decoder)
+
+    def other(*given: object) -> object:
+        pixels = np.array(decode(*given))
+        pixels[3, 4] ^= 1
+        return pixels
+
+    monkeypatch.setattr(module, decoder, other)
+    assert settings.converter() != before
+
+
+def test_every_image_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[str] = []
+    monkeypatch.setattr(pictures.PictureError, "__init__", lambda _, text: failed.append(text))
+    pixels_digest()
+    assert not failed

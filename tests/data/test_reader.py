@@ -132,18 +132,6 @@ def test_a_file_of_another_size_or_none_is_named(tmp_path: Path) -> None:
         MappedFiles({tmp_path: 60})
 
 
-def test_files_are_unmapped_with_the_last_array_that_shows_them(tmp_path: Path) -> None:
-    (path,) = written(tmp_path, [5_000])
-    mapped = MappedFiles({path: 5_000})
-    part = mapped.data[100:200]
-    maps = Path("/proc/self/maps")
-    del mapped
-    assert str(path) in maps.read_text()
-    assert part.tobytes() == path.read_bytes()[100:200]
-    del part
-    assert str(path) not in maps.read_text()
-
-
 SIZE, COUNT, OFFSET = 12, 40, 2
 TABLE = np.random.default_rng(0).integers(0, 256, (COUNT, OFFSET + SIZE), np.uint8)
 

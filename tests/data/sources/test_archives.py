@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from published import write_archive
 
 from podline.data import bounds
@@ -151,28 +149,6 @@ def test_every_truncation_is_told_and_a_flipped_bit_is_told_or_changes_nothing(t
             unpack(tmp_path / "a.tar.gz", WANTED, tmp_path / "flipped")
             # gzip's own header holds a time and a name, which mean nothing.
             assert files_below(tmp_path / "flipped") == UNPACKED
-
-
-@settings(deadline=None)
-@given(edits=st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=12)), min_size=1, max_size=5))
-@pytest.mark.timeout(120)
-def test_mutated_headers_give_files_or_a_source_error(
-    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, bytes]]
-) -> None:
-    folder = tmp_path_factory.mktemp("mutated")
-    members = {"cifar/data_batch_1": b"1", f"{'long/' * 25}x": b"2", "test_batch": b"3"}
-    content = bytearray(gzip.decompress(write_archive(folder / "a.tar.gz", members).read_bytes()))
-    for place, data in edits:
-        content[place : place + len(data)] = data
-        for start in range(0, 4096, 512):  # the sums are made right again, or most edits would end there
-            if content[start + 257 : start + 262] == b"ustar":
-                content[start + 148 : start + 156] = b" " * 8
-                content[start + 148 : start + 156] = b"%06o\0 " % sum(content[start : start + 512])
-    (folder / "a.tar.gz").write_bytes(gzip.compress(bytes(content)))
-    with suppress(SourceError):
-        unpack(folder / "a.tar.gz", WANTED, folder / "out" / "deep")
-    assert {path.name for path in folder.iterdir()} <= {"a.tar.gz", "out"}
-    assert {path.name for path in (folder / "out").glob("*")} <= {"deep"}
 
 
 def test_gzip_file(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from podline.stages.specs import ConvertSpec
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def split_of(folder: Path, name: str, *batches: np.ndarray, shape: tuple[int, ...] = (2, 2, 1)) -> SourceSplit:
+def split_of(folder: Path, name: str, *batches: np.ndarray) -> SourceSplit:
     """A split whose labels are positions."""
     blocks = []
     for number, rows in enumerate(batches):
@@ -31,7 +30,7 @@ def split_of(folder: Path, name: str, *batches: np.ndarray, shape: tuple[int, ..
         rows.tofile(path)
         blocks.append(RowBlock(path.name, str(path), len(rows)))
     labels = np.arange(sum(map(len, batches))).astype(np.uint8)
-    return SourceSplit(name, shape, tuple(blocks), {"label": labels})
+    return SourceSplit(name, (2, 2, 1), tuple(blocks), {"label": labels})
 
 
 def numbered(*numbers: int) -> np.ndarray:
@@ -90,22 +89,6 @@ def test_one_in_a_hundred_is_the_limit(tmp_path: Path) -> None:
     )
     with pytest.raises(SourceError, match=told):
         source_of(beyond, test).looked_at()
-
-
-def test_memory_is_flat(tmp_path: Path) -> None:
-    rows = np.zeros((40_000, 3072), np.uint8)
-    rows[:, :4] = np.arange(40_000, dtype=np.uint32).view(np.uint8).reshape(-1, 4)
-    train = split_of(tmp_path, "train", rows, shape=(32, 32, 3))
-    test = split_of(tmp_path, "test", np.full((100, 3072), 255, np.uint8), shape=(32, 32, 3))
-    del rows
-    same = replace(test, targets={"label": np.zeros(100, np.uint8)})
-    tracemalloc.start()
-    try:
-        source = source_of(train, same)
-        assert source.looked_at()[0] is source
-        assert tracemalloc.get_traced_memory()[1] < 45_000_000  # of 123 MB
-    finally:
-        tracemalloc.stop()
 
 
 def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_it_is_not(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""MNIST as it is published, gzipped or not, in a folder or an archive."""
+
 from __future__ import annotations
 
 import gzip

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import resource
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,28 +63,6 @@ def test_damaged_files_are_made_again(tmp_path: Path, damage: Callable[[Path], o
     damage(tmp_path / "key")
     assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
     assert make.calls == 2
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from podline.data.rawfiles import made_once
-
-def make(folder):
-    (folder / "one").write_bytes(b"1")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-made_once(Path(sys.argv[1]), "key", make)
-"""
-
-
-def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert not (tmp_path / "key").exists()
-    assert any(tmp_path.rglob("one"))
-    assert contents(made_once(tmp_path, "key", Maker())) == {"one": b"111", "deep/two": b"22"}
-    assert [path.parent for path in tmp_path.rglob("one")] == [tmp_path / "key"]
 
 
 def test_one_who_is_overtaken_takes_what_is_there(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 
 import cv2
@@ -12,7 +11,6 @@ import pytest
 from coco_files import open_coco
 from pycocotools import mask as masks
 
-from podline.data.sources import class_names
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.data.sources.duplicates import same_images, split_crcs
 from podline.data.sources.opening import open_source
@@ -52,25 +50,6 @@ def test_an_image_depends_on_its_seed_split_and_place_alone_and_shows_its_label(
     assert (images.min(), images.max()) == (0, 255)
     other = draw(0, "train", places, (labels + 3) % 10)
     assert (np.abs(images.astype(int) - other).max(axis=(1, 2, 3)) > 40).all(), "every figure stands out"
-
-
-def test_the_layout_is_the_official_one(drawn: Path) -> None:
-    """As the instructions on CIFAR-10's page read it: ``pickle.load(file, encoding="bytes")``."""
-    sizes = []
-    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
-        batch = pickle.loads((drawn / FOLDER / name).read_bytes(), encoding="bytes")
-        assert sorted(batch) == [b"batch_label", b"data", b"filenames", b"labels"]
-        assert batch[b"data"].dtype == np.uint8
-        assert batch[b"data"].shape == (len(batch[b"labels"]), 3072)
-        assert batch[b"data"].flags.c_contiguous
-        assert len(set(batch[b"filenames"])) == len(batch[b"labels"])
-        assert batch[b"filenames"][0].startswith(class_names.SAMPLE[batch[b"labels"][0]].encode())
-        sizes.append(len(batch[b"labels"]))
-    assert sizes == [241, 241, 241, 240, 240, 400]
-    assert batch[b"batch_label"] == b"testing batch 1 of 1"
-    meta = pickle.loads((drawn / FOLDER / "batches.meta").read_bytes(), encoding="bytes")
-    assert meta[b"label_names"] == [name.encode() for name in class_names.SAMPLE]
-    assert meta[b"num_vis"] == 3072
 
 
 def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
