@@ -1,3 +1,5 @@
+"""The networks as they are built: in either precision, for either data format."""
+
 from __future__ import annotations
 
 import random
@@ -10,9 +12,12 @@ import numpy as np
 import pytest
 
 from podline.errors import SettingsError
+from podline.models import mobilenetv2, precision
 from podline.models.batch_layers import FusedBatchNormalization
-from podline.models.build import build_model, exportable, require_device
+from podline.models.blocks import make_divisible
+from podline.models.build import build_model, exportable, in_float32, require_device
 from podline.models.counts import describe
+from podline.models.precision import cpu_flags, policy
 from podline.recipes.settings import ModelSettings
 
 SMALL, GREY = (32, 32, 3), (28, 28, 1)
@@ -135,3 +140,104 @@ def test_channels_first_builds_with_the_same_weights(kind: str, monkeypatch: pyt
     assert [w.shape for w in first.get_weights()] == [w.shape for w in last.get_weights()]
     height, width, channels = last.get_layer("stem_conv").output.shape[1:]
     assert first.get_layer("stem_conv").output.shape[1:] == (channels, height, width)
+
+
+def network(image_shape: tuple[int, int, int] = SMALL, classes: int = 10, **settings: object) -> keras.Model:
+    channels = image_shape[-1]
+    return build_model(ModelSettings.model_validate(settings), image_shape, classes, [0.0] * channels, [1.0] * channels)
+
+
+@pytest.mark.parametrize(("channels", "rounded"), [(32, 32), (11.2, 16), (33.6, 32), (8.4, 8), (18.4, 24), (1, 8)])
+def test_channels_are_rounded_to_eights_and_never_lose_a_tenth(channels: float, rounded: int) -> None:
+    assert make_divisible(channels) == rounded
+
+
+@pytest.mark.parametrize(
+    ("side", "halvings"), [(224, 5), (128, 5), (96, 4), (64, 4), (32, 3), (28, 3), (16, 2), (3, 0)]
+)
+def test_mobilenetv2_leaves_out_the_first_halvings_of_small_images(side: int, halvings: int) -> None:
+    assert mobilenetv2._strides(side) == [1] * (5 - halvings) + [2] * halvings
+
+
+@pytest.mark.parametrize(
+    ("prefix", "words"),
+    [
+        ("fc", r"no layer's name starts with 'fc'; the layers are stem_conv, .*, classifier$"),
+        ("stem_norm", "stem_norm"),  # which has no kernel
+    ],
+)
+def test_a_prefix_of_no_kernel_is_refused(prefix: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        network(l2=1e-4, l2_layers=("classifier", prefix))
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "words"),
+    [((0, 32, 3), 10, "10 outputs"), (SMALL, 0, "0 outputs"), (SMALL, 10, "mean of 1 and deviation of 1 channels vs")],
+)
+def test_images_and_outputs_that_cannot_be(shape: tuple[int, int, int], outputs: int, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        build_model(ModelSettings(), shape, outputs, [0.0], [1.0])
+
+
+WITH, WITHOUT = {"avx512_bf16"}, {"avx512f"}
+
+
+@pytest.fixture
+def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has it; where it has not, TensorFlow emulates it, and the results are the same."""
+    monkeypatch.setattr(precision, "cpu_flags", lambda: WITH)
+
+
+def built(kind: str = "resnet", **settings: object) -> keras.Model:
+    chosen = ModelSettings.model_validate({"kind": kind, "width": 0.5, **settings})
+    return build_model(chosen, SMALL, 10, (120.0,) * 3, (60.0,) * 3, 0, "bfloat16")
+
+
+@pytest.mark.parametrize("kind", ["resnet", "linear"])
+@pytest.mark.usefixtures("bfloat16")
+def test_layers_compute_in_it_but_for_the_last_with_a_kernel_and_weights_are_float32(kind: str) -> None:
+    model = built(kind)
+    last = next(place for place, layer in enumerate(model.layers) if layer.name == "classifier")
+    inner = [layer for layer in model.layers[:last] if layer.name not in ("image", "normalise")]
+    assert {layer.compute_dtype for layer in inner} <= {"bfloat16"}
+    assert {layer.compute_dtype for layer in model.layers[last:]} == {"float32"}
+    assert {variable.dtype for variable in model.variables} == {"float32"}
+    assert model(images(16)).dtype == "float32"
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_what_is_exported_computes_in_float32_with_the_same_weights() -> None:
+    model = built()
+    copy, plain = exportable(model), in_float32(model)
+    assert {layer.dtype_policy.name for layer in (*copy.layers, *plain.layers)} == {"float32"}
+    for array, weights in zip(copy.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(array, weights)
+    np.testing.assert_allclose(
+        copy(images(16)), plain(images(16)), rtol=0, atol=1e-4
+    )  # stock batch norm rounds otherwise
+    assert in_float32(plain) is plain
+
+
+def test_a_processor_without_it_is_refused_by_name_and_auto_takes_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "cpu_flags", lambda: WITHOUT)
+    with pytest.raises(SettingsError, match="precision=bfloat16 vs a processor without AVX512_BF16 or AMX"):
+        policy("bfloat16")
+    assert (policy("auto"), policy("float32")) == ("float32", "float32")
+    monkeypatch.setattr(precision, "cpu_flags", lambda: WITH)
+    assert (policy("auto"), policy("bfloat16"), policy("float32")) == ("mixed_bfloat16", "mixed_bfloat16", "float32")
+
+
+def test_a_resnet_with_gelu_has_no_relu() -> None:
+    layers = network(activation="gelu").layers
+    assert {layer.activation.__name__ for layer in layers if isinstance(layer, keras.layers.Activation)} == {"gelu"}
+    assert not any(isinstance(layer, keras.layers.ReLU) for layer in layers)
+    with pytest.raises(ValueError, match="got activation=gelu with kind=linear, expected kind=resnet"):
+        ModelSettings(kind="linear", activation="gelu")
+
+
+def test_what_a_processor_has_is_read_from_linux(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    assert cpu_flags(file) == set()
+    file.write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16 amx_bf16\nbugs\t: spectre\n")
+    assert cpu_flags(file) == {"fpu", "avx512_bf16", "amx_bf16"}

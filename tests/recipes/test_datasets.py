@@ -52,14 +52,6 @@ def test_what_a_shipped_one_names_is_there(name: str) -> None:
         assert not place or dataset.code(place) is not None
 
 
-def test_an_unknown_one_is_answered_with_the_nearest(points: list[EntryPoint]) -> None:
-    with pytest.raises(SettingsError, match="there is no data set 'tile'; did you mean 'tiles'"):
-        datasets.find("tile")
-    assert datasets.known("tile") is None
-    points.clear()
-    assert datasets.known("tiles") is None
-
-
 @pytest.mark.parametrize(
     ("name", "place", "words"),
     [

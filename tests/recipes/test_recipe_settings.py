@@ -1,15 +1,19 @@
-"""Settings of recipes: durations that convert, bounds that refuse."""
+"""Settings of recipes: lengths that convert, bounds that refuse, values that change from an epoch on."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from podline.errors import SettingsError
 from podline.kinds.pose.settings import PoseAugmentationSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration, Part
-from podline.recipes.epochs import Epochs
+from podline.recipes.epochs import Epochs, Place
 from podline.recipes.settings import PlateauSettings, Recipe
 from podline.stages.specs import TrainSpec
 
@@ -40,9 +44,9 @@ def test_a_part_of_a_training_of_200_steps(part: Part, steps: int) -> None:
 
 
 def test_a_length_is_given_once() -> None:
-    for given in ({}, {"steps": 1, "epochs": 1}):
+    for lengths in ({}, {"steps": 1, "epochs": 1}):
         with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples"):
-            Duration(**given)
+            Duration(**lengths)
     with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples, share"):
         Part(steps=1, share=0.5)
 
@@ -65,6 +69,7 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"early_stop": {}}, r"early_stop vs validation_share=0: .* give validation_share=0\.1"),
         ({"keep": "best"}, r"keep=best vs validation_share=0"),
         ({"keep": 0}, "keep"),
+        ({"further": "t-0", "init": {"file": "a.npz"}}, r"further=t-0 vs init=a\.npz"),
         (HELD_OUT | {"annealing": {}, "early_stop": {}}, "annealing vs early_stop"),
         (HELD_OUT | {"annealing": {}, "keep": "best"}, "annealing vs keep=best"),
         (HELD_OUT | ADAM_LATER | {"early_stop": {}}, "from epoch 1: early_stop goes back to earlier states"),
@@ -93,12 +98,8 @@ def test_a_recipe_comes_back_from_its_document_which_leaves_out_what_it_does_not
     assert not absent & document.keys()
     plateau = PlateauSettings(factor=0.5).model_dump() if changes else None
     assert document["schedule"].get("plateau") == plateau, "all its settings, or none"
-
-
-def test_which_checkpoints_are_kept_is_no_part_of_a_run_s_name() -> None:
-    plain, kept = (registry.override(registry.get("mnist"), changes) for changes in ({}, {"keep": "all"}))
-    specs = [TrainSpec(root="x", recipe=recipe, fingerprint="y") for recipe in (plain, kept)]
-    assert specs[0].run == specs[1].run
+    specs = [TrainSpec(root="x", recipe=each, fingerprint="y") for each in (found, found.changed(keep="all"))]
+    assert specs[0].run == specs[1].run, "which checkpoints are kept is no part of the name"
 
 
 POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
@@ -118,6 +119,7 @@ POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
         ),
         ({"early_stop": {"metric": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
         ({"task": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
+        ({"task": {"side": 64, "augmentation": {"smallest": 1.2}}}, r"smallest=1\.2 vs largest=1\.0"),
     ],
 )
 def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[str, Any], words: str) -> None:
@@ -140,3 +142,100 @@ def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[
 )
 def test_a_duration_is_scaled_in_its_own_unit(duration: Duration, factor: float, expected: str) -> None:
     assert str(duration.scaled(factor)) == expected
+
+
+PHASES = [
+    {"from_epoch": 1, "changes": {"batch_size": 256, "optimizer": {"kind": "adam"}, "trainable_layers": [""]}},
+    {"from_epoch": 3, "changes": {"schedule.learning_rate": 0.01, "augmentation.also.fog": 0.5}},
+]
+
+
+def test_a_phase_adds_its_changes_to_those_before_it() -> None:
+    first = registry.override(registry.get("mnist"), {"trainable_layers": ["classifier"]})
+    recipe = registry.override(first, {"phases": PHASES})
+    (zero, start), (one, second), (three, third) = recipe.by_phase
+    assert (zero, one, three) == (0, 1, 3)
+    assert start == first
+    assert (second.batch_size, second.optimizer.kind, second.trainable_layers) == (256, "adam", ("",))
+    assert second.schedule == first.schedule
+    assert (third.batch_size, third.schedule.learning_rate) == (256, 0.01)
+    assert third.schedule.kind == first.schedule.kind
+    assert third.augmentation.also == {"fog": 0.5}
+
+
+def test_a_spec_keeps_the_phases() -> None:
+    document = registry.override(registry.get("mnist"), {"phases": PHASES}).model_dump(mode="json")
+    assert document["phases"] == PHASES
+    assert Recipe.model_validate(document).model_dump(mode="json") == document
+
+
+@pytest.mark.parametrize(
+    ("phases", "words"),
+    [
+        ([(3, {"batch_size": 8}), (3, {"batch_size": 9})], "epoch 3 is followed by epoch 3"),
+        ([(3, {"batch_size": 0})], "from epoch 3: batch_size: Input should be greater than or equal to 1"),
+        ([(3, {"seed": 1})], "seed cannot change during a run; these can: augmentation, batch_size"),
+        ([(3, {"optimizer.speed": 1})], "from epoch 3: optimizer.speed: Extra inputs are not permitted"),
+        ([(3, {"schedule.kind": "plateau"})], "a plateau is for the whole run"),
+        ([(3, {"task.emphasis": 3})], "phases: task.emphasis cannot change"),
+        ([(3, {"optimizer.kind": "lionn"})], "there is no optimizer 'lionn'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(phases: list[tuple[int, dict[str, Any]]], words: str) -> None:
+    given = [{"from_epoch": epoch, "changes": changes} for epoch, changes in phases]
+    with pytest.raises(SettingsError, match=words):
+        registry.override(registry.get("mnist"), {"phases": given, "validation_share": 0.1})
+
+
+@pytest.mark.parametrize(("epochs", "begins"), [(10, [0, 3, 6]), (2, [0, 1]), (1, [0]), (0.5, [0])])
+def test_a_phase_from_a_share_moves_with_the_length(epochs: float, begins: list[int]) -> None:
+    phases = [{"from_share": share, "changes": {"augmentation.pad": round(10 * share)}} for share in (0.3, 0.6)]
+    recipe = Recipe.model_validate({"name": "r", "dataset": "d", "phases": phases, "duration": {"epochs": epochs}})
+    assert [epoch for epoch, _ in recipe.by_phase] == begins
+    assert recipe.by_phase[-1][1].augmentation.pad == 6
+
+
+def test_a_share_needs_a_length_in_epochs_and_stands_alone() -> None:
+    given: dict[str, Any] = {"name": "r", "dataset": "d", "duration": {"steps": 9}}
+    shared = {"from_share": 0.5, "changes": {"augmentation.pad": 1}}
+    with pytest.raises(ValidationError, match=r"from_share=0\.5 for a run of 9 steps, expected a length in epochs"):
+        Recipe.model_validate(given | {"phases": [shared]})
+    with pytest.raises(ValidationError, match=r"from_epoch=2 and from_share=0\.5, expected exactly one"):
+        Recipe.model_validate(given | {"phases": [shared | {"from_epoch": 2}]})
+
+
+def test_a_part_of_an_epoch_is_a_part_of_its_steps() -> None:
+    changing = Epochs(50, 8, [(2, 16), (3, 4)])  # 6 steps an epoch in the first two, then 3, then 12
+    assert [changing.step_at(epoch) for epoch in (0, 0.5, 2, 2.5, 3, 4)] == [0, 3, 12, 13.5, 15, 27]
+    assert [changing.steps_of(examples) for examples in (7, 8, 95, 96, 111, 147, 148)] == [0, 1, 11, 12, 12, 15, 16]
+    assert changing.place(15 + 25) == Place(5, 1, 12, 4)
+
+
+@given(
+    count=st.integers(20, 100),
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    gaps=st.lists(st.integers(1, 3), min_size=3, max_size=3),
+    step=st.integers(0, 300),
+)
+def test_what_is_computed_at_once_is_what_counting_gives(count, sizes, gaps, step) -> None:
+    later = [(sum(gaps[: place + 1]), size) for place, size in enumerate(sizes[1:])]
+    epochs = Epochs(count, sizes[0], later)
+    epoch = batch = examples = 0
+    for _ in range(step):
+        size = [size for start, size in [(0, sizes[0]), *later] if start <= epoch][-1]
+        examples += size
+        batch += 1
+        if batch == count // size:
+            epoch, batch = epoch + 1, 0
+    place = epochs.place(step)
+    assert (place.epoch, place.batch) == (epoch, batch)
+    assert epochs.examples_before(step) == examples
+    assert epochs.steps_of(examples) == step
+    assert epochs.epoch_at(step) == pytest.approx(epoch + batch / place.batches)
+    assert epochs.step_at(epoch + batch / place.batches) == pytest.approx(step)
+
+
+@pytest.mark.parametrize("size", [51, 0])
+def test_a_batch_that_cannot_be_is_refused_wherever_it_is(size) -> None:
+    with pytest.raises(ValueError, match=f"batch_size={size} vs 50 examples"):
+        Epochs(50, 8, [(1, size)])

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from small_dataset import FINGERPRINT, small_recipe
 
 from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.progress import Reporter, silent
+from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
 
 _CLOCKS = {"seconds", "spans", "time", "examples_per_second", "waiting"}
+
+
+def lively_recipe(**values: Any) -> Recipe:
+    """A recipe whose steps draw numbers and keep a state: dropout, flips, an average of the weights."""
+    usual = {"model": {"kind": "linear", "dropout": 0.2}, "augmentation": {"flip": True}, "ema_decay": 0.9}
+    return small_recipe(**(usual | {"deterministic": True} | values))
+
+
+def specs_of(recipe: Recipe, *, preflight: bool = False) -> Callable[..., TrainSpec]:
+    """Make specs of a recipe, with some of its values changed, for the small data set of a store."""
+
+    def spec_of(root: Path, **values: Any) -> TrainSpec:
+        changed = recipe.changed(**values)
+        return TrainSpec(root=str(root), recipe=changed, fingerprint=FINGERPRINT, preflight=preflight)
+
+    return spec_of
+
+
+def unbroken(spec: TrainSpec) -> tuple[TrainSpec, TrainResult, Path]:
+    """Train without any disturbance; return the spec, the result and the run's folder."""
+    return spec, train(spec, silent()), Path(spec.root) / spec.folder
 
 
 class Killed(BaseException):

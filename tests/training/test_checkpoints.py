@@ -1,5 +1,8 @@
+"""Checkpoints and the log of metrics that each goes with."""
+
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -7,18 +10,11 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
-from podline.documents.metrics_log import MetricsLog
-from podline.errors import ArtifactError
+from podline.documents.metrics_log import EvaluationLine, MetricsLog, read_metrics
+from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.training.checkpoints import (
-    KEPT,
-    CheckpointFolder,
-    TimeSpent,
-    read_arrays,
-    restore_newest,
-    write_arrays,
-)
+from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
 
 
 @pytest.fixture
@@ -89,14 +85,6 @@ def test_the_newest_checkpoint_is_restored_and_the_log_cut_back_to_it(folder, lo
     assert log.path.read_bytes().count(b"\n") == 2
 
 
-def test_only_the_latest_few_are_kept(folder, log, store):
-    save(folder, log, 10, 20, 30, 40, 50)
-    assert KEPT == 3
-    assert names(folder, store) == step_files(30, 40, 50)
-    folder.prune(1)
-    assert names(folder, store) == step_files(50)
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -137,17 +125,6 @@ def test_a_checkpoint_of_another_spec_or_without_its_metrics_is_passed_over(fold
     assert (step, "metrics.jsonl no longer begins with" in why) == (None, True), why
 
 
-def test_with_none_that_is_whole_the_run_begins_again_with_empty_logs(folder, log, store):
-    save(folder, log, 10, 20)
-    for name in store.list(folder.folder):
-        if name.endswith("npz"):
-            truncate(store.local(name))
-    step, _, passed = restore(folder, log)
-    assert (step, [step for step, _ in passed]) == (None, [20, 10])
-    assert names(folder, store) == []
-    assert log.path.read_bytes() == b""
-
-
 def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, store):
     save(folder, log, 10)
     write_arrays(store, f"{folder.folder}/step-00000020.npz", state(20))  # killed before the JSON was published
@@ -157,13 +134,18 @@ def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, st
     assert folder.describe(10).bytes == store.local(f"{folder.folder}/step-00000010.npz").stat().st_size
 
 
-def test_saving_a_step_again_never_leaves_new_arrays_under_the_old_description(folder, log, store, monkeypatch):
-    save(folder, log, 10)
+EVALUATION = EvaluationLine(
+    step=4, epoch=0.4, split="test", examples=10, loss=1.0, accuracy=0.3, seconds=0.1, time=1_700_000_001.0
+)
 
-    def killed(*_args, **_keywords):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "publish_json", killed)
-    with pytest.raises(KeyboardInterrupt):
-        folder.save(10, state(11), log.mark(), TimeSpent())
-    assert folder.steps() == []
+def test_a_line_without_its_end_is_no_line_and_a_wrong_one_is_named(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    good = json.dumps(EVALUATION.model_dump())
+    path.write_text(good + "\n" + good[:-5])
+    assert read_metrics(path) == [EVALUATION]
+    path.write_text(good + '\n{"kind": "train"}\n')
+    with pytest.raises(ArtifactError, match=r"metrics\.jsonl:2 is not a line of metrics"):
+        read_metrics(path)
+    with pytest.raises(StoreError, match="cannot read"):
+        read_metrics(tmp_path / "nothing.jsonl")

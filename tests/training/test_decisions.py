@@ -9,15 +9,7 @@ import pytest
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, PlateauLine
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
 from podline.stages.specs import Pruning
-from podline.training.decisions import (
-    Lowest,
-    Plateau,
-    Pruner,
-    annealing_line,
-    early_stop_line,
-    ending,
-    plateau_line,
-)
+from podline.training.decisions import Plateau, Pruner, annealing_line, early_stop_line, ending, plateau_line
 
 TOTAL = 100
 
@@ -62,17 +54,6 @@ def test_the_temperature_falls_by_the_same_factor_in_each_step():
     assert at == pytest.approx({0: 2.0, 50: 0.2, 100: 0.02})
 
 
-def test_draws_depend_on_the_seed_and_the_number_alone():
-    settings = AnnealingSettings()
-    assert [line.draw for line in decided(settings, 3, 2, 1)] == [line.draw for line in decided(settings, 9, 9, 9)]
-    assert len({line.draw for seed in range(3) for line in decided(settings, 3, 2, 1, seed=seed)}) == 9
-
-
-def test_the_error_may_be_the_energy():
-    settings = AnnealingSettings(energy="error")
-    assert annealing_line(settings, 0, TOTAL, None, evaluation(1, 1.0, accuracy=0.75)).energy == 0.25
-
-
 def factors(settings: PlateauSettings, *losses: float) -> list[float]:
     """What the rate is multiplied by after each evaluation."""
     lines: list[PlateauLine] = []
@@ -98,13 +79,6 @@ def factors(settings: PlateauSettings, *losses: float) -> list[float]:
 )
 def test_the_rate_is_lowered_when_the_metric_stalls(settings, losses, expected):
     assert factors(PlateauSettings(**settings), *losses) == expected
-
-
-def test_at_the_floor_nothing_is_said_to_be_lowered():
-    settings, lines = PlateauSettings(factor=0.1, patience=1, floor=0.1), [None]
-    for step in (1, 2, 3):
-        lines.append(plateau_line(settings, lines[-1], evaluation(step, 1.0)))
-    assert [line.lowered for line in lines[1:]] == [False, True, False]
 
 
 def test_a_plateau_goes_on_from_the_lines_of_its_run():
@@ -160,13 +134,6 @@ def test_how_a_run_ended_is_said_only_if_it_is_worth_it():
     better, worse = (early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, loss)) for loss in (1, 3))
     assert (ending(None, None, 20), ending(better, settings, 20)) == ("", "")
     assert ending(worse, settings, 20) == "the model is that of step 10, with the best loss, 2.0000"
-
-
-def test_the_lowest_evaluation_is_known_again_from_the_lines():
-    lowest = Lowest("loss", [evaluation(10, 2.0), evaluation(20, 1.0), evaluation(30, 1.5)])
-    assert lowest.step == 20
-    lowest.decide(evaluation(40, 0.5))
-    assert lowest.step == 40
 
 
 @pytest.mark.parametrize(

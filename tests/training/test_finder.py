@@ -1,39 +1,33 @@
-"""The learning-rate finder on a small data set: what it leaves, and what it leaves alone."""
+"""The learning-rate finder: a search on a small data set, and rates read off curves whose shape is known."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from small_dataset import FINGERPRINT, small_recipe
+from dying_runs import lively_recipe
+from small_dataset import FINGERPRINT
 
 from podline import notebook
-from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.options import Choices
 from podline.progress import silent
-from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
-from podline.training import finder
 from podline.training.finder import find_learning_rate, require_obedient
 from podline.training.optimizers import build_optimizer
-from podline.training.run import Trainer, build_trainer
+from podline.training.rate_search import LEAST_STEPS, explodes_at, suggest
 from podline.training.searches import learning_rate_spec
-from podline.training.state import weights
 from podline.training.train import train
 
-RECIPE = small_recipe(
-    model=ModelSettings(kind="linear", dropout=0.2),
-    duration=Duration(steps=20),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.002),
-    ema_decay=0.9,
-    checkpoint_steps=10,
-    deterministic=True,
+RECIPE = lively_recipe(
+    duration={"steps": 20}, schedule={"kind": "constant", "learning_rate": 0.002}, checkpoint_steps=10
 )
 
 
@@ -80,22 +74,6 @@ def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(roo
         find_learning_rate(search_spec, silent())
 
 
-def test_a_search_trains_the_layers_of_the_recipe_and_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Trainer] = []
-    monkeypatch.setattr(finder, "build_trainer", lambda *given: made.append(build_trainer(*given)) or made[-1])
-    values: dict[str, Any] = {"model": ModelSettings(width=0.1), "trainable_layers": ("classifier",)}
-    recipe = RECIPE.model_copy(update=values)
-    search(root, recipe, high=10.0)
-    [after] = made
-    before = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", recipe, after.manifest, after.strategy)
-    changed = {
-        path.partition("/")[0]
-        for path, value in weights(before.state.model).items()
-        if not np.array_equal(value, weights(after.state.model)[path])
-    }
-    assert changed == {"classifier"}
-
-
 def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Path) -> None:
     with pytest.raises(StoreError, match=r"nobody/spec\.json is not there; `podline runs list`"):
         search(root, run="nobody")
@@ -116,3 +94,68 @@ def test_our_optimizers_do_what_the_rate_says(kind: Any) -> None:
 def test_an_optimizer_that_overrules_the_rate_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"Adafactor: at step 300 a rate 1e\+06 times as high makes a .* choose"):
         require_obedient([keras.optimizers.Adafactor(relative_step=False) for _ in range(2)], 1e-5, 10.0, 300)
+
+
+ONE_CYCLE = ScheduleSettings(kind="one_cycle")
+STEPS = 300
+RATES = np.geomspace(1e-5, 10, STEPS)
+
+
+def valley(low: float, high: float, depth: float = 1.5, noise: float = 0.1, seed: int = 0) -> list[float]:
+    """A loss that falls from 2.3 around a rate and rises again around a higher one."""
+    x = np.log(RATES)
+    fall = depth / (1 + np.exp(-2 * (x - math.log(low))))
+    rise = 2 * depth / (1 + np.exp(-3 * (x - math.log(high))))
+    return (2.3 - fall + rise + np.random.default_rng(seed).normal(0, noise, STEPS)).tolist()
+
+
+def test_an_explosion_is_a_loss_far_above_the_lowest_or_no_number() -> None:
+    calm = [2.0, *[1.0] * 29]
+    assert explodes_at(calm) is None
+    assert explodes_at([*calm, math.nan, 1.0]) == 30
+    assert explodes_at([*calm, math.inf]) == 30
+    assert explodes_at([math.nan]) == 0
+    assert explodes_at([*calm, *[20.0] * 10]) in (31, 32, 33)
+    assert explodes_at([0.01, *[0.1, 0.01] * 30]) is None, "small losses that differ by much are no explosion"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_suggestion_is_the_middle_of_the_valleys_floor(seed: int) -> None:
+    found = suggest(RATES.tolist(), valley(0.01, 3.0, seed=seed), ONE_CYCLE)
+    assert found.floor is not None
+    low, high = found.floor
+    # Nine tenths of the fall are done at exp(ln(9) / 2) = 3 times 0.01, and one of them is lost again at
+    # exp(-ln(19) / 3) = 0.37 times 3; smoothing takes a little off either side of the floor.
+    assert 0.02 < low < 0.06
+    assert 0.4 < high < 1.6
+    assert low < found.learning_rate < high
+    assert 0.1 < found.learning_rate < 0.6
+    assert found.blow_up == pytest.approx(2.3, rel=0.5)
+
+
+def test_a_cliff_right_after_the_fall_keeps_the_suggestion_below_a_quarter_of_it() -> None:
+    losses = np.array(valley(0.01, 1e9, noise=0.02))
+    losses[RATES > 0.06] = 50.0
+    end = explodes_at(losses.tolist())
+    assert end is not None
+    found = suggest(RATES[: end + 5].tolist(), losses[: end + 5].tolist(), ONE_CYCLE)
+    assert found.blow_up is not None
+    assert found.learning_rate <= found.blow_up / 4 * 1.05
+    assert any("lowered to a quarter of that" in reason for reason in found.reasons)
+
+
+def test_trained_weights_get_a_rate_that_does_not_spoil_them() -> None:
+    losses = valley(1e9, 0.5, noise=0.05)
+    found = suggest(RATES.tolist(), losses, ONE_CYCLE)
+    assert found.floor is None
+    assert found.blow_up is not None
+    assert found.learning_rate == pytest.approx(found.blow_up / 4, rel=0.05)
+    assert "trained already" in found.reasons[0]
+
+
+def test_a_curve_that_says_nothing_is_an_error() -> None:
+    noise = np.random.default_rng(0).normal(2.3, 0.1, STEPS).tolist()
+    with pytest.raises(DivergenceError, match=r"neither falls nor rises from 2\.\d+ with rates from 1e-05 to 10"):
+        suggest(RATES.tolist(), noise, ONE_CYCLE)
+    with pytest.raises(DivergenceError, match=f"exploded after 5 steps with rates .* expected at least {LEAST_STEPS}"):
+        suggest(RATES[:5].tolist(), [2.0] * 5, ONE_CYCLE)

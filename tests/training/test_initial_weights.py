@@ -7,15 +7,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from dying_runs import killed_at
+from dying_runs import killed_at, lively_recipe
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.initial_weights import read_initial_weights
 from podline.errors import ArtifactError, SettingsError
-from podline.options import Choices
 from podline.progress import Reporter, silent
-from podline.recipes.durations import Duration
-from podline.recipes.settings import InitSettings, ModelSettings, Recipe
+from podline.recipes.settings import InitSettings
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec
 from podline.store.opening import open_store
@@ -23,23 +21,14 @@ from podline.training.run import initial_model, prepared
 from podline.training.state import weights
 from podline.training.train import train
 
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="resnet", width=0.25),
-    batch_size=8,
-    evaluation_batch_size=16,
-    duration=Duration(steps=6),
-    checkpoint_steps=2,
-    summary_steps=2,
-    ema_decay=0.9,
-    deterministic=True,
+RECIPE = lively_recipe(
+    model={"kind": "resnet", "width": 0.25}, duration={"steps": 6}, checkpoint_steps=2, summary_steps=2
 )
 
 
 def spec_of(root: Path, file: Path | None = None, **values) -> TrainSpec:
     init = InitSettings(file=str(file)) if file else None
-    recipe = RECIPE.model_copy(update={"init": init, **values})
+    recipe = RECIPE.changed(init=init, **values)
     return training_spec(open_store(str(root)), recipe, FINGERPRINT, "cpu").changed(preflight=False)
 
 
@@ -61,7 +50,7 @@ def told(root: Path, spec: TrainSpec):
 
 def test_a_run_that_learns_nothing_ends_with_the_weights_of_the_file(base):
     root, file = base
-    frozen = spec_of(root, file, trainable_layers=("classifier",), seed=7, ema_decay=0.0, duration=Duration(steps=2))
+    frozen = spec_of(root, file, trainable_layers=("classifier",), seed=7, ema_decay=0.0, duration={"steps": 2})
     found, said = told(root, frozen)
     assert (found.missing, found.unused, found.other_shape) == ((), (), ())
     assert f"{len(found.taken)} layers" in said
@@ -106,7 +95,7 @@ def test_a_run_that_was_broken_off_goes_on_without_the_file(base, tmp_path):
     gone, random = tmp_path / "gone.npz", np.random.default_rng(0)
     shapes = {"classifier/kernel": (8 * 8 * 3, 3), "classifier/bias": (3,)}
     np.savez(gone, **{name: random.normal(0, 0.01, shape).astype(np.float32) for name, shape in shapes.items()})
-    linear = ModelSettings(kind="linear")
+    linear = {"kind": "linear"}
     unbroken, broken = (spec_of(root, gone, name=name, model=linear) for name in ("t", "u"))
     killed_at(broken, 4)
     expected = train(unbroken, silent())
@@ -139,9 +128,3 @@ def test_a_file_that_cannot_be_taken_is_one_line(base, tmp_path, name, write, er
     write(tmp_path / name)
     with pytest.raises(error, match=words):
         train(spec_of(base[0], tmp_path / name), silent())
-
-
-def test_it_does_not_go_with_further_and_is_an_option():
-    with pytest.raises(SettingsError, match=r"further=t-0 vs init=a\.npz"):
-        Choices(further="t-0", init="a.npz").apply(RECIPE)
-    assert Choices(init="a b.npz").as_options() == " --init 'a b.npz'"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset, small_recipe
+from small_dataset import publish_dataset, small_recipe
 
 from podline import notebook
 from podline.errors import SettingsError, StoreError
@@ -99,16 +98,9 @@ def test_any_other_slow_stage_is_named(
     assert f"bottleneck is {first_pass}" in str(found) or f"the input is {first_pass}" in str(found)
 
 
-def test_a_notebook_gets_a_table(root: Path) -> None:
-    found = measure(root)
-    assert found.dataset == f"datasets/sample/{FINGERPRINT}"
-    expected = ["disk", "read", "augment", "batch", "hand-over", "together", "model", "training"]
-    rows = [line.split() for line in found.lines()[1:9]]
-    assert [row[0] for row in rows] == expected
-    assert min(float(row[1].replace(",", "")) for row in rows) > 0
-    assert found._repr_html_().startswith("<pre>stage ")
-    beside = found.model_copy(update={"feeds": True, "model": 100.0, "training": 50.0})
-    assert "2.0 × as long" in str(beside), "an input that takes the cores from the step"
+def test_an_input_that_takes_the_cores_from_the_step_is_told_of(root: Path) -> None:
+    beside = measure(root).model_copy(update={"feeds": True, "model": 100.0, "training": 50.0})
+    assert "2.0 × as long" in str(beside)
     assert "× as long" not in str(beside.model_copy(update={"training": 95.0}))
 
 
@@ -117,16 +109,3 @@ def test_what_cannot_be_measured_says_what_to_type(root: Path, tmp_path: Path) -
         notebook.benchmark_input(RECIPE.model_copy(update={"trainable_layers": ("head",)}), str(root), seconds=0.02)
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         measure(tmp_path)
-
-
-def test_half_of_memory_or_of_the_container_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr(input_speed, "_CONTAINERS_LIMIT", tmp_path / "limit")
-    for limit in (None, "max\n", f"{2 * physical}\n"):
-        if limit:
-            (tmp_path / "limit").write_text(limit)
-        assert input_speed._fits_in_memory(physical // 2)
-        assert not input_speed._fits_in_memory(physical // 2 + 1)
-    (tmp_path / "limit").write_text("1000\n")
-    assert input_speed._fits_in_memory(500)
-    assert not input_speed._fits_in_memory(501)

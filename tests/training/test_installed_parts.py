@@ -63,18 +63,6 @@ def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatc
         made(3)
 
 
-def test_one_sees_the_targets_and_may_change_the_shape_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    def odd_labels_darken(batch: dict[str, np.ndarray], _chance: Any, amount: int) -> dict[str, np.ndarray]:
-        image = batch["image"] // (1 + amount * (batch["label"] % 2).astype(np.uint8))[:, None, None, None]
-        return batch | {"image": image[:, :4], "label": batch["label"] // 2}
-
-    monkeypatch.setattr(augmentation, "_installed", lambda _name: odd_labels_darken)
-    batch = made(4, AugmentationSettings(also={"odd": 1}, image_size=16))
-    assert batch["image"].shape == (4, 8, 16, 3)
-    assert batch["image"][:, 0, 0, 0].tolist() == [128, 64, 128, 64]
-    assert batch["label"].tolist() == [0, 0, 1, 1]
-
-
 @pytest.mark.usefixtures("brightness")
 def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
     logits, labels = np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([0, 1])

@@ -1,19 +1,99 @@
+"""The loop of steps, and the hooks that write metrics and checkpoints."""
+
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
-from collections import deque
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
+from small_dataset import publish_dataset
 
-from podline.errors import PreemptedError, SettingsError
-from podline.training import run as training
+from podline.documents.metrics_log import LogMark
+from podline.errors import DivergenceError, PreemptedError, SettingsError
+from podline.kinds.classification.objective import Classification
+from podline.recipes.durations import Duration
+from podline.recipes.settings import Recipe
+from podline.training import hooks
+from podline.training.checkpoints import Arrays, TimeSpent
+from podline.training.hooks import RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, Stretch, next_multiple, require_keys, run_loop, stop_on_sigterm
+from podline.training.plan import Plan, plan_training
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory) -> Plan:
+    """Three epochs of six steps of eight; evaluated every four steps."""
+    manifest = publish_dataset(tmp_path_factory.mktemp("root"), train=50, test=9)
+    recipe = Recipe(
+        name="t", dataset="sample", batch_size=8, duration=Duration(epochs=3), evaluate_every=Duration(steps=4)
+    )
+    return plan_training(recipe, manifest)
+
+
+def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
+    norms = np.arange(len(losses), dtype=np.float32)
+    series = {
+        "loss": np.array(losses, np.float32),
+        "correct": np.full(len(losses), 2, np.float32),
+        "gradient_norm": 5 * norms,
+        "gradient_norm/stem": 3 * norms,
+        "gradient_norm/classifier": 4 * norms,
+    }
+    return Stretch(series, seconds=0.5 * len(losses), waiting=0.1 * len(losses), step=step, last=last)
+
+
+def test_a_line_of_metrics_says_what_the_stretch_was(plan):
+    lines = []
+    clock = RunClock(TimeSpent(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
+    hook = WriteMetrics(lines.append, plan, every=5, clock=clock, objective=Classification())
+    for member in (clock, hook):
+        member.after(stretch(9, 1.0, 2.0, 6.0))
+    [line] = lines
+    assert (line.step, line.epoch, line.losses, line.loss) == (9, 1.5, (1.0, 2.0, 6.0), 3.0)
+    assert line.accuracy == 6 / 24
+    assert (line.gradient_norm, line.gradient_norms) == (5.0, {"stem": 3.0, "classifier": 4.0}), "means of 0, 1 and 2"
+    assert line.learning_rate == plan.rate(8), "the rate that the last step was taken with"
+    assert line.examples_per_second == pytest.approx(24 / 1.5)
+    assert line.waiting == pytest.approx(0.2)
+    assert line.seconds == pytest.approx(11.5)
+    assert clock.read().waiting == pytest.approx(1.3)
+    assert 100 <= clock.read().wall < 110
+    assert [hook.next_stop(step) for step in (0, 4, 5)] == [5, 5, 10]
+
+
+def saver(saved: list[int], arrays: Callable[[], Arrays] = dict, minutes: float = 1e6) -> SaveCheckpoints:
+    folder = SimpleNamespace(save=lambda step, *_given: saved.append(step))
+    clock = RunClock(TimeSpent(), time.monotonic())
+    mark = LogMark(bytes=0, sha256="")
+    return SaveCheckpoints(folder, arrays, lambda: mark, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
+
+
+def test_checkpoints_come_every_so_many_steps_or_minutes_and_when_the_loop_ends(monkeypatch):
+    saved = []
+    hook = saver(saved)
+    for step in (4, 6, 8, 12, 14):
+        hook.after(stretch(step, 1.0, last=step == 14))
+    assert saved == [6, 12, 14]
+    assert hook.next_stop(6) == 12
+    now, saved = 1000.0, []
+    monkeypatch.setattr(hooks.time, "monotonic", lambda: now)
+    hook = saver(saved, minutes=2)
+    for step, now in ((1, 1060.0), (2, 1121.0), (3, 1200.0), (4, 1242.0)):  # noqa: B007 (read by the clock)
+        hook.after(stretch(step, 1.0))
+    assert saved == [2, 4]
+
+
+def test_no_checkpoint_is_written_of_numbers_that_are_not_finite():
+    saved = []
+    hook = saver(saved, lambda: {"seed": np.array([1]), "model/kernel": np.array([1.0, np.nan], np.float32)})
+    with pytest.raises(DivergenceError, match="model/kernel holds numbers that are not finite after step 6"):
+        hook.after(stretch(6, 1.0))
+    assert saved == []
 
 
 class Device:
@@ -59,12 +139,6 @@ def test_the_loop_stops_where_any_hook_wants_and_all_hooks_see_every_stretch():
     assert np.concatenate([stretch.series["loss"] for stretch in never.seen]).tolist() == list(range(1, 14))
 
 
-def test_a_run_that_goes_on_has_the_stops_that_it_would_have_had():
-    rest = Recorder(4)
-    run(Device(5), 13, [rest], start=5)
-    assert [stretch.step for stretch in rest.seen] == [8, 12, 13]
-
-
 @pytest.mark.parametrize(("pace", "most"), [(0.4, 2), (2.5, 1)])
 def test_slow_steps_come_in_short_parts_and_add_up_to_the_same_stretches(pace: float, most: int):
     device, recorder = Device(pace=pace), Recorder(10)
@@ -74,27 +148,6 @@ def test_slow_steps_come_in_short_parts_and_add_up_to_the_same_stretches(pace: f
     assert stretch.steps == 10
     assert stretch.seconds == pytest.approx(10 * pace)
     assert stretch.waiting == pytest.approx(10 * pace / 4)
-
-
-def test_the_first_part_is_one_step_and_the_end_is_always_told():
-    device = Device(pace=0.001)
-    news = run(device, 500, [Recorder(100)])
-    assert (device.counts[0], news[0], news[-1]) == (1, 1, 500)
-
-
-def test_a_run_that_is_asked_to_end_shows_its_hooks_the_steps_so_far_and_raises():
-    device, recorder = Device(pace=0.5), Recorder(10)
-    with pytest.raises(PreemptedError, match="at step 3 of 20"):
-        run(device, 20, [recorder], asked=lambda: device.step >= 3)
-    [stretch] = recorder.seen
-    assert (stretch.step, stretch.last) == (3, True)
-
-
-def test_a_run_that_is_asked_to_end_before_its_first_step_takes_none():
-    device, recorder = Device(), Recorder()
-    with pytest.raises(PreemptedError, match="at step 0 of 20"):
-        run(device, 20, [recorder], asked=lambda: True)
-    assert (device.counts, recorder.seen) == ([], [])
 
 
 @pytest.mark.parametrize("when", ["while the hooks are at work", "after the hooks"])
@@ -127,18 +180,6 @@ def test_sigterm_is_a_request_while_the_body_runs_and_what_it_was_afterwards():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_outside_the_main_thread_signals_are_left_alone():
-    before, answers = signal.getsignal(signal.SIGTERM), []
-
-    def body() -> None:
-        with stop_on_sigterm() as asked:
-            answers.append((asked(), signal.getsignal(signal.SIGTERM)))
-
-    (thread := threading.Thread(target=body)).start()
-    thread.join()
-    assert answers == [(False, before)]
-
-
 class Picky(Recorder):
     reads = ("loss", "depth")
 
@@ -147,25 +188,3 @@ def test_a_hook_that_reads_what_no_step_tells_is_refused_by_name():
     require_keys([Recorder(), Picky()], ("loss", "correct", "depth"))
     with pytest.raises(SettingsError, match=r"the hook Picky reads 'depth', expected one of loss, correct"):
         require_keys([Recorder(), Picky()], ("loss", "correct"))
-
-
-def test_steps_have_the_pace_of_their_like_and_what_is_between_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([8.0, 1.0, 1.0, 3.0])
-    said: list[Any] = []
-
-    class Steps:
-        def advance(self, count: int) -> StepsDone:
-            said.append("steps")
-            return StepsDone({"loss": np.zeros(count, np.float32)}, seconds=next(seconds) * count, waiting=0.0)
-
-    def enter(self: Any, step: int) -> None:
-        self._step, self._phase = step, SimpleNamespace(end=99)
-        self._steps, self._seconds = Steps(), deque[float](maxlen=31)
-        self._batches = SimpleNamespace(explained=contextlib.nullcontext)
-
-    monkeypatch.setattr(training.PhasedSteps, "_enter", enter)
-    fake = SimpleNamespace(reporter=SimpleNamespace(pace=said.append))
-    steps = training.PhasedSteps(cast(training.Run, fake), 0, lambda: 1.0)
-    for count in (1, 2, 4, 1):
-        steps.advance(count)
-    assert said == [None, "steps", None, 16.0, "steps", None, 4 * 4.5, "steps", None, 1.0, "steps", None]

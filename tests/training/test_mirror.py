@@ -12,7 +12,6 @@ from metrics_lines import steps_line
 from podline.documents.metrics_log import EventLog, MetricsLog, read_metrics
 from podline.errors import PreemptedError, StoreUnavailableError
 from podline.progress import Reporter
-from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest
@@ -72,16 +71,6 @@ def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_
     assert not mirror.near.local(RUN).exists()
 
 
-def test_another_machine_goes_on_from_the_store(store: Store, gcs_root: str, tmp_path, monkeypatch) -> None:
-    with mirrored(store, RUN, 60, reporter()) as mirror:
-        train(mirror, 10, 20)
-    monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "another"))
-    forget_clients()
-    with mirrored(open_store(gcs_root), RUN, 60, reporter()) as mirror:
-        assert train(mirror, 30) == 20
-    assert steps_in(store) == [30, 20, 10]
-
-
 def test_training_goes_on_through_an_outage_and_the_store_catches_up(
     proxy: fault_proxy.FaultProxy, gcs_root: str
 ) -> None:
@@ -130,14 +119,3 @@ def test_a_killed_run_goes_on_from_the_side_that_is_ahead(store: Store) -> None:
     with mirrored(store, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     assert steps_in(store) == [20, 10]
-
-
-def test_a_log_that_was_cut_back_is_cut_back_in_the_store_too(store: Store) -> None:
-    name = f"{RUN}/metrics.jsonl"
-    with mirrored(store, RUN, 60, reporter()) as mirror:
-        train(mirror, 10)
-        with MetricsLog(mirror.near.local(f"{RUN}/metrics.jsonl")) as log:
-            log.write(steps_line(11, 1.0))
-        until(lambda: store.exists(name) and len(read_metrics(store.local(name))) == 2)
-        assert train(mirror) == 10
-    assert [line.step for line in read_metrics(store.local(name))] == [10]

@@ -1,3 +1,5 @@
+"""Steps of the optimizers, by hand and by their papers."""
+
 from __future__ import annotations
 
 import keras
@@ -57,13 +59,6 @@ def test_sgd_with_nesterov_momentum_by_hand() -> None:
     np.testing.assert_allclose(change, sum(0.9 * velocity - RATE for velocity in velocities), rtol=1e-5)
     heavy_ball = stepped(OptimizerSettings(momentum=0.9, nesterov=False), steps=2)["bias"]
     np.testing.assert_allclose(heavy_ball, sum(velocities), rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_adams_first_step_is_the_rate(kind: str) -> None:
-    change = stepped(OptimizerSettings.model_validate({"kind": kind}), gradient=7.0)
-    np.testing.assert_allclose(change["kernel"], -RATE, rtol=1e-5)
-    assert build_optimizer(OptimizerSettings.model_validate({"kind": kind, "momentum": 0.5})).beta_1 == 0.5
 
 
 def test_the_norm_of_all_gradients_is_clipped_together() -> None:

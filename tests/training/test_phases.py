@@ -7,35 +7,26 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from dying_runs import bare_metrics, finished_after, killed_at
-from small_dataset import FINGERPRINT, publish_dataset
+from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, specs_of, unbroken
+from small_dataset import publish_dataset
 
-from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import SettingsError
-from podline.input.augmentation import augmented
-from podline.input.pipeline import TrainingInput
 from podline.models.counts import describe
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
-from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.plan import plan_training
 from podline.training.train import train
 
 # 96 examples of 8 × 8 pixels: an epoch of 12 steps, one of 6 and one of 12. At first the classifier alone trains, on
 # small images; then everything, with another loss; at last Adam trains it.
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="resnet", width=0.1, dropout=0.2),
-    batch_size=8,
-    evaluation_batch_size=16,
-    duration=Duration(epochs=3),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    augmentation=AugmentationSettings(flip=True, image_size=6),
+RECIPE = lively_recipe(
+    model={"kind": "resnet", "width": 0.1, "dropout": 0.2},
+    duration={"epochs": 3},
+    augmentation={"flip": True, "image_size": 6},
     trainable_layers=("classifier",),
     phases=(
         PhaseSettings(
@@ -52,25 +43,20 @@ RECIPE = Recipe(
             from_epoch=2, changes={"batch_size": 8, "optimizer.kind": "adam", "schedule.learning_rate": 0.002}
         ),
     ),
-    ema_decay=0.9,
-    evaluate_every=Duration(epochs=1),
+    evaluate_every={"epochs": 1},
     checkpoint_steps=7,
     summary_steps=5,
-    deterministic=True,
 )
 
 
 def spec_of(root: Path, **values) -> TrainSpec:
     publish_dataset(root)
-    recipe = RECIPE.model_copy(update=values)
-    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
+    return specs_of(RECIPE)(root, **values)
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> tuple[TrainResult, Path]:
-    spec = spec_of(tmp_path_factory.mktemp("unbroken"))
-    result = train(spec, silent())
-    return result, Path(spec.root) / spec.folder
+def undisturbed(tmp_path_factory) -> tuple[TrainResult, Path]:
+    return unbroken(spec_of(tmp_path_factory.mktemp("undisturbed")))[1:]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +88,7 @@ def test_evaluations_come_after_so_many_epochs_or_examples_whatever_the_batch(ma
     assert plan_training(RECIPE.model_copy(update={"evaluate_every": every}), manifest).evaluations == due
 
 
-LINEAR = {"model": ModelSettings(kind="linear"), "augmentation": AugmentationSettings()}
+LINEAR = {"model": {"kind": "linear"}, "augmentation": {}}
 
 
 @pytest.mark.parametrize(
@@ -120,8 +106,8 @@ def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path,
         train(spec_of(tmp_path, **values, phases=phases), silent())
 
 
-def test_lines_of_metrics_are_about_batches_of_one_size(unbroken):
-    result, folder = unbroken
+def test_lines_of_metrics_are_about_batches_of_one_size(undisturbed):
+    result, folder = undisturbed
     lines = read_metrics(folder / "metrics.jsonl")
     steps = [line for line in lines if isinstance(line, StepsLine)]
     assert [line.step for line in steps] == [5, 7, 10, 12, 14, 15, 18, 20, 21, 25, 28, 30]
@@ -136,9 +122,9 @@ def test_lines_of_metrics_are_about_batches_of_one_size(unbroken):
     assert result.pflop == pytest.approx(6e-15 * (96 * small + 192 * whole))
 
 
-def test_layers_that_do_not_train_stay_as_they_are_and_an_optimizer_keeps_its_state(tmp_path, unbroken):
+def test_layers_that_do_not_train_stay_as_they_are_and_an_optimizer_keeps_its_state(tmp_path, undisturbed):
     """Batch norm's moving statistics included; the optimizer has slots for all layers from the start."""
-    _, folder = unbroken
+    _, folder = undisturbed
     spec = spec_of(tmp_path, checkpoint_steps=6)
     killed_at(spec, 19)
     at_6, at_12, at_18 = (read(tmp_path / spec.folder, step) for step in (6, 12, 18))
@@ -159,22 +145,8 @@ def read(folder: Path, step: int) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def test_a_run_killed_in_the_middle_of_phases_and_between_two_ends_with_the_same_bits(unbroken, tmp_path):
-    expected, folder = unbroken
+def test_a_run_killed_in_the_middle_of_phases_and_between_two_ends_with_the_same_bits(undisturbed, tmp_path):
+    expected, folder = undisturbed
     spec = spec_of(tmp_path)
     assert finished_after(spec, 3, 16, 18).weights_sha256 == expected.weights_sha256
     assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
-
-
-def test_augmentation_changes_with_the_phase(tmp_path):
-    manifest = publish_dataset(tmp_path)
-    plan = plan_training(RECIPE, manifest, first_epoch=5)
-    reader = SplitReader((tmp_path / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
-    for step, shape in ((0, (6, 6, 3)), (12, (8, 8, 3))):
-        settings = plan.phase(step).recipe.augmentation
-        source = TrainingInput(reader, manifest, ("image",), order=plan.order, augmentation=settings)
-        epoch, ids, stored = source.read(step)
-        assert epoch == 5 + plan.epoch(step)
-        expected = augmented(stored, ids, settings, RECIPE.seed, epoch, manifest)["image"]
-        assert np.array_equal(source.batch(step)["image"], expected)
-        assert source.image_shape == expected.shape[1:] == shape

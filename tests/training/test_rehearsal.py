@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, seal, small_recipe
@@ -13,11 +11,8 @@ from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.kinds.classification.objective import Classification
-from podline.models import precision
-from podline.models.build import build_model
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings
 from podline.stages.from_recipe import pace_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
@@ -126,17 +121,3 @@ def test_checkpoints_that_cannot_be_written_are_found(root):
     (folder / "checkpoints").write_bytes(b"in the way")
     with pytest.raises(StoreError, match=f"cannot write {folder}/checkpoints/preflight.npz"):
         preflight(spec_of(root), silent())
-
-
-def test_under_bfloat16_a_value_takes_half_the_memory(monkeypatch):
-    monkeypatch.setattr(precision, "_emulated_by", lambda: "")
-
-    def model(of_values):
-        settings = ModelSettings(kind="resnet", width=0.25)
-        return build_model(settings, (8, 8, 3), 3, (0.0,) * 3, (1.0,) * 3, precision=of_values)
-
-    kept = [layer for layer in model("float32").layers if isinstance(layer, keras.layers.Conv2D | keras.layers.Dense)]
-    three_bytes_each = 100 * 3 * sum(math.prod(layer.output.shape[1:]) for layer in kept)
-    rehearsal.require_memory(model("bfloat16"), 100, three_bytes_each)
-    with pytest.raises(SettingsError, match="batch_size=100 needs more"):
-        rehearsal.require_memory(model("float32"), 100, three_bytes_each)

@@ -1,13 +1,15 @@
-"""What stays equal when replicas share a batch: nearly everything; see docs/how-to/strategies.md."""
+"""What stays equal when replicas share a batch, and which devices there are; see docs/how-to/strategies.md."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from dying_runs import lively_recipe
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.python.framework import config as tf_config
 
@@ -20,10 +22,12 @@ from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.table import kind_of
 from podline.models.build import build_model
 from podline.progress import silent
-from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import Recipe
+from podline.settings import gpus_are_hidden
 from podline.stages.specs import TrainSpec
+from podline.strategies import accelerators
 from podline.training import devices
+from podline.training.devices import batch_advice
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -33,25 +37,16 @@ BATCH, STEPS = 16, 8
 # float32 sums in another order, over a few steps; what each wrong reduction does is beyond 1e-3 (see the test of it).
 TOLERANCE = 1e-5
 
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
+RECIPE = lively_recipe(
     batch_size=BATCH,
-    model=ModelSettings(kind="linear", dropout=0.3, l2=1e-2, l2_layers=("classifier",)),
-    optimizer=OptimizerSettings(weight_decay=1e-2, clip_norm=2.0),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
-    augmentation=AugmentationSettings(flip=True),
+    model={"kind": "linear", "dropout": 0.3, "l2": 1e-2, "l2_layers": ("classifier",)},
+    optimizer={"weight_decay": 1e-2, "clip_norm": 2.0},
+    schedule={"kind": "constant", "learning_rate": 0.05},
     task=ClassificationSettings(label_smoothing=0.1),
-    ema_decay=0.9,
-    evaluation_batch_size=15,
-    duration=Duration(steps=STEPS),
-    evaluate_every=Duration(steps=4),
-    checkpoint_steps=3,
-    summary_steps=2,
-    deterministic=True,
+    duration={"steps": STEPS},
 )
-MIXED = RECIPE.model_copy(update={"augmentation": AugmentationSettings(crop=0.5, mixup=0.4, cutmix=1)})
-RESNET = RECIPE.model_copy(update={"model": ModelSettings(kind="resnet", width=0.25, dropout=0.3)})
+MIXED = RECIPE.changed(augmentation={"crop": 0.5, "mixup": 0.4, "cutmix": 1})
+RESNET = RECIPE.changed(model={"kind": "resnet", "width": 0.25, "dropout": 0.3})
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +127,8 @@ def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy
 
 @pytest.mark.parametrize("kind", [pytest.param("adafactor", marks=pytest.mark.slow), "muon"])
 def test_optimizers_of_our_own_are_given_the_sum_of_the_gradients_once(root, kind):
-    rate = ScheduleSettings(kind="constant", learning_rate=1e-3)
-    recipe = RECIPE.changed(optimizer=OptimizerSettings(kind=kind, clip_norm=0.5), schedule=rate)
+    rate = {"kind": "constant", "learning_rate": 1e-3}
+    recipe = RECIPE.changed(optimizer={"kind": kind, "clip_norm": 0.5}, schedule=rate)
     (told, _), (shared_told, shared) = trained(root, "cpu", recipe), trained(root, "cpu:2", recipe)
     np.testing.assert_allclose(shared_told["loss"], told["loss"], rtol=TOLERANCE)
     require_equal_copies(shared, replicas("cpu:2"))
@@ -177,7 +172,7 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
 )
 def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(tmp_path, batch_size, words):
     publish_dataset(tmp_path)
-    recipe = RECIPE.model_copy(update={"batch_size": batch_size})
+    recipe = RECIPE.changed(batch_size=batch_size)
     spec = TrainSpec(root=str(tmp_path), recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu:8")
     with pytest.raises(SettingsError, match=words):
         train(spec, silent())
@@ -194,3 +189,61 @@ def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
 def test_one_device_is_tensorflow_s_own_strategy_and_a_strategy_is_made_once():
     assert replicas("cpu") is replicas("auto") is replicas("cpu:1") is tf.distribute.get_strategy()
     assert replicas("cpu:2") is replicas("cpu:2")
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "replicas", "words"),
+    [
+        (1024, 8, None),
+        (128, 1, None),
+        (64, 8, "8 per TPU core, a multiple of 8 but not of 128; .* batch_size=1024 fills it"),
+        (200, 1, "200 per TPU core, a multiple of 8 but not of 128; .* batch_size=256 fills it"),
+        (100, 1, r"100 per TPU core, not a multiple of 128 \(or at least of 8\): .* batch_size=128 fills it"),
+    ],
+)
+def test_a_batch_that_wastes_a_tpu_core_is_warned_about_and_nowhere_else(batch_size, replicas, words):
+    advice = batch_advice("batch_size", batch_size, replicas, tpu=True)
+    assert re.search(words, advice) if words else advice is None
+    assert batch_advice("batch_size", batch_size, replicas, tpu=False) is None
+
+
+@pytest.mark.parametrize(("seen", "hidden"), [("0", False), ("", True), ("-1", True)])
+def test_gpus_may_be_hidden(monkeypatch, seen, hidden):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    assert gpus_are_hidden() is hidden
+
+
+def test_the_machines_accelerators_are_seen_by_their_nodes(tmp_path):
+    (tmp_path / "dev").mkdir()
+    assert accelerators(tmp_path) == []
+    for name in ("nvidiactl", "nvidia0", "nvidia1", "accel0"):
+        (tmp_path / "dev" / name).touch()
+    assert accelerators(tmp_path) == ["an NVIDIA GPU (/dev/nvidia0)", "a TPU (/dev/accel0)"]
+
+
+def test_auto_that_falls_back_is_loud_and_may_be_an_error(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "accelerators", lambda: ["an NVIDIA GPU (/dev/nvidia0)"])
+    assert devices.fallback("auto").startswith("THE MODEL RUNS ON THE CPU: this machine has an NVIDIA GPU (/dev/nv")
+    assert devices.fallback("cpu") == ""
+    monkeypatch.setenv("PODLINE_REQUIRE_ACCELERATOR", "true")
+    devices._strategy.cache_clear()
+    with pytest.raises(SettingsError, match=r"sees no GPU \(an NVIDIA GPU \(/dev/nvidia0\)\) and require_accelerator"):
+        devices._strategy("auto")
+    monkeypatch.setattr(devices, "accelerators", list)
+    assert devices.fallback("auto") == ""
+
+
+@pytest.mark.parametrize(("name", "address"), [("tpu", "local"), ("tpu:grpc://10.0.0.2:8470", "grpc://10.0.0.2:8470")])
+def test_a_tpu_s_name_reaches_the_resolver(monkeypatch, name, address):
+    """As far as it goes without a TPU: what connects is asked for the right one, and the strategy is made of it."""
+    asked = []
+    connect = classmethod(lambda _cls, tpu: asked.append(tpu) or f"resolver of {tpu}")
+    monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda resolver: ("TPUStrategy", resolver))
+    devices._strategy.cache_clear()
+    try:
+        assert devices._strategy(name) == ("TPUStrategy", f"resolver of {address}")
+    finally:
+        devices._strategy.cache_clear()
+    assert asked == [address]

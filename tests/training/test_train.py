@@ -9,15 +9,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from dying_runs import bare_metrics, finished_after, killed_at, losses
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from dying_runs import bare_metrics, finished_after, lively_recipe, losses, specs_of, unbroken
+from small_dataset import drawn, publish_dataset
 from tensorflow.core.util.event_pb2 import Event
 
 from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
 from podline.errors import PreemptedError, SettingsError, StoreError
 from podline.progress import Reporter, silent
-from podline.recipes.durations import Duration, Part
-from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.completed import find
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
@@ -25,37 +23,22 @@ from podline.training.export import load_model
 from podline.training.train import train
 
 # 96 examples are 12 steps of 8; stops at 5, 8, 10, 12, 15, 16, 18, 20, 24, 25, 30.
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear", dropout=0.2),
-    batch_size=8,
-    evaluation_batch_size=16,
-    duration=Duration(steps=30),
-    optimizer=OptimizerSettings(kind="sgd"),
-    schedule=ScheduleSettings(kind="cosine", learning_rate=0.01, warmup=Part(steps=3)),
-    augmentation=AugmentationSettings(flip=True),
-    ema_decay=0.9,
-    evaluate_every=Duration(steps=12),
+RECIPE = lively_recipe(
+    duration={"steps": 30},
+    schedule={"kind": "cosine", "learning_rate": 0.01, "warmup": {"steps": 3}},
+    evaluate_every={"steps": 12},
     checkpoint_steps=8,
     summary_steps=5,
-    deterministic=True,
 )
+spec_of = specs_of(RECIPE, preflight=True)
 STOPS = [5, 8, 10, 12, 15, 16, 20, 24, 25, 30]
 
 
-def spec_of(root: Path, **values) -> TrainSpec:
-    return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT)
-
-
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
-    """A run that nothing disturbed."""
-    root = tmp_path_factory.mktemp("unbroken")
+def undisturbed(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
+    root = tmp_path_factory.mktemp("undisturbed")
     publish_dataset(root)
-    spec = spec_of(root)
-    result = train(spec, silent())
-    return spec, result, root / spec.folder
+    return unbroken(spec_of(root))
 
 
 def board(folder: Path) -> list[tuple[int, str, float]]:
@@ -73,8 +56,8 @@ def board(folder: Path) -> list[tuple[int, str, float]]:
     ]
 
 
-def test_a_run_leaves_all_that_it_should_and_its_metrics_have_no_gap(unbroken):
-    spec, result, folder = unbroken
+def test_a_run_leaves_all_that_it_should_and_its_metrics_have_no_gap(undisturbed):
+    spec, result, folder = undisturbed
     lines = read_metrics(folder / "metrics.jsonl")
     assert [line.step for line in lines if isinstance(line, StepsLine)] == STOPS
     assert [line.step for line in lines if isinstance(line, EvaluationLine)] == [12, 24, 30]
@@ -89,8 +72,8 @@ def test_a_run_leaves_all_that_it_should_and_its_metrics_have_no_gap(unbroken):
     assert found == result.model_copy(update={"reused": True})
 
 
-def test_tensorboard_shows_what_metrics_jsonl_says(unbroken):
-    _, _, folder = unbroken
+def test_tensorboard_shows_what_metrics_jsonl_says(undisturbed):
+    _, _, folder = undisturbed
     expected = []
     for line in read_metrics(folder / "metrics.jsonl"):
         group = "train" if isinstance(line, StepsLine) else line.split
@@ -100,8 +83,8 @@ def test_tensorboard_shows_what_metrics_jsonl_says(unbroken):
     assert board(folder) == [(step, tag, float(np.float32(value))) for step, tag, value in expected]
 
 
-def test_plain_keras_opens_the_export_and_gets_the_same_from_raw_pixels(unbroken):
-    spec, result, folder = unbroken
+def test_plain_keras_opens_the_export_and_gets_the_same_from_raw_pixels(undisturbed):
+    spec, result, folder = undisturbed
     images = drawn(40, 1)["image"]
     plain = keras.models.load_model(folder / "model" / "model.keras")
     ours = load_model(open_store(spec.root), spec.folder, result.weights_sha256)
@@ -112,8 +95,8 @@ def test_plain_keras_opens_the_export_and_gets_the_same_from_raw_pixels(unbroken
     assert accuracy == last.accuracy
 
 
-def test_the_weights_of_a_run_are_the_average(unbroken):
-    _, _, folder = unbroken
+def test_the_weights_of_a_run_are_the_average(undisturbed):
+    _, _, folder = undisturbed
     with (
         np.load(folder / "checkpoints" / "step-00000030.npz") as state,
         np.load(folder / "model" / "weights.npz") as kept,
@@ -123,8 +106,8 @@ def test_the_weights_of_a_run_are_the_average(unbroken):
             assert kept[name].tobytes() != state[f"model/{name}"].tobytes()
 
 
-def test_a_run_killed_again_and_again_ends_with_the_same_bits_and_no_gap_or_repeat(unbroken, root):
-    _, expected, folder = unbroken
+def test_a_run_killed_again_and_again_ends_with_the_same_bits_and_no_gap_or_repeat(undisturbed, root):
+    _, expected, folder = undisturbed
     spec = spec_of(root)
     result = finished_after(spec, 9, 16)
     broken = root / spec.folder
@@ -135,26 +118,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits_and_no_gap_or_repe
     assert result.resumed_from == (8, 8), "a step is told of before its checkpoint is written"
 
 
-def test_a_damaged_checkpoint_is_passed_over_said_so_and_costs_only_steps(unbroken, root):
-    _, expected, folder = unbroken
-    spec = spec_of(root)
-    killed_at(spec, 18)
-    newest = root / spec.folder / "checkpoints" / "step-00000016.npz"
-    newest.write_bytes(newest.read_bytes()[:-100])
-    said = []
-    result = train(spec, Reporter("train", said.append))
-    [warning] = [event["message"] for event in said if event.get("level") == "warning"]
-    assert "checkpoint of step 16 is skipped" in warning
-    assert str(newest) in warning
-    events = [(event.event, event.step) for event in read_events(root / spec.folder / "events.jsonl")]
-    assert events == [("started", 0), ("checkpoint_damaged", 16), ("restored", 8), ("finished", 30)]
-    assert result.resumed_from == (8,)
-    assert result.weights_sha256 == expected.weights_sha256
-    assert bare_metrics(root / spec.folder) == bare_metrics(folder)
-
-
-def test_sigterm_saves_and_the_next_start_goes_on_from_that_very_step(unbroken, root):
-    _, expected, folder = unbroken
+def test_sigterm_saves_and_the_next_start_goes_on_from_that_very_step(undisturbed, root):
+    _, expected, folder = undisturbed
     spec = spec_of(root).changed(preflight=False)
 
     def act(event: dict) -> None:
@@ -171,22 +136,8 @@ def test_sigterm_saves_and_the_next_start_goes_on_from_that_very_step(unbroken, 
     assert kinds == ["started", "preempted", "restored", "finished"]
 
 
-def test_sigterm_while_the_hooks_are_at_work_saves_as_well(unbroken, root):
-    spec = spec_of(root, checkpoint_steps=1000)
-
-    def act(event: dict) -> None:
-        if event["event"] == "log" and ": test loss" in event["message"]:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(PreemptedError, match="of 30") as caught:
-        train(spec, Reporter("train", act))
-    result = train(spec, silent())
-    assert f"at step {result.resumed_from[0]} of 30" in str(caught.value)
-    assert result.weights_sha256 == unbroken[1].weights_sha256
-
-
-def test_a_damaged_export_is_made_again_from_the_last_checkpoint(unbroken, tmp_path):
-    first, expected, _ = unbroken
+def test_a_damaged_export_is_made_again_from_the_last_checkpoint(undisturbed, tmp_path):
+    first, expected, _ = undisturbed
     shutil.copytree(first.root, tmp_path, dirs_exist_ok=True)
     spec, said = spec_of(tmp_path), []
     weights = tmp_path / spec.folder / "model" / "weights.npz"
@@ -194,6 +145,15 @@ def test_a_damaged_export_is_made_again_from_the_last_checkpoint(unbroken, tmp_p
     assert find(spec, silent()) is None
     assert train(spec, Reporter("train", said.append)).weights_sha256 == expected.weights_sha256
     assert not any(event["event"] == "progress" for event in said), "no step was taken again"
+
+
+def test_what_cannot_be_trained_is_one_clear_line_and_leaves_nothing_behind(root, tmp_path):
+    with pytest.raises(SettingsError, match="batch_size=97 vs 96 examples"):
+        train(spec_of(root, batch_size=97), silent())
+    shutil.rmtree(root / "datasets")
+    with pytest.raises(StoreError, match=r"manifest\.json does not exist; run `podline convert` first"):
+        train(spec_of(root), silent())
+    assert not (root / "runs").exists()
 
 
 def test_a_model_that_cannot_tell_its_images_apart_is_a_finding_that_is_warned_of_once(tmp_path):
@@ -207,12 +167,3 @@ def test_a_model_that_cannot_tell_its_images_apart_is_a_finding_that_is_warned_o
     assert (line.step, line.finding, line.where) == (12, "collapsed_output", "classifier")
     [warning] = [event["message"] for event in said if event.get("level") == "warning"]
     assert warning == f"step 12: {line.message}; {line.suggestion}"
-
-
-def test_what_cannot_be_trained_is_one_clear_line_and_leaves_nothing_behind(root, tmp_path):
-    with pytest.raises(SettingsError, match="batch_size=97 vs 96 examples"):
-        train(spec_of(root, batch_size=97), silent())
-    shutil.rmtree(root / "datasets")
-    with pytest.raises(StoreError, match=r"manifest\.json does not exist; run `podline convert` first"):
-        train(spec_of(root), silent())
-    assert not (root / "runs").exists()

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dying_runs import lively_recipe
 from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
 
@@ -25,8 +26,6 @@ from podline.cluster import Cluster
 from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import PreemptedError, WorkerLostError
 from podline.progress import silent
-from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -53,21 +52,15 @@ Event = dict[str, Any]
 
 def spec_of(root: Path | str) -> TrainSpec:
     publish_dataset(root)
-    recipe = Recipe(
-        name="t",
-        dataset="sample",
-        model=ModelSettings(kind="linear", dropout=0.2, l2=1e-2, l2_layers=("classifier",)),
-        batch_size=8,
+    recipe = lively_recipe(
+        model={"kind": "linear", "dropout": 0.2, "l2": 1e-2, "l2_layers": ("classifier",)},
         evaluation_batch_size=15,
-        duration=Duration(steps=STEPS),
-        optimizer=OptimizerSettings(clip_norm=1.0),
-        schedule=ScheduleSettings(kind="cosine", learning_rate=0.01),
-        augmentation=AugmentationSettings(flip=True),
-        ema_decay=0.9,
-        evaluate_every=Duration(steps=50),
+        duration={"steps": STEPS},
+        optimizer={"clip_norm": 1.0},
+        schedule={"kind": "cosine", "learning_rate": 0.01},
+        evaluate_every={"steps": 50},
         checkpoint_steps=20,
         summary_steps=1,  # many stops: somebody who is asked to end, or is lost, is so between two of them
-        deterministic=True,
     )
     return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, strategy="workers")
 

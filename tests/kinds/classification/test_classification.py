@@ -85,22 +85,6 @@ def test_classes_by_hand() -> None:
     assert (third.accuracy.value, third.accuracy.low, third.accuracy.high) == (0, 0, 1)
 
 
-def test_equal_logits_prefer_the_lower_class() -> None:
-    logits = np.zeros((7, 7), np.float32)
-    figures = tallied((logits, np.arange(7))).figures()
-    assert (figures.correct, figures.metrics["top5"].value) == (1, 5 / 7)
-    assert figures.metrics["loss"].value == pytest.approx(math.log(7), rel=1e-15)
-
-
-def test_top5_counts_the_five_best() -> None:
-    logits, labels = examples(300, 10)
-    figures = tallied((logits, labels)).figures()
-    order = np.lexsort((np.tile(np.arange(10), (300, 1)), -logits), axis=1)
-    assert figures.metrics["top5"].value == (order[:, :5] == labels[:, None]).any(axis=1).mean()
-    assert figures.correct == (order[:, 0] == labels).sum()
-    assert figures.correct / 300 < figures.metrics["top5"].value < 1
-
-
 def test_calibration_bins_are_closed_above() -> None:
     # Three equal logits give exactly 1/3 = 5/15, which belongs to (4/15, 5/15]; the other example has nearly 1.
     logits = np.array([[0, 0, 0], [0, 30, 0], [0, 0, 0]], np.float32)

@@ -12,7 +12,6 @@ import tensorflow as tf
 from pydantic import ValidationError
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
-from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
 from podline.errors import SettingsError
 from podline.kinds.classification.objective import Classification, cross_entropy
@@ -21,7 +20,7 @@ from podline.kinds.classification.weights import class_weights
 from podline.recipes.durations import Duration
 from podline.recipes.settings import LossSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
-from podline.training.plan import plan_batches, plan_training
+from podline.training.plan import plan_training
 from podline.training.run import build_trainer, prepared
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0], [-3.0, 4.0, 0.5]], np.float32)
@@ -138,12 +137,3 @@ def test_rare_classes_are_told_better_with_weights_and_with_balanced_sampling(ro
     # 0.34 vs 0.64 and 0.64: without either, nearly all are taken for the frequent class, a third of them.
     assert weighted > plain + 0.2
     assert balanced > plain + 0.2
-
-
-def test_the_labels_of_a_balanced_order_are_read_from_the_records(root: Path) -> None:
-    manifest = manifest_of(root)
-    reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
-    plan = plan_batches(recipe(sampling="balanced"), manifest, reader)
-    ids = np.concatenate([plan.order.batch(step)[1] for step in range(240)])
-    counts = np.bincount(reader.gather(plan.order.records(ids), ("label",))["label"])
-    assert counts.tolist() == [640, 640, 640]

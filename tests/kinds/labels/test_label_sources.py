@@ -16,9 +16,7 @@ from PIL import Image
 from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, drawn, png
 
 from podline.data.images.opening import ImagesSource, open_images
-from podline.data.images.settings import ClassesSettings
 from podline.documents.manifest import Manifest
-from podline.errors import SourceError
 from podline.kinds.labels.data_sets import LabelledImages
 from podline.kinds.labels.records import LabelTargets
 from podline.recipes import datasets
@@ -140,12 +138,6 @@ def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
     (tmp_path / "raw/labels.csv").write_text("\n".join(["file,labels,split", *rows]))
     assert opened(tmp_path / "raw").class_names == ("fish", "tench")
     assert opened(tmp_path / "raw", joined_by="nothing").class_names == ("tench, fish",)
-
-
-def test_classes_point_to_labels(tmp_path: Path) -> None:
-    as_json_lines(tmp_path / "raw", drawn(30))
-    with pytest.raises(SourceError, match=r"several labels per image, .* convert it as the data set labels"):
-        open_images(datasets.find("images"), str(tmp_path / "raw"), ClassesSettings(side=16), tmp_path / "work")
 
 
 def test_a_record_that_is_neither_0_nor_1_is_found() -> None:

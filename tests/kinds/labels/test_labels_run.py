@@ -14,7 +14,6 @@ from several_labels import COLOURS, as_joined, drawn
 from podline.beam_jobs.conversion import convert
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
-from podline.evaluation.sheet import run as draw_sheet
 from podline.inventory.catalogue import run_of
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
@@ -29,7 +28,7 @@ from podline.reporting.report import report
 from podline.serving.exporting import export
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec
 from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainResult, TrainSpec
-from podline.stages.tools import ExportSpec, PredictSpec, ShowSpec
+from podline.stages.tools import ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -160,20 +159,6 @@ def test_it_names_the_labels_of_pictures(store: Store, runs: list[Finished], tmp
     assert any(line.endswith(": none") for line in found.lines()[:-1]), "an image without any"
     everything = predict(spec.changed(threshold=0.0), silent()).pictures[0].classes
     assert len(everything or ()) == 3
-
-
-def test_the_sheet_shows_stored_and_named_labels(store: Store, runs: list[Finished], tmp_path: Path) -> None:
-    training = runs[0].training
-    spec = ShowSpec(
-        root=store.uri,
-        recipe=training.recipe,
-        fingerprint=training.fingerprint,
-        run=training.run,
-        out=str(tmp_path / "sheet.png"),
-    )
-    drawn_sheet = draw_sheet(spec, silent())
-    assert drawn_sheet.examples == 200
-    assert drawn_sheet.correct == Scores.read(store, runs[0].folder).right.sum()
 
 
 def test_it_is_exported_and_judged_by_its_labels(store: Store, runs: list[Finished], tmp_path: Path) -> None:

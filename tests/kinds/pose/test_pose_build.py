@@ -57,20 +57,6 @@ def test_every_variable_learns():
     assert still == set()
 
 
-def test_the_first_stage_has_a_loss_of_its_own_and_the_last_reaches_back():
-    model = build()
-    images, targets = examples()
-    first = model.get_layer("stage1_paf").trainable_variables
-    stem = model.get_layer("stem_conv").trainable_variables
-    last = model.get_layer("stage3_heatmap").trainable_variables
-    for stage, reached, untouched in (("stage1_paf", stem, last), ("stage3_heatmap", first, [])):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(stage_losses(model(images, training=True), targets)[stage])
-        gradients = tape.gradient(loss, [variable.value for variable in [*reached, *untouched]])
-        assert all(np.asarray(gradient).any() for gradient in gradients[: len(reached)])
-        assert gradients[len(reached) :] == [None] * len(untouched)
-
-
 def test_l2_is_on_the_named_layers_only():
     settings = SMALL.model_copy(update={"l2": 0.5, "l2_layers": ("stage3_heatmap",)})
     model = build(settings)
@@ -106,13 +92,6 @@ def test_answers_are_maps_of_the_stride():
     made = shapes(PoseModelSettings())
     assert [made[name] for name in stage_names(PoseModelSettings())] == [(46, 46, 40), (46, 46, 40), (46, 46, 18)]
     assert shapes(SMALL, side=128, stride=16)["stage3_heatmap"] == (8, 8, 18)
-
-
-def test_the_neck_reads_the_last_map_of_each_resolution():
-    made, read = shapes(PoseModelSettings()), sources(PoseModelSettings())
-    assert [made[read[f"neck{number}_conv"][0]][0] for number in (1, 2, 3)] == [46, 23, 12]
-    assert made["neck3_upsample"][:2] == (48, 48)
-    assert made["neck3_crop"] == made["neck2_upsample"] == made["neck1_norm"] == (46, 46, 96)
 
 
 def test_a_heatmap_stage_reads_the_last_pafs_and_the_heatmaps_before_it():

@@ -1,4 +1,4 @@
-"""What a pose network is trained for, without a training."""
+"""What a pose network is trained for, and what is measured of its stages, without a training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
 from podline.documents.skeleton import COCO
+from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.objective import Pose
+from podline.kinds.pose.settings import PoseTargetSettings
+from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
+from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.kinds.table import kind_of
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
@@ -66,3 +70,143 @@ def test_a_joint_that_cannot_be_is_refused_with_its_place(tmp_path, joint, words
     assert found is not None
     assert found[0] == 3
     assert words in found[1]
+
+
+CELLS = 4
+
+
+def random_targets(count=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return PoseTargets(
+        tf.constant(rng.random((count, CELLS, CELLS, 18)), tf.float32),
+        tf.constant(rng.normal(size=(count, CELLS, CELLS, 40)), tf.float32),
+        tf.constant(rng.choice([0.0, 0.5, 1.0], (count, CELLS, CELLS, 1)), tf.float32),
+    )
+
+
+def random_answers(count=2, seed=1):
+    rng = np.random.default_rng(seed)
+    channels = {"stage2_paf": 40, "stage1_paf": 40, "stage3_heatmap": 18}
+    return {
+        name: tf.constant(rng.normal(size=(count, CELLS, CELLS, wide)), tf.float32) for name, wide in channels.items()
+    }
+
+
+@pytest.mark.parametrize("emphasis", [0.0, 3.0])
+def test_losses_are_the_definition(emphasis):
+    targets, answers = random_targets(), random_answers()
+    losses = stage_losses(answers, targets, emphasis)
+    assert list(losses) == ["stage1_paf", "stage2_paf", "stage3_heatmap"]
+    for name, loss in losses.items():
+        target = targets.pafs if name.endswith("paf") else targets.heatmaps
+        for example in range(2):
+            weights = np.asarray(targets.weights)[example, ..., 0].astype(float)
+            wanted = np.asarray(target)[example].astype(float)
+            # Both channels of a field's vector count by its length.
+            strength = np.repeat(np.hypot(wanted[..., ::2], wanted[..., 1::2]), 2, -1) if "paf" in name else wanted
+            squares = (np.asarray(answers[name])[example] - wanted) ** 2
+            squares = (squares * (1 + emphasis * strength)).sum(axis=-1)
+            # sums of up to 640 float32 squares
+            assert float(loss[example]) == pytest.approx((squares * weights).sum() / weights.sum(), rel=1e-5)
+
+
+def test_what_is_ignored_has_no_influence_and_no_gradient():
+    targets, answers = random_targets(), random_answers()
+    ignored = np.asarray(targets.weights) == 0
+    changed = {name: tf.where(ignored, 1e6, answer) for name, answer in answers.items()}
+    for name, loss in stage_losses(answers, targets).items():
+        assert np.asarray(loss).tolist() == np.asarray(stage_losses(changed, targets)[name]).tolist()
+    answer = answers["stage3_heatmap"]
+    for given in (targets, targets._replace(weights=tf.zeros_like(targets.weights))):
+        ignored = np.broadcast_to(np.asarray(given.weights) == 0, answer.shape)
+        with tf.GradientTape() as tape:
+            tape.watch(answer)
+            loss = tf.reduce_sum(stage_losses({"stage3_heatmap": answer}, given)["stage3_heatmap"])
+        gradient = np.asarray(tape.gradient(loss, answer))
+        assert not gradient[ignored].any()
+        assert gradient[~ignored].all()
+        assert loss == 0 or not ignored.all()
+
+
+LARGE, ROWS = 128, 16
+
+
+def targets(ignored=0):
+    keypoints = np.zeros((2, 2, 18, 3), np.float32)
+    keypoints[0, 0, COCO.index["right_hip"]] = 35.5, 35.5, 2
+    keypoints[0, 0, COCO.index["right_knee"]] = 35.5, 83.5, 2
+    keypoints[1, 0, COCO.index["right_hip"]] = 91.5, 19.5, 2
+    keypoints[1, 1, COCO.index["left_wrist"]] = 43.5, 99.5, 1
+    mask = np.full((2, ROWS, ROWS), ignored, np.uint8)
+    return pose_targets(keypoints, mask, LARGE, PoseTargetSettings(joint_sigma=8, limb_sigma=8), COCO)
+
+
+def measured(heatmaps, pafs, drawn):
+    return figures({"stage1_paf": pafs, "stage2_heatmap": heatmaps}, drawn)
+
+
+def figures(answers, drawn):
+    sums = stage_sums({name: tf.convert_to_tensor(answer) for name, answer in answers.items()}, drawn)
+    assert tuple(sums) == sum_names(tuple(answers))
+    assert {tuple(value.shape) for value in sums.values()} == {(2,)}
+    return stage_figures({name: float(tf.reduce_sum(value)) for name, value in sums.items()}, tuple(answers), COCO)
+
+
+def test_a_constant_is_a_collapse_however_strong():
+    drawn = targets()
+    found = measured(tf.fill(drawn.heatmaps.shape, 0.1), tf.fill(drawn.pafs.shape, -0.2), drawn)
+    assert min(found["stage2_heatmap/magnitude"], found["stage1_paf/magnitude"]) > 1
+    assert found["stage2_heatmap/variation"] == pytest.approx(0, abs=1e-4)
+    assert found["stage1_paf/variation"] == pytest.approx(0, abs=1e-4)
+    healthy = measured(0.1 + 0.5 * drawn.heatmaps, 0.5 * drawn.pafs, drawn)
+    for stage in ("stage1_paf", "stage2_heatmap"):
+        assert healthy[f"{stage}/variation"] == pytest.approx(0.5, rel=1e-3)
+
+
+def test_a_copy_of_the_stage_before():
+    drawn = targets()
+    answers = {
+        "stage1_paf": drawn.pafs,
+        "stage2_paf": drawn.pafs,
+        "stage3_heatmap": drawn.heatmaps,
+        "stage4_heatmap": 1.5 * drawn.heatmaps,
+    }
+    found = figures(answers, drawn)
+    assert found["stage2_paf/change"] == 0
+    assert found["stage4_heatmap/change"] == pytest.approx(1 / 3)
+    assert "stage1_paf/change" not in found
+    assert "stage3_heatmap/change" not in found
+
+
+def ramp(drawn):
+    return np.broadcast_to(np.linspace(0.5, 2, ROWS, dtype=np.float32)[None, None, :, None], drawn.heatmaps.shape)
+
+
+def without_wrist(drawn):
+    heatmaps = np.array(drawn.heatmaps)
+    heatmaps[1, ..., COCO.index["left_wrist"]] = 0
+    return heatmaps
+
+
+@pytest.mark.parametrize(
+    ("heatmaps", "recall", "islands"),
+    [
+        (lambda drawn: tf.roll(drawn.heatmaps, 1, axis=2), None, 1),  # a cell away
+        (lambda drawn: tf.roll(drawn.heatmaps, 3, axis=2), None, 0),
+        (without_wrist, None, 3 / 4),  # one of four joints
+        (ramp, 1, 0),  # a blur without a peak
+    ],
+)
+def test_islands_are_found_near_by_alone(heatmaps, recall, islands):
+    drawn = targets()
+    found = measured(heatmaps(drawn), -drawn.pafs, drawn)
+    assert found["stage2_heatmap/island_recall"] == pytest.approx(islands)
+    assert recall is None or found["stage2_heatmap/recall"] == recall
+    assert found["stage1_paf/magnitude"] == pytest.approx(1)
+    assert found["stage1_paf/recall"] == found["stage1_paf/island_recall"] == 0, "a field points the wrong way"
+
+
+def test_nothing_that_counts_is_zero_not_nan():
+    drawn = targets(ignored=255)
+    found = measured(drawn.heatmaps, drawn.pafs, drawn)
+    assert set(found.values()) == {0}

@@ -82,37 +82,6 @@ def test_empty_places_between_people_change_nothing_and_no_people_have_no_maps()
     assert (heatmaps.any(), pafs.any(), (weights == 1).all()) == (False, False, True)
 
 
-def test_a_limb_of_length_zero_gives_zeros():
-    limb = COCO.limbs.index(("right_hip", "right_knee"))
-    _, pafs, _ = targets([pose(right_hip=(30, 30), right_knee=(30, 30))])
-    assert not pafs.any()
-    _, pafs, _ = targets([pose(right_hip=(30, 30), right_knee=(30, 30 + 1 / 64))])
-    assert pafs[..., 2 * limb + 1].max() > 0.7  # the nearest cell is half a standard deviation away
-
-
-def test_gradients_are_finite_everywhere():
-    same = pose(right_hip=(30, 30), right_knee=(30, 30), neck=(0, 0), nose=(0, 0))
-    poses = tf.constant(np.concatenate([[same, same], some_people(2), np.zeros((1, 18, 3))])[None], tf.float32)
-    with tf.GradientTape() as tape:
-        tape.watch(poses)
-        heatmaps, pafs, _ = pose_targets(poses, NOTHING_IGNORED, SIDE, SETTINGS, COCO)
-        total = tf.reduce_sum(tf.square(heatmaps)) + tf.reduce_sum(tf.abs(pafs))
-    gradient = np.asarray(tape.gradient(total, poses))
-    assert np.isfinite(gradient).all()
-    assert gradient[0, 2:4, :, :2].any()
-    assert not gradient[0, 4].any()
-
-
-def test_crossing_limbs_keep_their_directions():
-    across = pose(left_elbow=(3.5, 27.5), left_wrist=(59.5, 27.5))
-    down = pose(left_elbow=(27.5, 3.5), left_wrist=(27.5, 59.5))
-    _, pafs, _ = targets([across, down])
-    channel = 2 * COCO.limbs.index(("left_elbow", "left_wrist"))
-    assert pafs[3, 0, channel : channel + 2].tolist() == [1, 0]
-    assert pafs[6, 3, channel : channel + 2].tolist() == [0, 1]
-    assert np.linalg.norm(pafs[3, 3, channel : channel + 2]) == 1
-
-
 def test_weights_are_the_share_that_counts():
     ignored = np.zeros((1, 2 * CELLS, 2 * CELLS), np.uint8)
     ignored[0, 0, 0] = ignored[0, 4, 4:6] = 255

@@ -8,8 +8,7 @@ from podline.data.keypoints import from_annotated, mirrored
 from podline.documents.skeleton import COCO
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import People
-from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
-from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, limb_colour, poses_of, with_skeletons
+from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, poses_of, with_skeletons
 
 SIDE = 400
 # A person who faces the viewer: the person's right is on the picture's left.
@@ -57,14 +56,6 @@ def test_what_the_network_says_is_left_is_drawn_as_left():
     assert letterbox.joints_to_image(facing()[0, COCO.index["left_wrist"], :2])[0] > 400
 
 
-def test_limbs_between_the_sides_are_on_neither():
-    assert limb_colour("right_hip", "left_hip") == limb_colour("neck", "nose") == CENTER
-    assert limb_colour("neck", "left_shoulder") == LEFT
-    assert {limb_colour(*limb) for limb in COCO.limbs} == {LEFT, RIGHT, CENTER}
-    x, y = (facing()[0, COCO.index["right_elbow"], :2] + facing()[0, COCO.index["right_wrist"], :2]) / 2
-    assert at(with_skeletons(grey(), facing(), COCO), x, y) == RIGHT
-
-
 def test_joints_that_were_not_found_are_not_drawn():
     pose = facing()
     pose[0, COCO.index["left_wrist"]] = 0
@@ -74,29 +65,3 @@ def test_joints_that_were_not_found_are_not_drawn():
     assert (before == 90).all()
     for nobody in np.zeros((0, 18, 3), np.float32), np.zeros((1, 18, 3), np.float32):
         assert np.array_equal(with_skeletons(before, nobody, COCO), before)
-
-
-def test_a_picture_is_enlarged_before_it_is_drawn_on():
-    picture = with_skeletons(grey(), facing(), COCO, scale=1.5)
-    assert picture.shape == (600, 600, 3)
-    x, y, _ = facing()[0, COCO.index["left_ankle"]]
-    assert at(picture, 1.5 * (x + 0.5) - 0.5, 1.5 * (y + 0.5) - 0.5) == LEFT
-
-
-def test_maps_over_the_image():
-    image, cells = np.full((80, 80, 3), 100, np.uint8), 10
-    heatmaps, pafs = np.zeros((cells, cells, 18), np.float32), np.zeros((cells, cells, 40), np.float32)
-    assert (heatmap_picture(image, heatmaps, COCO) == 35).all()
-    assert (paf_picture(image, pafs) == 35).all()
-    heatmaps[3, 6, COCO.index["left_knee"]] = 1
-    shown = heatmap_picture(image, heatmaps, COCO)
-    assert np.abs(np.array(at(shown, 6.5 * 8, 3.5 * 8)) - LEFT).max() < 40
-    pafs[7, 2, 6] = 1  # to the right: red
-    red, green, blue = at(paf_picture(image, pafs), 2.5 * 8, 7.5 * 8)
-    assert red > 200
-    assert max(green, blue) < 80
-    panels = dict(heatmap_panels(image, heatmaps, COCO))
-    assert list(panels) == [name.replace("_", " ") for name in COCO.joints]
-    assert panels["left knee"].max() > 200
-    assert panels["right knee"].max() < 60
-    assert len(paf_panels(image, pafs, COCO)) == len(COCO.limbs)

@@ -1,12 +1,48 @@
-"""AP, F1, thresholds and intervals of yes-or-no answers, against their definitions."""
+"""The loss, the figures and the promotion of several labels, against their definitions."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tensorflow as tf
 
-from podline.kinds.labels.precision import average_precision, best_threshold, f1, mean_of
+from podline.documents.promotion import Check
+from podline.errors import SettingsError
+from podline.kinds.labels.objective import LabelsObjective
+from podline.kinds.labels.precision import average_precision, best_threshold, f1
+from podline.kinds.labels.scores import Scores
+from podline.promotion.figure import ModelCost, Pair
+from podline.promotion.rules import checks_of
+from podline.recipes.promotion_settings import PromotionSettings
+
+LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.0, 4.0]], np.float32)
+LABELS = np.array([[1, 0, 0], [0, 0, 1]], np.uint8)
+
+
+def batch() -> dict[str, tf.Tensor]:
+    """Two examples with three labels."""
+    return {"labels": tf.constant(LABELS)}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_cross_entropies_of_the_labels_are_added_up(smoothing: float) -> None:
+    shares, targets = 1 / (1 + np.exp(-LOGITS)), LABELS * (1 - smoothing) + smoothing / 2
+    expected = -(targets * np.log(shares) + (1 - targets) * np.log(1 - shares)).sum(axis=1)
+    objective = LabelsObjective(smoothing)
+    assert objective.fields == ("image", "labels")
+    [(name, losses)] = objective.terms(batch(), tf.constant(LOGITS)).items()
+    assert name == "cross_entropy"
+    assert losses.numpy() == pytest.approx(expected, rel=1e-6)
+    hard = LabelsObjective().terms(batch(), tf.constant(LOGITS))[name].numpy()
+    assert objective.evaluated.terms(batch(), tf.constant(LOGITS))[name].numpy() == pytest.approx(hard)
+
+
+def test_accuracy_is_the_share_of_right_answers() -> None:
+    correct = LabelsObjective().measures(batch(), tf.constant(LOGITS))["correct"].numpy()
+    assert correct == pytest.approx([2 / 3, 1.0])
+    assert LabelsObjective().figures({"correct": float(correct.sum())}, 2) == {"accuracy": pytest.approx(5 / 6)}
+
 
 Answers = tuple[npt.NDArray[np.bool_], npt.NDArray[np.float32]]
 
@@ -59,14 +95,6 @@ def test_an_influence_is_what_a_weight_does(seed: int) -> None:
             assert found.influence[image] == pytest.approx(rise / more, abs=1e-5)
 
 
-def test_f1_over_several_labels_counts_all_answers() -> None:
-    labels, named = (np.random.default_rng(seed).random((50, 4)) < 0.3 for seed in (1, 2))
-    found = f1(labels, named)
-    assert found.value == pytest.approx(f1_of(labels.ravel(), named.ravel()))
-    assert found.influence.shape == (50,)
-    assert found.influence.sum() == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_no_threshold_has_a_higher_f1(seed: int) -> None:
     labels, scores = answers(seed)
@@ -95,8 +123,43 @@ def test_a_perfect_figure_has_the_interval_of_its_positives() -> None:
     assert metric.low == pytest.approx(0.4385, abs=1e-4), "Wilson's of 3 of 3"
 
 
-def test_the_mean_of_figures_has_their_mean_influence() -> None:
-    several = [average_precision(*answers(seed)) for seed in range(3)]
-    mean = mean_of(several)
-    assert mean.value == pytest.approx(np.mean([each.value for each in several]))
-    assert mean.variance < max(each.variance for each in several)
+NAMES = ("rare", "some", "often", "half")
+RANDOM = np.random.default_rng(0)
+TRUTH = RANDOM.random((3_000, 4)) < np.array([0.01, 0.1, 0.3, 0.5])
+HARD = RANDOM.normal(size=TRUTH.shape)  # the same images are hard for every model
+
+
+def model(seed: int, skill: float = 2.0, broken: int = -1) -> Scores:
+    """Answers of a training; those of one label may be bad."""
+    random, skills = np.random.default_rng(seed), np.full(4, skill)
+    skills[broken] = 0.5 if broken >= 0 else skill
+    logits = TRUTH * skills + HARD + 0.6 * random.normal(size=TRUTH.shape) - 1
+    return Scores.of_logits(logits.astype(np.float32), TRUTH, np.full(4, 0.5))
+
+
+KNOWN = [model(seed) for seed in range(5)]
+
+
+def checks(candidate: Scores, **settings: object) -> dict[str, Check]:
+    costs = (ModelCost(1, 1), ModelCost(1, 1))
+    found = checks_of(Pair("labels", KNOWN, candidate, costs, NAMES), PromotionSettings.model_validate(settings))
+    return {check.name: check for check in found}
+
+
+def test_an_equal_model_is_shown_to_be_no_worse() -> None:
+    found = checks(model(10))
+    assert found["mAP"].after == pytest.approx(model(10).mean_precision().value)
+    assert not any(check.refused for check in found.values())
+    assert all(check.shown for check in found.values() if check.rule in ("main", "class"))
+    assert "rare" not in found, "fewer than 50 test images have it"
+
+
+def test_one_broken_label_refuses_a_model() -> None:
+    found = checks(model(12, skill=2.4, broken=2))
+    assert [name for name, check in found.items() if check.refused and check.rule == "class"] == ["often"]
+
+
+def test_f1_can_be_guarded_and_nothing_else() -> None:
+    assert checks(model(13, skill=1.5), guards=("f1_micro",))["F1 over all labels"].refused
+    with pytest.raises(SettingsError, match="got top1, expected a measure of several labels: f1_micro, f1_macro"):
+        checks(model(13), guards=("top1",))
