@@ -15,7 +15,6 @@ from raw_cifar import contents
 from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
-from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
 from podline.data.reader import SplitReader
@@ -193,18 +192,6 @@ def turned_jpeg(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> b
     tags[0x0112] = orientation
     Image.open(io.BytesIO(jpeg(3, width, height))).save(stream, "JPEG", exif=tags)
     return stream.getvalue()
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_turned_pixels_are_those_of_opencv(orientation: int) -> None:
-    content = turned_jpeg(orientation)
-    data = np.frombuffer(content, np.uint8)
-    stored = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
-    shown = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)
-    assert (coco_pixels.turned(stored, orientation) == shown).all()
-    assert (coco_pixels.decode(content, WIDTH, HEIGHT) == stored).all()
-    if orientation >= 5:
-        assert np.array_equal(coco_pixels.decode(content, HEIGHT, WIDTH), shown)
 
 
 def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:

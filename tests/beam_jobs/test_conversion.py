@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,17 +12,11 @@ import pytest
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from engine_sources import specs
 from gcs_emulator import upload
-from raw_cifar import contents, convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import contents, convert_spec, write_raw_cifar
 from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
-from podline.beam_jobs.decoding import add_steps
-from podline.beam_jobs.engines import open_engine
-from podline.beam_jobs.steps import Home, Job, write_or_find
 from podline.data import shards
-from podline.data.planning import plan_shards
-from podline.data.records import Feature, layout_of
-from podline.data.shards import RowsInTables
 from podline.datasets.validation import validate
 from podline.documents.manifest import Manifest, read_manifest
 from podline.errors import SourceError, StoreError
@@ -70,27 +63,6 @@ def test_a_conversion(spec: ConvertSpec) -> None:
     files = {shard.file for split in manifest.splits for shard in split.shards}
     beside = {"manifest.json", "features.json", "dataset_info.json", "label.labels.txt"}
     assert names == files | {f"shards/{file}.json" for file in files} | beside
-
-
-def test_bytes_are_those_that_the_library_writes(tmp_path: Path, raw: Path, spec: ConvertSpec) -> None:
-    convert(spec, silent())
-    plain = convert_spec(tmp_path / "plain", raw)
-    convert_plainly(plain)
-    expected, found = contents(plain), contents(spec)
-    assert len(expected) == 7
-    assert {name: found[name] for name in expected} == expected
-
-
-def test_a_finished_conversion_is_found_and_a_second_one_writes_no_shard(spec: ConvertSpec) -> None:
-    first = convert(spec, silent())
-    assert CONVERT.find(spec, silent()) == first.model_copy(update={"reused": True})
-    before = contents(spec)
-    events: list[Event] = []
-    again = convert(spec, Reporter("convert", events.append))
-    assert (again.shards_written, again.shards_reused) == (0, 6)
-    last = [event for event in events if event["event"] == "progress"][-1]
-    assert (last["done"], last["metrics"]) == (6, {"records/s": 0.0}), "the rate counts what is written alone"
-    assert contents(spec) == before
 
 
 def test_a_flipped_bit_costs_its_own_shard_alone(spec: ConvertSpec) -> None:
@@ -177,19 +149,6 @@ def test_a_raw_file_that_changes_while_it_is_converted_is_named(
         convert(spec, silent())
 
 
-def test_a_thread_tells_of_shards_while_the_job_runs(spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(*args: object, **kwargs: object):
-        time.sleep(0.3)
-        return shards.write_shard(*args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", slow)
-    events: list[Event] = []
-    convert(spec, Reporter("convert", events.append))
-    done = [event["done"] for event in events if event["event"] == "progress"]
-    assert done == sorted(set(done))
-    assert len(done) > 3
-
-
 def test_the_plan_is_in_the_store_while_the_job_runs(spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(spec.root)
     store.publish_bytes("jobs/killed/train.npy", b"")
@@ -219,17 +178,6 @@ def test_two_worker_processes_at_another_place_write_the_same_bytes(
     assert contents(other) == contents(spec)
     assert litter(other) == []
     assert [event["done"] for event in events if event["event"] == "progress"][-1] == 6
-
-
-def test_the_description_of_a_job_is_small_whatever_the_number_of_shards(spec: ConvertSpec) -> None:
-    plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
-    layout = layout_of([Feature("image", "uint8", (32, 32, 3))])
-    job = Job(Home(spec.root, "jobs/x"), "x", layout, "classification", 10, plans, RowsInTables())
-    with open_engine(spec) as engine:
-        pipeline = engine("podline")
-        add_steps(pipeline, len(plans), write_or_find, job)
-    assert len(plans) == 10**6
-    assert 50_000 < pipeline.to_runner_api().ByteSize() < 1_000_000
 
 
 @pytest.fixture

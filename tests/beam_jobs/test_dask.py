@@ -80,18 +80,6 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
     assert any(event.get("message", "").startswith("the engine dask:") for event in events)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "settings"), [("coco", {"keep_files": True}), ("keypoints", {})])
-def test_workers_need_not_see_images(
-    dask: dask_cluster.Cluster, tmp_path: Path, hidden: Path, gcs_root: str, kind: str, settings: dict[str, Any]
-) -> None:
-    here = specs(hidden / tmp_path.name, kind, **settings)
-    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
-    for spec in (here, there):
-        convert(spec, silent())
-    assert contents(there) == contents(here)
-
-
 def converted(spec: ConvertSpec) -> ConvertResult:
     return convert(spec, silent())
 

@@ -22,7 +22,6 @@ from podline.data.fitting import fitted
 from podline.data.jpeg_files import encoded as jpeg
 from podline.datasets.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
-from podline.documents.forgotten import forgotten, publish_forgotten
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError
@@ -35,23 +34,6 @@ from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 
 SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_files": True}, {"keep_jpeg": True})]
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=["pixels", "files", "jpeg"])
-def test_a_conversion_leaves_a_forgotten_image_out_before_it_is_decoded(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    folder, root = as_folders(tmp_path / "raw", images(20)), tmp_path / "root"
-    image = encoded(drawn(7_000))
-    (folder / "cat" / "mine.png").write_bytes(image)
-    sha256 = hashlib.sha256(image).hexdigest()
-    publish_forgotten(open_store(str(root)), "images", sha256, "cat/mine.png", "asked by its owner")
-    publish_forgotten(open_store(str(root)), "images", sha256, sha256, "again")
-    assert forgotten(open_store(str(root)), "images") == {sha256: "asked by its owner"}
-    manifest = converted(root, folder, **settings)
-    reasons = {left.record: left.reason for left in manifest.quarantined}
-    assert reasons == {"cat/mine.png": "forgotten: asked by its owner"}
-    assert not [path for path in root.rglob("*") if path.is_file() and image in path.read_bytes()]
 
 
 MINE = encoded(drawn(7_000))
@@ -88,7 +70,9 @@ def forget_silently(root: str) -> None:
     forget_mine(Path(root))
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["pixels", "files", "jpeg"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param(SETTINGS[0], marks=pytest.mark.slow), *SETTINGS[1:]], ids=["pixels", "files", "jpeg"]
+)
 def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str, Any]) -> None:
     folder, root = in_a_process(three_versions, tmp_path, **settings)
     store, others = open_store(str(root)), holders(root, encoded(drawn(7_001)))

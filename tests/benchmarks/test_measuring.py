@@ -1,4 +1,4 @@
-"""Rows, turns and child processes: what every benchmark is made of. Nothing here is timed."""
+"""What every benchmark is made of, and that the plain side does the same work. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import podline
-from benchmarks import accuracy, run
+from benchmarks import conversion, plain, records, run
 from benchmarks.child import measure
 from benchmarks.row import cost_row, rate_row
 from benchmarks.timing import in_turns
 from podline.commands.benchmark import benchmark
 from podline.errors import PodlineError, SettingsError
-from podline.intervals import Z
 from podline.progress import Event
 from podline.strategies import accelerators
 
@@ -75,25 +75,43 @@ def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, mo
         benchmark.main(["write-shard"], standalone_mode=False)
 
 
-LABELS = np.array([0] * 8 + [1] * 2)
+@pytest.fixture
+def both_files(tmp_path: Path) -> tuple[Path, Path]:
+    columns = records.drawn(50)
+    ours, other = tmp_path / "ours.tfrecord", tmp_path / "plain.tfrecord"
+    records.write_chunks(ours, records.cifar_layout(), columns)
+    plain.write_shard(other, columns["image"], columns["label"])
+    return ours, other
 
 
-def test_each_class_counts_the_same() -> None:
-    right = np.array([True] * 8 + [True, False])
-    share = accuracy.macro(right, LABELS)
-    assert share.value == pytest.approx(0.75)
-    # The first class has no spread. Of the other's two examples one is right: each moves the mean by 0.5 / 2 / 2.
-    assert share.high - share.value == pytest.approx(Z * np.sqrt(2 * 0.125**2 * 10 / 9))
-
-
-def test_the_difference_is_from_the_best_script_by_the_same_examples() -> None:
-    right, wrong = np.ones(10, bool), np.zeros(10, bool)
-    ours, *scripts = accuracy.rows(
-        {"recipe `images`": [(right, 10.0), (right, 20.0)], "worse": [(wrong, 1.0)], "better": [(LABELS == 0, 1.0)]},
-        LABELS,
+def test_both_writers_write_the_same_examples(both_files: tuple[Path, Path]) -> None:
+    ours, other = (
+        [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file))]
+        for file in both_files
     )
-    assert ours == "| recipe `images` | 100.0 % ± 0.0 | 100.0 to 100.0 | +50.0 [+50.0, +50.0] | 15 s |"
-    assert scripts == [
-        "| worse | 0.0 % ± 0.0 | 0.0 to 0.0 | -50.0 [-50.0, -50.0] | 1 s |",
-        "| better | 50.0 % ± 0.0 | 50.0 to 50.0 |  | 1 s |",
-    ]
+    assert ours == other
+    assert len(ours) == 50
+
+
+def test_plain_batches_hold_every_example_once_in_another_order(both_files: tuple[Path, Path]) -> None:
+    batches = list(plain.shuffled_batches(both_files[:1], (32, 32, 3), 10).as_numpy_iterator())
+    assert [images.shape for images, _ in batches] == [(10, 32, 32, 3)] * 5
+    shown = np.concatenate([images for images, _ in batches])
+    drawn = records.drawn(50)["image"]
+    assert not np.array_equal(shown, drawn)
+    assert sorted(image.tobytes() for image in shown) == sorted(image.tobytes() for image in drawn)
+
+
+def test_the_plain_conversion_reads_every_row_as_an_image_of_interleaved_channels(tmp_path: Path) -> None:
+    conversion.make_raw_files(str(tmp_path / "raw"), 13)
+    files = sorted((tmp_path / "raw").glob("*.bin"))
+    rows = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
+    (tmp_path / "target").mkdir()
+    assert plain.convert(files, tmp_path / "target") == 13
+    written = [str(tmp_path / "target" / f"{file.stem}.tfrecord") for file in files]
+    examples = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(written)]
+    assert [example.features.feature["label"].int64_list.value[0] for example in examples] == rows[:, 0].tolist()
+    for example, row in zip(examples, rows, strict=True):
+        [image] = example.features.feature["image"].bytes_list.value
+        planes = row[1:].reshape(3, 32, 32)
+        assert np.array_equal(np.frombuffer(image, np.uint8).reshape(32, 32, 3), np.stack(list(planes), axis=-1))

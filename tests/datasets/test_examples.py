@@ -12,6 +12,7 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, smal
 
 from podline import notebook
 from podline.datasets.examples import Examples
+from podline.errors import ArtifactError
 
 TRAIN, TEST = 48, 12
 STEPS = 9
@@ -50,6 +51,8 @@ def test_it_says_what_it_is(examples: Examples, root: str) -> None:
     assert repr(examples) == f"<{TRAIN} train examples of sample/{FINGERPRINT}>"
     assert len(notebook.open_dataset(small_recipe(), root, split="test", fingerprint="0123")) == TEST
     assert len(list(examples)) == TRAIN
+    with pytest.raises(ArtifactError, match="no split 'validation'"):
+        notebook.open_dataset("sample", root, split="validation")
 
 
 @pytest.mark.parametrize(("ids", "error"), [(TRAIN, IndexError), ([0, -TRAIN - 1], IndexError), ([1.0], TypeError)])

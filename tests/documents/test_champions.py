@@ -1,19 +1,27 @@
-"""The champion's history grows by one whole entry or not at all, whoever is killed and however many come at once."""
+"""Numbered documents, the champion's history above all, grow by one whole entry or not at all, and show damage."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from crowning import RECIPE, candidate
 
+from podline.commands.models import models_group
 from podline.documents.champions import champion, crown, history, recipes, roll_back, standing
+from podline.documents.numbered import Series
 from podline.errors import ArtifactError, OvertakenError, StoreError
+from podline.frozen import Frozen
 from podline.store.contract import Store
+from podline.store.digests import KEY
+from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
 
@@ -122,3 +130,81 @@ def test_a_history_with_a_hole_or_a_damaged_entry_is_named(store: Store) -> None
     store.delete(f"models/{RECIPE}/history/000001.json")
     with pytest.raises(ArtifactError, match=r"000001\.json is missing"):
         champion(store, RECIPE)
+
+
+def test_a_history_is_shown_as_json_though_a_run_is_gone(store: Store) -> None:
+    promote(store, "a")
+    shown = CliRunner().invoke(models_group, ["list", RECIPE, "--json", "--root", store.uri])
+    assert [(entry["run"], entry["model"]) for entry in json.loads(shown.stdout)] == [("a", None)]
+
+
+class Note(Frozen):
+    text: str
+
+
+NOTES = Series("notes/{}/of", Note, "a note", "put it back, or delete {} and write again")
+
+
+def append(folder_store: FolderStore, text: str) -> int:
+    return NOTES.append(folder_store, "a", lambda *_: Note(text=text))
+
+
+def test_of_writers_at_once_each_gets_a_number(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda each: append(FolderStore(tmp_path), str(each)), range(20)))
+    notes = NOTES.read(FolderStore(tmp_path), "a")
+    assert sorted(numbers) == list(range(1, 21))
+    assert [note.text for note in notes] == [str(numbers.index(number)) for number in range(1, 21)]
+
+
+def test_after_a_gap_numbers_go_on(tmp_path: Path) -> None:
+    folder_store = FolderStore(tmp_path)
+    for text in "abc":
+        append(folder_store, text)
+    folder_store.delete(NOTES.name("a", 2))
+    folder_store.publish_json("notes/a/of/other.json", {})
+    assert append(folder_store, "d") == 4
+    assert [note.text for note in NOTES.read(folder_store, "a")] == ["a", "c", "d"]
+
+
+def test_a_document_of_another_class_is_an_error_with_its_remedy(tmp_path: Path) -> None:
+    folder_store = FolderStore(tmp_path)
+    folder_store.publish_json(NOTES.name("a", 1), {"words": 1})
+    with pytest.raises(ArtifactError, match=rf"000001\.json is not a note .* or delete {tmp_path}/notes/a and write"):
+        append(folder_store, "b")
+
+
+@pytest.fixture
+def folder_store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path)
+
+
+def test_a_document_is_read_as_it_was_published_without_its_digest(folder_store: FolderStore) -> None:
+    document = {"name": "ü", "figures": [0.1, 1e-300, 3], "nothing": None}
+    folder_store.publish_json("a.json", document)
+    assert folder_store.read_json("a.json") == document
+    assert list(json.loads(folder_store.local("a.json").read_bytes())) == [*document, KEY]
+
+
+def test_one_changed_digit_is_an_error_that_names_the_file(folder_store: FolderStore) -> None:
+    folder_store.publish_json("a.json", {"top1": 0.977})
+    file = folder_store.local("a.json")
+    file.write_text(file.read_text().replace("0.977", "0.999"))
+    with pytest.raises(ArtifactError, match=r"a\.json was changed since it was written: its content has the digest"):
+        folder_store.read_json("a.json")
+
+
+def test_a_document_that_was_copied_over_another_one_is_noticed(folder_store: FolderStore) -> None:
+    folder_store.publish_json("a.json", {"run": 1})
+    folder_store.publish_json("b.json", {"run": 2})
+    folder_store.local("b.json").write_bytes(folder_store.local("a.json").read_bytes())
+    with pytest.raises(ArtifactError, match=r"b\.json was changed"):
+        folder_store.read_json("b.json")
+
+
+def test_an_object_without_a_digest_is_an_error_and_a_list_has_none(folder_store: FolderStore) -> None:
+    folder_store.publish_bytes("a.json", b'{"top1": 0.5}')
+    folder_store.publish_json("list.json", [1, 2])
+    with pytest.raises(ArtifactError, match=rf"a\.json has no {KEY}"):
+        folder_store.read_json("a.json")
+    assert folder_store.read_json("list.json") == [1, 2]

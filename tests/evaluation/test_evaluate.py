@@ -92,16 +92,6 @@ def test_the_batch_size_makes_no_difference_not_even_in_the_last_bit(spec, docum
     assert result.evaluation_sha256 == before
 
 
-def test_its_result_is_found_again_until_the_document_is_damaged(spec, document):
-    result = evaluate(spec, silent())
-    assert find(spec, silent()) == result.model_copy(update={"reused": True})
-    assert result.untrained == document.untrained.metrics["top1"].value
-    path = open_store(spec.root).local(f"{spec.folder}/evaluation.json")
-    path.write_text(path.read_text().replace("0.", "1.", 1))
-    assert find(spec, silent()) is None
-    evaluate(spec, silent())
-
-
 def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_document(tmp_path: Path):
     random, splits = np.random.default_rng(0), {name: drawn(60, seed) for name, seed in (("train", 0), ("test", 1))}
     for columns in splits.values():

@@ -18,6 +18,7 @@ from small_dataset import small_recipe
 from trained_runs import untrained
 
 from podline.cli import cli
+from podline.data import record_table
 from podline.documents.champions import Candidate, champion, crown
 from podline.documents.manifest import Manifest
 from podline.documents.versions import versions
@@ -80,7 +81,10 @@ def raw(first: tuple[Path, Manifest], tmp_path: Path) -> Path:
     return Path(shutil.copytree(first[0] / "raw", tmp_path / "raw"))
 
 
-def test_a_quiet_night_counts_and_draws_what_changed(first: tuple[Path, Manifest], raw: Path, tmp_path: Path) -> None:
+def test_a_quiet_night_counts_and_draws_what_changed(
+    first: tuple[Path, Manifest], raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_table, "_AT_ONCE", 37)  # records are compared some at a time
     add(raw, 1_000, 20)
     (raw / "cat" / "3.png").unlink()
     (raw / "cat" / "4.png").rename(raw / "dog" / "4000.png")

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import CLASS_NAMES, FINGERPRINT, publish_dataset
 
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.input.augmentation import augmented
 from podline.input.chance import Chance
-from podline.input.mixing import SHARE, mixed
+from podline.input.mixing import SHARE, captions, mixed
 from podline.input.pipeline import TrainingInput
 from podline.kinds.classification.objective import Classification
 from podline.kinds.labels.objective import LabelsObjective
@@ -136,3 +136,9 @@ def test_the_loss_of_mixed_labels_is_that_of_the_soft_labels() -> None:
     expected = -(soft * np.log(probabilities) + (1 - soft) * np.log(1 - probabilities)).sum(axis=1)
     found = LabelsObjective().terms(batch, tf.constant(logits))["cross_entropy"]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_captions_name_both_targets() -> None:
+    arrays = {"label": np.array([0, 1]), "partner label": np.array([1, 0]), SHARE: np.float32([0.75, 1])}
+    found = captions(arrays, lambda each: [CLASS_NAMES[label] for label in each["label"]])
+    assert found == ["75 % dark\n25 % stripes", "100 % stripes\n0 % dark"]

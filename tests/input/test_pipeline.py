@@ -11,7 +11,7 @@ from small_poses import POSE, publish_poses
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
+from podline.errors import ArtifactError
 from podline.input.augmentation import augment
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.kinds.pose.augmentation import augmented
@@ -128,10 +128,14 @@ def test_people_are_augmented_with_their_image_by_epoch_and_id(tmp_path):
     assert same([still.batch(9)], [stored])
 
 
-def test_an_error_in_a_stage_comes_out_as_itself(folder, manifest):
-    source = training(folder, manifest, AugmentationSettings(cutout=9))
-    with pytest.raises(SettingsError, match="cutout=9 vs images of 8 × 8"), source.explained():
-        arrays(source.dataset(0, 1))
+def test_an_error_in_a_stage_comes_out_as_itself(folder, manifest, monkeypatch):
+    def gather(*_arguments):
+        raise ArtifactError("damaged")
+
+    source = evaluation(folder, manifest, 4)
+    monkeypatch.setattr(SplitReader, "gather", gather)
+    with pytest.raises(ArtifactError, match="damaged"), source.explained():
+        arrays(source.dataset())
     with pytest.raises(tf.errors.OutOfRangeError), training(folder, manifest).explained():
         raise tf.errors.OutOfRangeError(None, None, "TensorFlow's own")
 

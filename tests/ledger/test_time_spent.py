@@ -144,44 +144,34 @@ def in_thread(work: Callable[[], T]) -> T:
         return thread.submit(work).result()
 
 
-def recorded_training(root: Path, *, killed: bool = False) -> Entry:
-    """The entry of a training of 60 steps, with a checkpoint at every tenth, that dies at step 35 if it is to."""
-    if not root.exists():
-        publish_dataset(root)
+def test_a_killed_training_tells_what_it_lost_and_how_long_it_waited_for_input(tmp_path, monkeypatch):
+    gather = SplitReader.gather
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.1)
+        return gather(*arguments)
+
+    publish_dataset(tmp_path)
+    monkeypatch.setattr(SplitReader, "gather", slow)
+    monkeypatch.setattr("podline.training.loop._NEWS_SECONDS", -1.0)
     recipe = small_recipe(duration=Duration(steps=60), evaluate_every=None, summary_steps=10, checkpoint_steps=10)
-    store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
+    spec = TrainSpec(root=str(tmp_path), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
+    store = open_store(tmp_path)
     with recorded(store, "t", "commands", silent()) as notes:
         notes.asked(spec)
-        if killed:
-            with pytest.raises(Killed):
-                in_thread(lambda: train(spec, Reporter("train", dies_at_35)))
-            notes.retried("train", ChildKilledError("SIGKILL"), 0.0)
+        with pytest.raises(Killed):
+            in_thread(lambda: train(spec, Reporter("train", dies_at_35)))
+        notes.retried("train", ChildKilledError("SIGKILL"), 0.0)
         result = in_thread(lambda: train(spec, silent()).model_copy(update={"spans": stopwatch.spans()}))
         notes.answered(spec, result, result.seconds)
     entry = ledger.read(store, notes.entry.name)
     # Each class is rounded to milliseconds.
     assert sum(entry.spent.values()) == pytest.approx(entry.seconds, abs=0.0006 * len(CLASSES))
     assert entry.spent.get("unattributed", 0.0) < 0.02 * entry.seconds, entry.spent
-    return entry
-
-
-def test_a_slow_input_is_time_that_training_waits(tmp_path, monkeypatch):
-    usual, gather = recorded_training(tmp_path / "usual").spent, SplitReader.gather
-
-    def slow(*arguments: Any) -> Any:
-        time.sleep(0.1)
-        return gather(*arguments)
-
-    monkeypatch.setattr(SplitReader, "gather", slow)
-    spent = recorded_training(tmp_path / "slow").spent
+    # After step 30 was saved, five steps of a tenth of a second, and the two seconds of dying.
+    assert 2.0 < entry.spent["lost"] < 3.5
     # Batches are read ahead, while the first step is traced; each of the others waits.
-    assert 3.0 < spent["input"] - usual.get("input", 0.0) < 6.5
-    assert spent["steps"] < usual["steps"] + 1.0
-
-
-def test_a_kill_loses_the_steps_since_the_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr("podline.training.loop._NEWS_SECONDS", -1.0)
-    assert 2.0 < recorded_training(tmp_path / "killed", killed=True).spent["lost"] < 3.0
+    assert 2.0 < entry.spent["input"] < 6.5
 
 
 def test_what_scrapers_read_is_openmetrics():

@@ -153,15 +153,6 @@ def test_a_run_is_compared_with_the_last_night_of_its_schedule_and_settings(
     assert [_changes(each) for each in rows] == [nights, others]
 
 
-def test_a_night_that_crashed_and_began_again_is_one() -> None:
-    killed = night(0, recipe="sample", state="cancelled")
-    again = _sample(1, 0.9, 1, flow_run=killed.flow_run, attempt=2)
-    page = index_page("s", [killed, again])
-    assert "1 night<" in page
-    [row] = _rows(page)
-    assert "finished" in row
-
-
 def _ticks(page: str, title: str) -> list[list[str]]:
     charts = re.findall(rf'<svg[^>]+aria-label="{title} over.*?</svg>', page)
     return [re.findall(r'<text x="46"[^>]*>(.*?)</text>', chart) for chart in charts]

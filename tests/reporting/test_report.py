@@ -232,16 +232,6 @@ def test_stages_events_versions_and_command_are_told(reported: Reported) -> None
         assert shared in reported.markdown
 
 
-def test_the_stage_is_found_again_until_its_page_is_damaged(reported: Reported) -> None:
-    found = REPORT.find(reported.spec, silent())
-    assert found.reused
-    page = open_store(reported.spec.root).local(found.html)
-    whole = page.read_bytes()
-    page.write_bytes(whole[:-1])
-    assert REPORT.find(reported.spec, silent()) is None
-    page.write_bytes(whole)
-
-
 def test_another_evaluation_than_the_one_asked_for_and_missing_metrics_leave_no_report(tmp_path: Path) -> None:
     spec = finished_run(tmp_path, records=20)
     with pytest.raises(ArtifactError, match=r"evaluation\.json has sha256 .* vs 000000000000… in the report's spec"):
@@ -262,12 +252,7 @@ def test_many_classes_with_hostile_names(tmp_path: Path) -> None:
     assert len(_rows(reported.tables("page"), "label|taken for")) == 10
 
 
-def test_a_perfect_model_has_no_mistakes_to_show(tmp_path: Path) -> None:
-    reported = _reported(finished_run(tmp_path, records=40, perfect=True, quarantined=0))
-    assert reported.html.count("every example is labelled correctly") == 2
-    assert "No confusion at all" in reported.html
-
-
+@pytest.mark.usefixtures("no_charts")
 def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
     reported = _reported(finished_run(tmp_path, accuracy=0.0))
     assert 'class="warning"' in reported.html

@@ -27,7 +27,7 @@ from podline.progress import Event, Reporter, silent
 from podline.recipes.durations import Duration
 from podline.reporting.facts import gather
 from podline.reporting.report import report
-from podline.reporting.standing import NIGHTS, Rival, RunStanding, word_of
+from podline.reporting.standing import NIGHTS, RunStanding, word_of
 from podline.stages.specs import ReportSpec, TrainResult
 from podline.store.opening import open_store
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("few_layers")
 @pytest.fixture(scope="module")
 def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ReportSpec]:
     """Nine nights, the last one yesterday's noon, and tonight's run, which has no entry yet."""
-    made = finished_nights(tmp_path_factory.mktemp("store"), 10)
+    made = finished_nights(tmp_path_factory.mktemp("store"))
     store = open_store(made[-1].root)
     store.delete(ledger.file_of(ledger.names(store)[0].name))
     return made
@@ -52,15 +52,9 @@ def _standing(spec: ReportSpec) -> RunStanding:
     return gather(open_store(spec.root), spec, silent()).standing
 
 
-def _rival(spec: ReportSpec) -> Rival:
-    found = _standing(spec).rival
-    assert found is not None
-    return found
-
-
 def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
     assert [entry.run for entry in _standing(specs[-1]).nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
-    assert (_rival(specs[-1]).role, _rival(specs[-1]).run) == ("night before", specs[-2].run)
+    assert (_standing(specs[-1]).rival.role, _standing(specs[-1]).rival.run) == ("night before", specs[-2].run)
 
 
 def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
@@ -89,7 +83,7 @@ def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: 
         (before, 6, {}, "night before"),
     ):
         entered(run, NOON - days * DAY, **changes)
-        assert (_rival(spec).role, _rival(spec).run) == (role, run.run)
+        assert (_standing(spec).rival.role, _standing(spec).rival.run) == (role, run.run)
         shown = [entry.run for entry in _standing(spec).nights]
         assert shown == ([] if run == by_hand else [run.run])
 
@@ -141,7 +135,7 @@ def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, ga
     fewer, more = np.arange(200) < 100, np.arange(200) < 100 + abs(gained)
     _guessed(before, fewer if gained > 0 else more)
     _guessed(now, more if gained > 0 else fewer)
-    rival = _rival(now)
+    rival = _standing(now).rival
     assert rival.word() == word
     assert rival.difference.paired
     assert (rival.difference.gained, rival.difference.lost) == (max(gained, 0), max(-gained, 0))
@@ -156,14 +150,14 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
     entered(champion, NOON - 2 * DAY)
     entered(last, NOON - DAY)
     refused = decided(now, champion.run, ["cat", "dog"])
-    assert (_rival(refused).role, _rival(refused).run) == ("champion", champion.run)
+    assert (_standing(refused).rival.role, _standing(refused).rival.run) == ("champion", champion.run)
     result = report(refused, silent())
     page = open_store(now.root).local(result.html).read_text()
     assert "against the champion, which may be caused by the seed, refused as champion for cat, dog." in page
     assert "<li>cat: &lt;worse&gt;</li>" in page
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
-    assert _rival(now).role == "night before"
+    assert _standing(now).rival.role == "night before"
 
 
 def _text(page: str) -> str:
@@ -186,10 +180,14 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
     assert f"\nexamples a second\n{rate(trained.examples_per_second)}\n" in lines
 
 
-def test_a_later_night_changes_nothing_of_an_earlier_report(specs: list[ReportSpec], page: str) -> None:
-    entered(specs[0], NOON + 3 * DAY)
-    store = open_store(specs[-1].root)
-    try:
-        assert store.local(report(specs[-1], silent()).html).read_text() == page
-    finally:
-        store.delete(ledger.file_of(ledger.names(store)[0].name))
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize(
+    ("doubts", "words"),
+    [
+        ((), "the first run with these settings, promoted to champion."),
+        (("cat", "dog"), "class cat, class dog; 2 more trainings of the reference"),
+    ],
+)
+def test_a_first_champion_and_an_undecided_model_are_told(tmp_path: Path, doubts: tuple[str, ...], words: str) -> None:
+    spec = decided(finished_run(tmp_path), "another" if doubts else "", doubts=doubts)
+    assert words in open_store(spec.root).read_bytes(report(spec, silent()).html).decode()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -89,20 +87,10 @@ def test_the_table_goes_into_a_file_and_comes_back(store, runs, tmp_path, suffix
     file = tmp_path / f"nights.{suffix}"
     code, out, _err = runs("list", "--export", file, "--until", "2026-11-23")
     assert (code, out.split()[:2]) == (0, ["2", "runs,"])
+    assert runs("list", "--export", tmp_path / "nights.xls")[0] == 2
     back = pd.read_csv(file) if suffix == "csv" else pd.read_parquet(file)
     assert back["top1"].tolist() == [0.8, 0.801]
     assert back["name"].tolist() == [named.name for named in reversed(ledger.names(store))][:2]
-
-
-def test_a_list_loads_neither_pandas_nor_numpy(store):
-    publish(store, night(0))
-    script = "import sys; sys.argv[1:] = {!r}; from podline import cli\ntry: cli.main()\nexcept SystemExit: pass\n"
-    script += "print(sorted({{'pandas', 'numpy', 'matplotlib', 'tensorflow'}} & sys.modules.keys()))"
-    arguments = ["runs", "list", "--root", store.uri]
-    done = subprocess.run(
-        [sys.executable, "-c", script.format(arguments)], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_an_evaluation_whose_command_was_killed_before_it_told_of_it_is_told_when_it_is_found(tmp_path: Path) -> None:
@@ -166,3 +154,13 @@ def test_the_command_takes_the_beginnings_of_names(compared_store: Store, entrie
     assert Path(json.loads(answer.stdout)["svg"]).is_file()
     with pytest.raises(StoreError, match=r"0 entries are called x…"):
         CliRunner().invoke(cli, [*command[:3], "x", *command[4:]], catch_exceptions=False)
+
+
+def test_runs_are_compared_in_text(store, runs):
+    nights = (night(0), night(1), night(2, state="failed"))
+    for entry in nights:
+        publish(store, entry)
+    code, out, _err = runs("compare", *(entry.run for entry in nights))
+    assert (code, out.splitlines()[:2]) == (0, ["settings", "  seed: 0 → 1 → 2"])
+    assert "this run has no evaluation" in out
+    assert runs("compare", night(0).run)[0] == 2

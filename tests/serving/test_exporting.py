@@ -14,7 +14,7 @@ from trained_runs import trained
 
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
 from podline.progress import silent
 from podline.promotion.exports import lite_model
 from podline.promotion.promote import promote
@@ -100,3 +100,18 @@ def test_a_model_that_cannot_be_converted_leaves_no_file(
     with pytest.raises(ArtifactError, match="as tflite: NotImplementedError: no such operation; give another --format"):
         export(spec(store, "tflite", tmp_path / "model.tflite"), silent())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["serve", "export"])
+def test_a_recipe_without_a_champion_is_named(store: Store, podline: Any, tmp_path: Path, command: str) -> None:
+    place = (str(tmp_path),) if command == "export" else ()
+    answer = podline("models", command, "other", *place, "--root", store.uri)
+    assert "other has no champion" in answer.err
+
+
+def test_a_package_that_is_missing_is_named_with_the_remedy(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'podline\[onnx\]'"):
+        export(spec(store, "onnx", tmp_path / "model.onnx"), silent())

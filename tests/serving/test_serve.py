@@ -74,10 +74,6 @@ class Server:
         self.started = json.loads(text)
         self.url = self.started["url"]
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(240)
-
 
 @contextlib.contextmanager
 def serving(store: Store) -> Iterator[Server]:
@@ -99,12 +95,6 @@ def predicted(url: str, document: Any) -> Any:
     answer = httpx.post(f"{url}:predict", json=document, timeout=60)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def champion(store: Store) -> champions.Crowned:
-    found = champions.champion(store, "t")
-    assert found is not None
-    return found
 
 
 def crowned(store: Store, run: str) -> champions.Crowned:
@@ -241,14 +231,15 @@ def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
         for client in clients:
             client.start()
         for change in range(10):
-            now = champion(store)
+            now = champions.champion(store, "t")
             other = next(run for run in runs if run != now.run)
             changed = champions.roll_back(store, "t") if change % 2 else crowned(store, other)
             wait_for(server, lambda status, changed=changed: status["number"] == changed.number)
         ended.set()
         for client in clients:
             client.join()
-        assert server.stop() == 0
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(240) == 0
     assert changed.number == first + 10
     assert {status for status, _ in found} == {200}
     assert len({tuple(answer["predictions"][0]) for _, answer in found}) == 2, "each answer is one of the two models'"
@@ -256,7 +247,7 @@ def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
 
 def test_predict_with_the_champion(store, runs, stages_here, tmp_path):
     assert cv2.imwrite(str(tmp_path / "a.png"), IMAGES[0][..., ::-1])
-    now = champion(store)
+    now = champions.champion(store, "t")
     command = [
         "models",
         "predict",
@@ -275,7 +266,7 @@ def test_predict_with_the_champion(store, runs, stages_here, tmp_path):
 
 
 def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, tmp_path):
-    now = champion(store)
+    now = champions.champion(store, "t")
     command = ["models", "export", "t", str(tmp_path / "models"), "--root", store.uri]
     for _ in range(2):
         result = CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
@@ -304,7 +295,7 @@ def test_a_hostile_picture_costs_its_request(server):
 
 
 def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs, server):
-    now = champion(store)
+    now = champions.champion(store, "t")
     other = next(run for run in runs if run != now.run)
     name = f"runs/{other}/model/saved_model/saved_model.pb"
     whole = store.read_bytes(name)

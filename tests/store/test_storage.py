@@ -168,6 +168,9 @@ def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
     with pytest.raises(StoreError, match=r"cannot write to the store .*file/root") as caught:
         open_store(blocked / "root").publish_bytes("name", b"x")
     assert "\n" not in str(caught.value)
+    (tmp_path / "root" / "name").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"cannot write .*name: Is a directory"):
+        open_store(tmp_path / "root").publish_bytes("name", b"x", replace=True)
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,11 @@ class Dataflow:
 
     Attributes:
         jobs: by their id, as they are answered.
-        refusal: an HTTP status and a message with which new jobs are refused; none by default.
         late: whether a job does not begin before it is asked for a second time.
     """
 
     def __init__(self, prism: str, pool: str) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.refusal: tuple[int, str] | None = None
         self.late, self._asked_again = False, threading.Event()
         self._prism, self._pool = prism, pool
         self._running: dict[str, PipelineResult] = {}
@@ -101,9 +99,9 @@ def dataflow(prism: str, pool: str) -> Iterator[tuple[str, Dataflow]]:
         def log_message(self, *_arguments: Any) -> None:
             """Nothing is logged."""
 
-        def answer(self, document: dict[str, Any], status: int = 200) -> None:
+        def answer(self, document: dict[str, Any]) -> None:
             body = json.dumps(document).encode()
-            self.send_response(status)
+            self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -122,12 +120,7 @@ def dataflow(prism: str, pool: str) -> Iterator[tuple[str, Dataflow]]:
             return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
         def do_POST(self) -> None:
-            job = self.document()
-            if service.refusal:
-                status, message = service.refusal
-                self.answer({"error": {"code": status, "message": message, "status": "PERMISSION_DENIED"}}, status)
-            else:
-                self.answer(service.create(job))
+            self.answer(service.create(self.document()))
 
         def do_PUT(self) -> None:
             assert self.document()["requestedState"] in ("JOB_STATE_CANCELLED", 5)

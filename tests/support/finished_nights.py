@@ -23,19 +23,12 @@ from podline.store.opening import open_store
 ACCURACIES = (0.70, 0.72, 0.71, 0.76, 0.78, 0.77, 0.80, 0.83, 0.81, 0.84)
 
 
-def finished_nights(root: Path, count: int = 10, **changes: Any) -> list[ReportSpec]:
-    """Puts nights into a store, one a day, the last one at noon of the day on which all of them were trained.
-
-    Args:
-        root: of the store.
-        count: how many.
-        changes: of the runs; see :func:`finished_run.finished_run`.
-    """
+def finished_nights(root: Path) -> list[ReportSpec]:
+    """Puts ten nights into a store, one a day, the last one at noon of the day on which all of them were trained."""
     specs = []
-    for number in range(count):
-        accuracy = ACCURACIES[number % len(ACCURACIES)]
-        specs.append(finished_run(root, seed=number, accuracy=accuracy, **{"records": 400, **changes}))
-        entered(specs[-1], NOON - (count - 1 - number) * DAY)
+    for number, accuracy in enumerate(ACCURACIES):
+        specs.append(finished_run(root, seed=number, accuracy=accuracy, records=400))
+        entered(specs[-1], NOON - (len(ACCURACIES) - 1 - number) * DAY)
     return specs
 
 

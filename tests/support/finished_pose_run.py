@@ -47,9 +47,7 @@ def shaken(batches):
         yield (noisy, pafs + (0.05 * random.standard_normal(pafs.shape)).astype(np.float32)), fields
 
 
-def finished_pose_run(
-    root: Path, answers: Answers = shaken, split: str = "test", seed: int = 0, **dataset: Any
-) -> ReportSpec:
+def finished_pose_run(root: Path, answers: Answers = shaken, split: str = "test", seed: int = 0) -> ReportSpec:
     """Put people and a trained, evaluated run into a store; data and judgement are made once and copied.
 
     Args:
@@ -57,13 +55,11 @@ def finished_pose_run(
         answers: what the network says.
         split: what it was judged on.
         seed: of the training; another one is another run on the same data, judged alike.
-        dataset: see :func:`small_coco.publish_people`.
     """
-    kept = tuple(sorted(dataset.items()))
-    shutil.copytree(_people(kept), root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".podline"))
+    shutil.copytree(_people(), root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".podline"))
     store = open_store(root)
     recipe = RECIPE.model_copy(update={"seed": seed})
-    found, manifest = _judged(answers, split, kept)
+    found, manifest = _judged(answers, split)
     train = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
     _trained(store, train)
     spec = _evaluate_spec(root, train, manifest, split)
@@ -95,20 +91,20 @@ def finished_pose_run(
 
 
 @functools.cache
-def _people(dataset: tuple[tuple[str, Any], ...]) -> Path:
+def _people() -> Path:
     made = Path(tempfile.mkdtemp(prefix="pose-run-"))
     atexit.register(shutil.rmtree, made)
-    publish_people(made, **dict(dataset))
+    publish_people(made)
     return made
 
 
 @functools.cache
-def _judged(answers: Answers, split: str, dataset: tuple[tuple[str, Any], ...]) -> tuple[Any, Manifest]:
-    store = open_store(_people(dataset))
+def _judged(answers: Answers, split: str) -> tuple[Any, Manifest]:
+    store = open_store(_people())
     [folder] = store.folders("datasets/coco_sample")
     manifest = read_manifest(store, folder)
     train = TrainSpec(root=store.uri, recipe=RECIPE, fingerprint=manifest.fingerprint)
-    spec = _evaluate_spec(_people(dataset), train, manifest, split)
+    spec = _evaluate_spec(_people(), train, manifest, split)
     return judge_answers(case_of(spec, RECIPE, store, manifest), nothing, answers), manifest
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from small_dataset import publish
+from small_dataset import publish, validation_of
 
 from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 from podline.documents.manifest import (
@@ -23,7 +23,7 @@ from podline.intervals import wilson_interval
 from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
-from podline.stages.completed import complete, manifest_sha256
+from podline.stages.completed import complete
 from podline.stages.specs import (
     ConvertResult,
     ConvertSpec,
@@ -33,7 +33,6 @@ from podline.stages.specs import (
     TrainResult,
     TrainSpec,
     ValidateResult,
-    ValidateSpec,
 )
 from podline.store import digests
 from podline.store.contract import Store
@@ -49,8 +48,6 @@ def finished_run(
     *,
     class_names: tuple[str, ...] = CIFAR_NAMES,
     records: int = 60,
-    quarantined: int = 2,
-    perfect: bool = False,
     accuracy: float = 0.8,
     seed: int = 0,
 ) -> ReportSpec:
@@ -60,8 +57,6 @@ def finished_run(
         root: of the store.
         class_names: of the data set.
         records: of each split.
-        quarantined: how many records were left out.
-        perfect: no mistake at all.
         accuracy: about what the model is made to get right.
         seed: of the training; another one is another run on the same data.
     """
@@ -69,39 +64,32 @@ def finished_run(
     store = open_store(root)
     images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
     labels = np.sort(random.integers(0, len(class_names), len(images)))
-    manifest = _data_set(root, class_names, images, labels, quarantined)
+    manifest = _data_set(root, class_names, images, labels)
     train = TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=FINGERPRINT)
     _training(store, train, len(images))
     random = np.random.default_rng(seed)
     guesses = np.where(random.random(len(labels)) < accuracy, labels, random.integers(0, len(class_names), len(labels)))
-    evaluation = _evaluation(train.run, manifest, labels, labels if perfect else guesses, random)
-    return _evaluated(store, train, evaluation)
+    return _evaluated(store, train, _evaluation(train.run, manifest, labels, guesses, random))
 
 
 def _recipe(seed: int) -> Recipe:
+    augmentation = AugmentationSettings(pad=4, flip=True)
     return Recipe(
-        name="cifar10",
-        dataset="cifar10",
-        model=ModelSettings(kind="resnet"),
-        augmentation=AugmentationSettings(pad=4, flip=True),
-        seed=seed,
+        name="cifar10", dataset="cifar10", model=ModelSettings(kind="resnet"), augmentation=augmentation, seed=seed
     )
 
 
-def _data_set(root: Path, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray, quarantined: int) -> Manifest:
+def _data_set(root: Path, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray) -> Manifest:
     store, folder = open_store(root), dataset_folder("cifar10", FINGERPRINT)
     examples = {"image": images, "label": labels}
     splits = {"train": examples, "test": examples}
+    files, left_out = ("batches.meta", "data_batch_1", "test_batch"), ("data_batch_1[0]", "data_batch_1[1]")
     found = {
-        "source": tuple(
-            SourceFile(name=name, bytes=1234567, sha256=digests.of_bytes(name.encode()))
-            for name in ("batches.meta", "data_batch_1", "test_batch")
-        ),
+        "source": tuple(SourceFile(name=name, bytes=1, sha256=digests.of_bytes(name.encode())) for name in files),
         "converter": {"seed": 0, "shard_bytes": 100_000_000, "min_shards": 10},
-        "read": 2 * len(images) + quarantined,
+        "read": 2 * len(images) + len(left_out),
         "quarantined": tuple(
-            Quarantined(split="train", record=f"data_batch_1[{n}]", reason="label 12 vs 10 classes")
-            for n in range(quarantined)
+            Quarantined(split="train", record=name, reason="label 12 vs 10 classes") for name in left_out
         ),
     }
     manifest = publish(root, "cifar10", names, splits, shard_records=len(images)).model_copy(update=found)
@@ -114,16 +102,14 @@ def _data_set(root: Path, names: tuple[str, ...], images: np.ndarray, labels: np
         folder=folder,
         read=manifest.read,
         written=manifest.written,
-        quarantined=quarantined,
+        quarantined=len(left_out),
         splits={split.name: split.records for split in manifest.splits},
         bytes=2 * manifest.splits[0].shards[0].bytes,
         shards_written=2,
         shards_reused=0,
     )
     complete(store, folder, convert, converted, [])
-    validate = ValidateSpec(
-        root=store.uri, dataset="cifar10", fingerprint=FINGERPRINT, manifest_sha256=manifest_sha256(store, folder)
-    )
+    validate = validation_of(root, "cifar10", FINGERPRINT)
     validated = ValidateResult(seconds=1.08, records=manifest.written, shards=2, duplicates_within=0)
     complete(store, folder, validate, validated, [])
     return manifest
@@ -131,15 +117,9 @@ def _data_set(root: Path, names: tuple[str, ...], images: np.ndarray, labels: np
 
 # Dead for a while, back, and dead again; and one that is there to the end.
 FOUND = [
-    FindingLine(
-        step=step,
-        finding=finding,
-        where=where,
-        figures={"share": 0.6},
-        message=f"something is wrong with {where}",
-        suggestion="look at it",
-        over=over,
-        time=NOON,
+    FindingLine.model_validate(
+        {"step": step, "finding": finding, "where": where, "over": over, "figures": {"share": 0.6}, "time": NOON}
+        | {"message": f"something is wrong with {where}", "suggestion": "look at it"}
     )
     for step, finding, where, over in (
         (100, "dead_outputs", "stage2_relu", False),
@@ -306,24 +286,16 @@ def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> Report
     name = f"{train.folder}/evaluation.json"
     store.publish_json(name, evaluation.model_dump(mode="json"))
     checksum = digests.of_file(store.local(name))
-    spec = EvaluateSpec(
-        root=store.uri, run=train.run, dataset="cifar10", fingerprint=FINGERPRINT, weights_sha256="ab" * 32
-    )
+    judged = {"run": train.run, "dataset": "cifar10"}
+    spec = EvaluateSpec(root=store.uri, fingerprint=FINGERPRINT, weights_sha256="ab" * 32, **judged)
     result = EvaluateResult(
         seconds=12.3,
-        run=train.run,
-        dataset=evaluation.dataset,
         examples=evaluation.trained.examples,
         metrics=evaluation.trained.metrics,
         untrained=evaluation.untrained.metrics["top1"].value,
         evaluation_sha256=checksum,
+        **judged,
     )
     complete(store, train.folder, spec, result, [name])
-    return ReportSpec(
-        root=store.uri,
-        run=train.run,
-        dataset="cifar10",
-        fingerprint=FINGERPRINT,
-        evaluation_sha256=checksum,
-        command="podline run cifar10 --source ../data/cifar10 --root podline-root",
-    )
+    command = "podline run cifar10 --source ../data/cifar10 --root podline-root"
+    return ReportSpec(root=store.uri, fingerprint=FINGERPRINT, evaluation_sha256=checksum, command=command, **judged)

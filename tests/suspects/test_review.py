@@ -41,13 +41,6 @@ def filled(file: Path, *rows: tuple[str, str]) -> Path:
     return file
 
 
-def test_a_split_says_what_to_expect() -> None:
-    split = document().splits[0]
-    assert split.sentence() == "train: 4 suspects; about 75 % [60, 90] are wrong"
-    clean = split.model_copy(update={"precision": None, "suspects": ()})
-    assert clean.sentence() == "train: none expected among 90 labels"
-
-
 def test_decisions_are_read_and_empty_rows_change_nothing(tmp_path: Path) -> None:
     found = read_review(filled(tmp_path / "r.csv", ("keep", ""), (" Relabel ", ""), ("drop", "")), ("cat", "dog"))
     assert found.dataset == "images.pets"
