@@ -34,7 +34,4 @@ def test_quotas(tmp_path: Path, own: str, files: dict[str, str], cores: int) -> 
         (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name).write_text(f"{text}\n")
     assert usable_cores(tmp_path / "groups", tmp_path / "own") == cores
-
-
-def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
-    assert usable_cores(tmp_path, tmp_path / "nowhere") == 8
+    assert usable_cores(tmp_path / "groups", tmp_path / "nowhere") == 8

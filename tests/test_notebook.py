@@ -42,6 +42,9 @@ def test_an_epoch_of_batches_has_every_example_once_as_it_is_stored(root: Path) 
         assert (batch.step, batch.steps, batch.epoch) == (step, 6, 0)
         for name in ("image", "label"):
             np.testing.assert_array_equal(batch.stored[name], examples[name][batch.ids])
+    for step in (-1, 6):
+        with pytest.raises(SettingsError, match=rf"step={step} vs 6 steps of t, from 0 to 5"):
+            notebook.batch(RECIPE, str(root), step)
 
 
 def test_the_model_is_fed_with_what_augmentation_makes_of_them_in_that_epoch(root: Path) -> None:
@@ -52,12 +55,6 @@ def test_the_model_is_fed_with_what_augmentation_makes_of_them_in_that_epoch(roo
     np.testing.assert_array_equal(batch.augmented["image"], expected)
     np.testing.assert_array_equal(batch.augmented["label"], batch.stored["label"])
     assert not np.array_equal(batch.augmented["image"], batch.stored["image"])
-
-
-@pytest.mark.parametrize("step", [-1, 6])
-def test_a_step_that_there_is_not_is_refused(root: Path, step: int) -> None:
-    with pytest.raises(SettingsError, match=rf"step={step} vs 6 steps of t, from 0 to 5"):
-        notebook.batch(RECIPE, str(root), step)
 
 
 def test_raw_archives_are_converted_once(tmp_path: Path) -> None:

@@ -94,11 +94,8 @@ def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert confined("sandbox_cases:grow", 300, what="a.csv", limits=SMALL) == 300_000_000
 
 
-def test_a_child_that_cannot_start_is_an_error() -> None:
+def test_a_child_that_cannot_start_or_is_killed_as_it_starts_is_an_error() -> None:
     with Sandbox("podline.no_such_module:parser") as box, pytest.raises(SourceError, match="no_such_module"):
         box.map([1], [SMALL])
-
-
-def test_a_child_that_is_killed_as_it_starts_may_be_started_again() -> None:
     with Sandbox("signal:raise_signal", 9) as box, pytest.raises(ChildKilledError, match="SIGKILL"):
         box.map([1], [SMALL])

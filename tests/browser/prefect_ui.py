@@ -19,20 +19,13 @@ class PrefectUi:
     """One window of a browser, at a server."""
 
     def __init__(self, page: Page, url: str, screenshots: Path) -> None:
-        """Nothing is opened yet.
-
-        Args:
-            page: the window.
-            url: of the server.
-            screenshots: a folder; pictures are numbered in their order.
-        """
+        """Open nothing yet; ``screenshots`` is a folder, in which pictures are numbered in their order."""
         self.page, self._url, self._screenshots = page, url, screenshots
         self._taken = 0
         page.set_default_timeout(PATIENCE)
         expect.set_options(timeout=PATIENCE)
 
     def open(self, path: str) -> None:
-        """Opens one of the server's pages."""
         self.page.goto(f"{self._url}/{path}")
 
     def screenshot(self, name: str, *, whole: bool = False) -> None:
@@ -61,12 +54,7 @@ class PrefectUi:
         field.press("Enter")
 
     def start_run(self, deployment: str, fill_in: Callable[[], None]) -> None:
-        """Starts a run by the form, and opens its page.
-
-        Args:
-            deployment: its name.
-            fill_in: what is done in the form, before it is sent.
-        """
+        """Starts a run of a deployment by the form, which ``fill_in`` fills in, and opens its page."""
         self._open_deployment(deployment)
         expect(self.page.get_by_text("No runs found")).to_be_visible()
         self.screenshot("deployment")
@@ -87,7 +75,6 @@ class PrefectUi:
         self.page.get_by_role("link", name=name, exact=True).click()
 
     def send_form(self) -> None:
-        """Clicks on what sends the form."""
         self.page.get_by_role("button", name="Submit").click()
 
     def field(self, label: str) -> Locator:
@@ -97,7 +84,6 @@ class PrefectUi:
 
     @property
     def run_name(self) -> Locator:
-        """Where the form has the run's name."""
         return self.page.locator(".flow-run-name-input input")
 
     def tab(self, name: str) -> None:
@@ -106,7 +92,6 @@ class PrefectUi:
 
     @property
     def text(self) -> str:
-        """All that can be read on the page."""
         return self.page.locator("body").inner_text()
 
     def wait_for_end(self) -> str:

@@ -12,12 +12,11 @@ import pytest
 from http_answers import Request, answering
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
-from prefect_servers import delete_automations, wait_until
+from prefect_servers import clear, wait_until
 
 from podline.deployments import automations
 from podline.errors import SettingsError
@@ -43,20 +42,10 @@ def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
     """A client; no automation is left behind."""
     with get_client(sync_client=True) as client:
         yield client
-        delete_automations(client)
-
-
-@pytest.fixture
-def deployment(client: SyncPrefectClient) -> UUID:
-    """One whose runs a person starts."""
-    pool = f"pool-{uuid.uuid4()}"
-    client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
-    flow = client.create_flow_from_name("nothing")
-    return client.create_deployment(flow, "nightly", work_pool_name=pool, tags=[TAG])
+        clear(client)
 
 
 def begun(client: SyncPrefectClient, run: UUID) -> None:
-    """It is under way."""
     client.set_flow_run_state(run, Pending())
     client.set_flow_run_state(run, Running())
 
@@ -72,7 +61,7 @@ def give_signs_of_life(client: SyncPrefectClient, runs: list[FlowRun]) -> None:
 
 
 def test_runs_that_are_gone_crash_and_crashed_runs_begin_again_once(
-    client: SyncPrefectClient, deployment: UUID, told: tuple[str, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+    client: SyncPrefectClient, told: tuple[str, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The least that the server takes.
     monkeypatch.setattr(automations, "_PAUSE", timedelta(seconds=10))
@@ -87,14 +76,13 @@ def test_runs_that_are_gone_crash_and_crashed_runs_begin_again_once(
     assert [automations.put(client, each) for each in wanted] == ["made"] * 4
     assert [automations.put(client, each) for each in automations.wanted(blocks)] == ["as it was"] * 4
     flow = client.create_flow_from_name("nothing")
+    deployment = client.create_deployment(flow, "nightly", tags=[TAG])
 
-    def new(of: UUID = deployment) -> FlowRun:
-        run = client.create_flow_run_from_deployment(of)
+    def new(*tags: str) -> FlowRun:
+        made = client.create_deployment(flow, f"deployment-{uuid.uuid4()}", tags=list(tags)) if tags else deployment
+        run = client.create_flow_run_from_deployment(made)
         begun(client, run.id)
         return run
-
-    def tagged(*tags: str) -> FlowRun:
-        return new(client.create_deployment(flow, f"deployment-{uuid.uuid4()}", tags=list(tags)))
 
     def was(run: FlowRun, state: str) -> bool:
         return state in [each.name for each in client.read_flow_run_states(run.id)]
@@ -104,8 +92,8 @@ def test_runs_that_are_gone_crash_and_crashed_runs_begin_again_once(
         return next(each["body"] for each in notes if each["subject"] == subject)
 
     # The foreign ones first: when the last of ours is found, they have been silent for longer.
-    foreign = [tagged(), tagged("nightly", "tpu"), tagged("podline-of-others")]
-    ours = [tagged(TAG, "nightly"), tagged(TPU_TAG)]
+    foreign = [new("nightly", "tpu"), new("podline-of-others")]
+    ours = [new(TAG, "nightly"), new(TPU_TAG)]
     give_signs_of_life(client, [*foreign, *ours])
 
     twice = new()

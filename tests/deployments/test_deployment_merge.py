@@ -55,11 +55,6 @@ def test_a_deployment_becomes_values_by_path_and_back() -> None:
     assert with_values({"name": "nightly"}, values_of({})) == {"name": "nightly", "schedules": []}
 
 
-def test_two_schedules_that_differ_in_whether_they_are_on_are_one() -> None:
-    [path] = values_of({"schedules": [{"cron": "0 1 * * *"}]})
-    assert values_of({"schedules": [{"cron": "0 1 * * *", "active": False}]}).keys() == {path}
-
-
 def test_what_a_form_is_left_at_is_known_by_path() -> None:
     of_training = {"properties": {"seed": {"default": -1}, "further": {"default": ""}}}
     of_flow = {"properties": {"recipe": {"default": "sample"}, "training": {"$ref": "#/definitions/Training"}, "x": {}}}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
+from prefect.settings import PREFECT_SERVER_API_AUTH_STRING, temporary_settings
 
 from podline.deployments.guard import Guard, allowed, require_secret, url_of
+from podline.deployments.server import application
 from podline.errors import SettingsError
 
 HERE = ("http://127.0.0.1:4200", "/api", "*", "https://nights.example/api")
@@ -78,16 +81,32 @@ def test_two_host_headers_are_refused_and_the_server_s_own_beginning_and_end_pas
     assert answer(kind="lifespan") == {"type": "reached"}
 
 
-def test_a_server_for_other_machines_wants_a_secret() -> None:
+def test_a_server_for_other_machines_wants_a_secret_and_has_an_address_for_its_own() -> None:
     for host in ("0.0.0.0", "::", "10.0.0.7", "nights.example"):  # noqa: S104 (to be refused)
         with pytest.raises(SettingsError, match=f"--host {host} without a secret.*PREFECT_SERVER_API_AUTH_STRING"):
             require_secret(host, "")
         require_secret(host, "night:shift")
     for host in ("127.0.0.1", "localhost", "::1"):
         require_secret(host, None)
-
-
-def test_the_address_for_its_own_machine() -> None:
     assert url_of("0.0.0.0", 4200) == "http://127.0.0.1:4200"  # noqa: S104 (a name of it)
     assert url_of("::1", 4200) == "http://[::1]:4200"
     assert url_of("nights.example", 80) == "http://nights.example"
+
+
+DESCRIPTIONS = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
+
+
+async def _answers(secret: str, *paths: str) -> list[httpx.Response]:
+    with temporary_settings({PREFECT_SERVER_API_AUTH_STRING: secret or None}):
+        served = application("127.0.0.1", 4200)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://127.0.0.1:4200") as client:
+        return [await client.get(path) for path in paths]
+
+
+@pytest.mark.parametrize("secret", ["", "podline:secret"])
+def test_the_description_of_the_api_is_for_those_who_have_the_secret(secret: str) -> None:
+    *described, of_api = asyncio.run(_answers(secret, *DESCRIPTIONS, "/api/openapi.json"))
+    for answer in described:
+        is_told = answer.is_success and any(word in answer.text.lower() for word in ("openapi", "swagger"))
+        assert is_told is not bool(secret), answer.url
+    assert of_api.status_code == (401 if secret else 200)

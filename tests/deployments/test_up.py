@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_servers import wait_until
-from standing_prefect import Standing, free_port, podline_up
+from standing_prefect import free_port, podline_up
 
 from podline.cli import cli
 from podline.deployments import project_file
@@ -30,7 +30,6 @@ PROJECT = Path(__file__).parents[2]
 
 
 def up(root: Path, *options: str) -> Result:
-    """``podline up``, where it ends at once."""
     return CliRunner().invoke(cli, ["up", "--root", str(root), *options])
 
 
@@ -77,17 +76,14 @@ def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypat
         list(deployed(PROJECT))
 
 
-def test_a_taken_port_is_refused_and_nothing_is_started(tmp_path: Path) -> None:
+def test_at_a_taken_port_or_in_a_wrong_folder_nothing_is_started(tmp_path: Path) -> None:
+    root = tmp_path / "root"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        error = up(tmp_path, "--port", port, "--project", str(PROJECT)).exception
+        error = up(tmp_path / "other", "--port", port, "--project", str(PROJECT)).exception
     assert isinstance(error, SettingsError)
+    assert not (tmp_path / "other" / ".podline" / "server" / "secret").exists()
     assert f"--port {port}: cannot listen" in str(error)
-    assert not (tmp_path / ".podline" / "server" / "secret").exists()
-
-
-def test_in_a_wrong_folder_nothing_is_started(tmp_path: Path) -> None:
-    root = tmp_path / "root"
     unread = str(up(root, "--project", str(tmp_path)).exception)
     assert re.match(rf"{tmp_path}/prefect.yaml cannot be read .*--project", unread)
     (tmp_path / "prefect.yaml").write_text("deployments: [{name: night, entrypoint: flows/night.py:night}]")
@@ -134,9 +130,8 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         said = standing.log.read_text()
         assert f"secret             {standing.secret}, kept in {scratch}/server/secret" in said
         assert "deploy | deployment         cifar-manual: made" in said
-        assert deployments(standing, "")[0] == 401
-        status, found = deployments(standing, standing.secret)
-        assert status == 200
+        assert httpx.post(f"{standing.url}/api/deployments/filter", json={}).status_code == 401
+        found = {each["name"]: each["work_pool_name"] for each in standing.ask("deployments/filter", {})}
         assert found["cifar-manual"] == "cpu"
         assert "tpu-stage" not in found  # no TPU is set
         ours = processes.marked(MARK, str(standing.folder))
@@ -177,12 +172,3 @@ def test_nothing_outlives_a_killed_up_and_a_flow_that_is_refused_ends_it(tmp_pat
     with pytest.raises(PodlineError, match="the deploy ended with"):
         Place(Settings(root=str(standing.root))).up("127.0.0.1", free_port(), project, print, 300)
     assert not processes.marked(MARK, str(standing.folder))
-
-
-def deployments(standing: Standing, secret: str) -> tuple[int, dict[str, str]]:
-    """The status of the answer; by name, the pool of each."""
-    auth = httpx.BasicAuth(*secret.split(":", 1)) if secret else None
-    answer = httpx.post(f"{standing.url}/api/deployments/filter", json={}, auth=auth, timeout=30)
-    if answer.is_error:
-        return answer.status_code, {}
-    return answer.status_code, {deployment["name"]: deployment["work_pool_name"] for deployment in answer.json()}

@@ -12,7 +12,7 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
 from prefect.client.schemas.schedules import CronSchedule
-from prefect_servers import delete_automations
+from prefect_servers import clear
 from support.extending import code_of
 
 from podline.deployments import automations
@@ -30,19 +30,9 @@ FOR_TPUS = ("tpu-patrol", "tpu-stage")
 def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
     """A client of a server that nothing was deployed to; what was is taken away afterwards."""
     with get_client(sync_client=True) as client:
-        _clean(client)
+        clear(client)
         yield client
-        _clean(client)
-
-
-def _clean(client: SyncPrefectClient) -> None:
-    for deployment in client.read_deployments():
-        client.delete_deployment(deployment.id)
-    for variable in client.read_variables():
-        client.delete_variable_by_name(variable.name)
-    delete_automations(client)
-    for pool in client.read_work_pools():
-        client.delete_work_pool(pool.name)
+        clear(client)
 
 
 @pytest.fixture
@@ -60,7 +50,6 @@ def _write(project: Path, document: dict[str, Any]) -> None:
 
 
 def _change(project: Path, **values: Any) -> None:
-    """Changes the deployment in the file."""
     document = yaml.safe_load((project / "prefect.yaml").read_text())
     [deployment] = [each for each in document["deployments"] if each["name"] == NAME]
     deployment |= values

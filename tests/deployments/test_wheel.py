@@ -122,14 +122,12 @@ class Installed:
 
     @contextlib.contextmanager
     def up(self, root: str) -> Iterator[Standing]:
-        """``podline up``, while the body runs."""
         port, log = free_port(), self._here.with_name("up.log")
         options, command = ["--root", root, "--port", str(port)], (str(self._programs / "podline"),)
         with started(options, self._environment, log, command, self._here) as process:
             yield Standing(self._here / root, f"http://127.0.0.1:{port}", self._environment, process, log)
 
     def run(self, program: str, *arguments: str, **variables: str) -> str:
-        """What a program says."""
         done = subprocess.run(
             [str(self._programs / program), *arguments],
             cwd=self._here,
@@ -144,7 +142,6 @@ class Installed:
 
 
 def ended(up: Standing, run: str) -> dict[str, Any]:
-    """The state in which a run ends."""
     wanted = {"flow_runs": {"id": {"any_": [run]}}}
 
     def state() -> dict[str, Any]:

@@ -40,7 +40,6 @@ class Webhook:
     posted: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, request: Request) -> tuple[int, bytes]:
-        """Return the status."""
         self.requests += 1
         if self.requests == 1:
             return 503, b""
@@ -50,7 +49,6 @@ class Webhook:
 
 @pytest.fixture(scope="module")
 def webhook() -> Iterator[Webhook]:
-    """A server on this machine."""
     webhook = Webhook()
     with answering(webhook.answer) as url:
         webhook.url = f"{url}/"

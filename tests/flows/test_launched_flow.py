@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -43,7 +42,7 @@ class Stand(NamedTuple):
         training |= {"learning_rate": 0.0001, "schedule": "constant"}
         given = {"recipe": "images", "source": str(self.root.with_name("images")), "training": training}
         given |= {"machine": {"root": str(self.root)}, "promote": True}
-        return self.server.schedule(self.deployment, {"parameters": given}, datetime.now(UTC))
+        return self.server.schedule(self.deployment, {"parameters": given})
 
     def states(self) -> list[str]:
         return [state for _, state in self.cluster.jobs()]
@@ -101,7 +100,6 @@ def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
 
 
 def images() -> dict[str, dict[str, bytes]]:
-    """Files by class, which a linear model tells apart."""
     examples, files = drawn(600, 0, 16), {name: {} for name in CLASS_NAMES}
     for number, (pixels, label) in enumerate(zip(examples["image"], examples["label"], strict=True)):
         files[CLASS_NAMES[label]][f"{number}.png"] = encoded(pixels)

@@ -11,10 +11,6 @@ from typing import Any
 
 import pytest
 
-from podline.documents.promotion import read_promotion
-from podline.inventory.catalogue import training_of
-from podline.store.opening import open_store
-
 pytestmark = pytest.mark.slow
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
@@ -66,21 +62,3 @@ def test_a_newcomer_gets_a_report_and_the_second_time_at_once(tmp_path: Path) ->
     assert reused(run(tmp_path)) == ["convert", "validate", "train", "evaluate"]
     assert page.read_text().startswith(whole[:100])
     assert list((tmp_path / "home").rglob("*")) == []
-
-
-def test_a_model_that_is_undecided_is_decided_upon_by_further_seeds_in_the_same_run(tmp_path: Path) -> None:
-    champion = run(tmp_path, "--promote")
-    assert champion["promotion"]["verdict"] == "promoted"
-    rules = ["seed=1", "promotion.margin=0.14", "promotion.part_margin=0.499", "promotion.calibration=0.499"]
-    with_seed = ["--promote", *(word for rule in rules for word in ("--set", rule))]
-    undecided = run(tmp_path, *with_seed)
-    assert undecided["promotion"]["verdict"] == "undecided"
-    assert "2 more trainings of the reference's recipe" in undecided["promotion"]["doubt"]
-    answer = run(tmp_path, *with_seed, "--set", "promotion.seeds=2")
-    assert (answer["run"], reused(answer)) == (undecided["run"], ["convert", "validate", "train", "evaluate"])
-    store = open_store(tmp_path / "root")
-    decision = read_promotion(store, f"runs/{answer['run']}")
-    assert decision is not None
-    known = [training_of(store, run).recipe.seed for run in decision.known]
-    assert (known[0], sorted(known)) == (0, [0, 2, 3])
-    assert decision.verdict == answer["promotion"]["verdict"]

@@ -57,7 +57,6 @@ def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
 
 
 def ledger_of(root: str) -> list[Entry]:
-    """The ledger's entries, the newest first."""
     store = open_store(root)
     return sorted(entries(store, names(store)), key=lambda entry: -entry.ended)
 

@@ -48,10 +48,6 @@ _DIFFER = (
 )
 
 
-def _bytes(content: bytes) -> str:
-    return digests.of_bytes(content)
-
-
 def _document(content: bytes) -> Any:
     return _without(json.loads(content), _TIMES | _STARTS)
 
@@ -101,19 +97,19 @@ def _there(content: bytes) -> Any:
 
 HOW: tuple[tuple[str, Callable[[bytes], Any]], ...] = (
     ("datasets/*/stages/*.json", _completion),
-    ("datasets/*", _bytes),  # shards, manifest, truths, what TFDS reads
-    ("versions/*", _bytes),
-    ("sources/*", _bytes),  # drawn samples
+    ("datasets/*", digests.of_bytes),  # shards, manifest, truths, what TFDS reads
+    ("versions/*", digests.of_bytes),
+    ("sources/*", digests.of_bytes),  # drawn samples
     ("runs/*/spec.json", _document),
     ("runs/*/model/model.keras", _archive),
-    ("runs/*/model/*", _bytes),
-    ("runs/*/checkpoints/*.npz", _bytes),
+    ("runs/*/model/*", digests.of_bytes),
+    ("runs/*/checkpoints/*.npz", digests.of_bytes),
     ("runs/*/checkpoints/*.json", _checkpoint),
     ("runs/*/metrics.jsonl", _lines),
     ("runs/*/events.jsonl", _events),
     ("runs/*/tensorboard/*", _records),
-    ("runs/*/evaluation.json", _bytes),
-    ("runs/*/guesses.npz", _bytes),
+    ("runs/*/evaluation.json", digests.of_bytes),
+    ("runs/*/guesses.npz", digests.of_bytes),
     ("runs/*/stages/*.json", _completion),
     ("runs/*/origin.json", _there),  # code, settings and environment of the start that ended the training
     ("runs/*/report.*", _there),  # pages show times; `store verify` checks them

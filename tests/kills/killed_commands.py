@@ -246,7 +246,6 @@ class World:
 
 
 def _named(process: int) -> str:
-    """A process by its command line, without the interpreter."""
     try:
         words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

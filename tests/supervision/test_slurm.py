@@ -9,10 +9,13 @@ import pytest
 import slurm_cluster
 from free_ports import free_ports
 from prefect_servers import wait_until
+from small_dataset import small_recipe
 
 from podline.errors import SettingsError, WorkerLostError
 from podline.settings import Settings
+from podline.stages.specs import TrainSpec
 from podline.supervision import slurm
+from podline.supervision.job import run_as_job
 from podline.supervision.schedulers import Job
 
 ROOT = "/a root"
@@ -22,6 +25,12 @@ def test_a_machine_without_slurm_says_what_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingsError, match="launch=slurm: got no program squeue, expected Slurm's commands; install"):
         slurm.find("run", ROOT)
+
+
+def test_a_store_in_a_bucket_is_refused() -> None:
+    spec = TrainSpec(root="gs://bucket/a", recipe=small_recipe(), fingerprint="f")
+    with pytest.raises(SettingsError, match=r"launch=slurm: got root=gs://bucket/a, expected a folder that all hosts"):
+        run_as_job(spec, lambda _event: None, Settings(launch="slurm"), lambda: False)
 
 
 @pytest.fixture

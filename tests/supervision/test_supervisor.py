@@ -60,17 +60,6 @@ def test_a_stage_runs_in_a_process_of_its_own_and_is_found_the_second_time(tmp_p
     assert events[-1]["result"]["reused"] is True
 
 
-def test_a_damaged_artifact_makes_its_stage_run_again(tmp_path: Path) -> None:
-    first = act(tmp_path, "work", number=7)
-    (tmp_path / "acts" / "artifact").write_bytes(b"8")
-    events: list[Event] = []
-    again = act(tmp_path, "work", events.append, number=7)
-    assert again.process != first.process
-    assert not again.reused
-    assert "sha256" in events[1]["message"]
-    assert (tmp_path / "acts" / "artifact").read_bytes() == b"7"
-
-
 def test_what_a_child_prints_goes_to_its_log_and_never_blocks_it(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     events: list[Event] = []
     act(tmp_path, "noise", events.append)
@@ -204,11 +193,6 @@ def test_a_stage_that_is_ended_has_time_to_save(tmp_path: Path) -> None:
     events = ended_when_asleep(tmp_path, "save when asked", grace=240.0)
     assert (tmp_path / "saved").exists()
     assert events[-1]["message"] == "saved at SIGTERM"
-
-
-def test_a_stage_that_is_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
-    ended_when_asleep(tmp_path, "deaf", grace=0.3)
-    assert_gone(wait_for(tmp_path / "sleeping"))
 
 
 @pytest.mark.parametrize("is_ended", [False, True])

@@ -46,12 +46,10 @@ class Training:
             self.error = error
 
     def process(self) -> int:
-        """The child, once it trains."""
         wait_until((self.root / "working").exists, every=0.02)
         return int((self.root / "working").read_text())
 
     def waiting(self) -> str:
-        """What it says, once it waits."""
         wait_until(lambda: any(event["event"] == "waiting" for event in self.events), every=0.02)
         return next(event["message"] for event in self.events if event["event"] == "waiting")
 

@@ -11,7 +11,7 @@ import pytest
 from podline import errors
 from podline.progress import Event
 from podline.settings import Settings
-from podline.supervision import supervisor
+from podline.supervision import stacks, supervisor
 from podline.supervision.supervisor import Ending
 
 PROGRESS = {"event": "progress", "stage": "train"}
@@ -85,3 +85,28 @@ def test_waiting_for_another_process_counts_towards_no_limit(monkeypatch: pytest
     assert watched(monkeypatch, *waits, *work, stage_timeout=1500, silence=300) == 7900
     with pytest.raises(errors.StageTimeoutError):
         watched(monkeypatch, *waits, *work, stage_timeout=600, silence=300)
+
+
+DUMP = """something that a library said
+Thread 0x00007f0000000001 (most recent call first):
+  File "/opt/lib/python3.11/site-packages/numpy/lib/io.py", line 7 in read
+  File "{ours}/data/reader.py", line 71 in gather
+
+Thread 0x00007f0000000002 (most recent call first):
+  File "/opt/lib/python3.11/threading.py", line 320 in wait
+
+Thread 0x00007f0000000003 (most recent call first):
+  File "/opt/lib/python3.11/threading.py", line 320 in wait
+
+Current thread 0x00007f0000000004 (most recent call first):
+  File "{ours}/training/steps.py", line 66 in advance
+"""
+
+
+def test_each_thread_is_where_it_is_and_where_it_came_from() -> None:
+    assert stacks.where(DUMP.format(ours=stacks._OURS)).splitlines() == [
+        "main thread: podline/training/steps.py:66 in advance",
+        "another thread: numpy/lib/io.py:7 in read, called from podline/data/reader.py:71 in gather",
+        "another thread: /opt/lib/python3.11/threading.py:320 in wait",
+    ]
+    assert stacks.where("Killed") == "its threads wrote no stacks"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_ports
 
 # Debian puts servers of several versions side by side, beside PATH.
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -33,7 +33,7 @@ def postgres_url() -> Iterator[str]:
             _hand_over(path)
         auth = f"--auth=scram-sha-256 --username={_USER} --pwfile={folder}/password --no-sync"
         _do([pg_ctl, "initdb", "--pgdata", f"{folder}/data", "--options", auth])
-        port = _free_port()
+        [port] = free_ports(1)
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
         _do([pg_ctl, "start", "--pgdata", f"{folder}/data", "--log", f"{folder}/log", "--options", options, "--wait"])
         try:
@@ -53,8 +53,3 @@ def _do(command: list[str]) -> None:
         command, user=user, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,10 +25,18 @@ TESTS = Path(__file__).resolve().parent.parent
 POOL = "tpu"
 
 
-def delete_automations(client: SyncPrefectClient) -> None:
-    """Delete all automations, so that no other test hears of them."""
+def clear(client: SyncPrefectClient) -> None:
+    """Delete what was deployed to a server, so that no other test hears of it."""
     for automation in client.read_automations():
         client.delete_automation(automation.id)
+    for deployment in client.read_deployments():
+        client.delete_deployment(deployment.id)
+    for variable in client.read_variables():
+        client.delete_variable_by_name(variable.name)
+    for pool in client.read_work_pools():
+        client.delete_work_pool(pool.name)
+    for limit in client.read_global_concurrency_limits():
+        client.delete_global_concurrency_limit_by_name(limit.name)
 
 
 class PrefectServer:
@@ -111,10 +119,10 @@ class PrefectServer:
                 tags=tags,
             )
 
-    def schedule(self, deployment: UUID, parameters: dict[str, Any], when: datetime) -> UUID:
-        """A flow run of a deployment; its id."""
+    def schedule(self, deployment: UUID, parameters: dict[str, Any]) -> UUID:
+        """A flow run of a deployment, which is due now; its id."""
         with self.client() as client:
-            due = Scheduled(scheduled_time=when)
+            due = Scheduled(scheduled_time=datetime.now(UTC))
             return client.create_flow_run_from_deployment(deployment, parameters=parameters, state=due).id
 
     def state(self, flow_run: UUID) -> Any:

@@ -133,7 +133,7 @@ def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
     A file ``at-6`` in the root has it do once, at step 6, what the file says: ``hang``, ``die``, or raise an error
     (``InvalidArgumentError: what it says``). As long as there is a file ``hold``, it gets no further than to step 6.
-    When it worked is written into ``at-work``: process and second, by a clock that all processes share.
+    Its process is noted in ``at-work`` before and after each step.
     """
     _note_run(spec, "train")
     store, checkpoint = open_store(spec.root), f"{spec.folder}/checkpoint"
@@ -178,17 +178,7 @@ def _act_at(spec: TrainSpec, step: int) -> None:
 
 def _note_life(spec: TrainSpec) -> None:
     with _notes(spec, "at-work") as file:
-        file.write(f"{os.getpid()} {time.monotonic()}\n")
-
-
-def lives(root: Path) -> list[tuple[float, float]]:
-    """When each process that trained was at work, from and to."""
-    file, seen = root / "at-work", {}
-    for line in file.read_text().splitlines() if file.exists() else []:
-        process, second = line.split()
-        first, _last = seen.get(process, (float(second), 0.0))
-        seen[process] = (first, float(second))
-    return sorted(seen.values())
+        file.write(f"{os.getpid()}\n")
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
@@ -223,43 +213,27 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     """It becomes the champion, whatever it is; but not before so many runs are evaluated as a file ``known`` says."""
     _note_run(spec, "promote")
-    store = open_store(spec.root)
-    before, missing = champion(store, spec.recipe), _missing(Path(spec.root))
-    if before is not None and missing > 0:
-        return _undecided(spec, before.run, missing)
-    candidate = Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint)
-    entry = crown(store, spec.recipe, candidate, before, "promoted")
+    store, root = open_store(spec.root), Path(spec.root)
+    before, wanted = champion(store, spec.recipe), root / "known"
+    evaluated = len([*root.glob("runs/*/stages/evaluate.json")])
+    missing = max(0, int(wanted.read_text()) - evaluated) if before and wanted.exists() else 0
+    headline = f"{before.run} stays" if before else ""
+    if not missing:
+        candidate = Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint)
+        headline = f"champion number {crown(store, spec.recipe, candidate, before, 'promoted').number}"
+    content = b"undecided" if missing else b"promoted"
     result = PromoteResult(
         run=spec.run,
         recipe=spec.recipe,
-        promoted=True,
+        promoted=not missing,
         against=before.run if before else "",
         measure="top1",
-        headline=f"champion number {entry.number}",
-        promotion_sha256=digests.of_bytes(b"promoted"),
-    )
-    _leave(spec, result, {"promotion.json": b"promoted"})
-    return result
-
-
-def _missing(root: Path) -> int:
-    wanted = root / "known"
-    return int(wanted.read_text()) - len([*root.glob("runs/*/stages/evaluate.json")]) if wanted.exists() else 0
-
-
-def _undecided(spec: PromoteSpec, champion: str, missing: int) -> PromoteResult:
-    result = PromoteResult(
-        run=spec.run,
-        recipe=spec.recipe,
-        promoted=False,
-        against=champion,
-        measure="top1",
-        doubt=f"what would decide: {missing} more",
+        doubt=f"what would decide: {missing} more" if missing else "",
         more_trainings=missing,
-        headline=f"{champion} stays",
-        promotion_sha256=digests.of_bytes(b"undecided"),
+        headline=headline,
+        promotion_sha256=digests.of_bytes(content),
     )
-    _leave(spec, result, {"promotion.json": b"undecided"})
+    _leave(spec, result, {"promotion.json": content})
     return result
 
 

@@ -183,11 +183,6 @@ def _save_when_asked(spec: ActSpec, reporter: Reporter) -> None:
     _sleep(spec, reporter)
 
 
-def _deaf(spec: ActSpec, reporter: Reporter) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _sleep(spec, reporter)
-
-
 def _family(spec: ActSpec, reporter: Reporter) -> None:
     """Leaves a process in its own group and one in a session of its own, both deaf to SIGTERM; then sleeps or ends."""
     command = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
@@ -230,7 +225,6 @@ ACTS = {
     "sleep": _sleep,
     "stall": _stall,
     "save when asked": _save_when_asked,
-    "deaf": _deaf,
     "family": _family,
     "no space": _no_space,
 }

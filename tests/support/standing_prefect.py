@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import signal
@@ -55,14 +54,10 @@ class Standing:
         given = self.environment.get("PREFECT_SERVER_API_AUTH_STRING")
         return given or (self.folder / "secret").read_text().strip()
 
-    @property
-    def header(self) -> dict[str, str]:
-        """By which a request brings the secret."""
-        return {"Authorization": f"Basic {base64.b64encode(self.secret.encode()).decode()}"}
-
     def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         """The server's answer to a question to its API, asked with the secret."""
-        answer = httpx.post(f"{self.url}/api/{path}", json=body, headers=self.header, timeout=60)
+        auth = httpx.BasicAuth(*self.secret.split(":", 1))
+        answer = httpx.post(f"{self.url}/api/{path}", json=body, auth=auth, timeout=60)
         return answer.raise_for_status().json()
 
     def command(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

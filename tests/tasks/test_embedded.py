@@ -67,20 +67,6 @@ def processes_of(root: Path) -> list[int]:
     return found
 
 
-def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: Path) -> None:
-    process = start(root, "slow work")
-    wait_until((root / "working").exists)
-    assert len(processes_of(root)) >= 3
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not processes_of(root), 60)
-
-    again = start(root, "slow work")
-    out, err = again.communicate(timeout=240)
-    assert (again.returncode, err) == (0, "")
-    assert json.loads(out)["number"] == 6
-
-
 def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> None:
     process = start(root, "save when asked")
     wait_until((root / "sleeping").exists)
@@ -92,7 +78,15 @@ def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> N
     wait_until(lambda: not processes_of(root), 60)
 
 
-def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> None:
+def test_kill_9_of_the_run_ends_all_and_that_of_its_server_costs_another_start_and_no_more(root: Path) -> None:
+    killed = start(root, "slow work")
+    wait_until((root / "working").exists, 300)
+    assert len(processes_of(root)) >= 3
+    killed.kill()
+    killed.communicate()
+    wait_until(lambda: not processes_of(root), 60)
+    (root / "working").unlink()
+
     process = start(root, "slow work")
     wait_until((root / "working").exists)
     (server,) = (

@@ -51,12 +51,6 @@ def test_what_the_form_cannot_refuse_is_refused_all_the_same(given: dict[str, ob
         TrainingForm.model_validate({"recipe": "sample"} | given)
 
 
-def test_options_of_the_command_line_go_into_their_groups() -> None:
-    flat = {"recipe": "sample", "minutes": 2.0, "batch_size": 64, "root": "/store", "keep_files": True}
-    form = TrainingForm.of_options(flat)
-    assert (form.minutes, form.training.batch_size, form.machine.root, form.data.keep_files) == (2, 64, "/store", True)
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

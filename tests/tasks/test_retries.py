@@ -15,14 +15,15 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import State
 from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
 
-from podline.errors import SourceError, TransientError
+from podline.errors import ServerAwayError, SourceError, TransientError
 from podline.tasks import stages
 from podline.tasks.failures import explained
-from podline.tasks.runs import planned_stop
+from podline.tasks.runs import asking, planned_stop
 from podline.tasks.stages import StageTask
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -164,3 +165,18 @@ def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     [*_, last] = states(ids[0])
     assert last.is_cancelled()
     assert end in str(last.message)
+
+
+@flow
+def nothing() -> None:
+    """Never begins."""
+
+
+def test_a_flow_whose_server_is_away_says_so() -> None:
+    """This fails if Prefect's client raises its errors in another way."""
+    away = "http://127.0.0.1:1/api"
+    with temporary_settings({PREFECT_API_URL: away, PREFECT_CLIENT_MAX_RETRIES: 0}):
+        with pytest.raises(ServerAwayError, match=f"the Prefect server {away} does not answer"), asking.explained():
+            nothing()
+        with pytest.raises(RuntimeError, match="another"), asking.explained():
+            raise RuntimeError("another")

@@ -19,22 +19,18 @@ from podline.tpu.tensorflow_errors import KNOWN, explain
 FIELD = {
     errors.TpuInUseError: r"""
 AbortedError: ABORTED: The TPU is already in use by process with pid 2239507. Not attempting to load libtpu.so
-RuntimeError: Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with pid 2239507.
 AbortedError: libtpu.so already in use by another process probably  owned by another user.
 UnknownError: TPU initialization failed: open(/dev/vfio/0): Device or resource busy
-FailedPreconditionError: open(/dev/vfio/0): Device or resource busy; Couldn't open iommu group /dev/vfio/0
 """,
     errors.SettingsError: r"""
 ResourceExhaustedError: Ran out of memory in memory space hbm. Used 21.95G of 15.48G hbm.
 ResourceExhaustedError: From /job:tpu_w:\nAttempting to reserve 3.95G at the bottom of memory. That was not possible
 ResourceExhaustedError: OOM when allocating tensor with shape[1048576,1048576] and type float on /job:localhost
 ResourceExhaustedError: Out of memory while trying to allocate 16777216 bytes.
-ResourceExhaustedError: Out of memory allocating 16777216 bytes.
 InvalidArgumentError: Detected unsupported operations when trying to compile graph f on XLA_TPU_JIT: AsString
 InvalidArgumentError: (No registered 'ExtractImagePatches' OpKernel for XLA_TPU_JIT devices compatible with node)
 InvalidArgumentError: Unsupported data type for TPU: double, caused by output IteratorGetNext:0
 RuntimeError: Operation of type Placeholder (input_1) is not supported on the TPU. Execution will fail if
-ValueError: Operation of type Placeholder (input_1) is not supported on the TPU. Execution will fail if
 NotImplementedError: Non-resource Variables are not supported inside TPU computations (operator name: ReadVariableOp)
 NotFoundError: could not find registered transfer manager for platform Host -- check target linkage
 InternalError: XLA:TPU compile permanent error.
@@ -66,7 +62,6 @@ InvalidArgumentError: {{function_node __wrapped__CheckNumerics}} loss : Tensor h
 UnavailableError: Graph execution error:\n\nSocket closed\nAdditional GRPC error information from remote target
 UnavailableError: failed to connect to all addresses\nAdditional GRPC error information from remote target /job:worker
 UnavailableError: failed to connect to all subchannels
-UnavailableError: Connection reset by peer
 DeadlineExceededError: Deadline Exceeded
 DeadlineExceededError: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.
 RuntimeError: Unable to initialize backend 'tpu': UNAVAILABLE: no device

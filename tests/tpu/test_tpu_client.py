@@ -17,7 +17,7 @@ from http_answers import answering
 from standin.bench import NOON, SPEC, api_settings, bench
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
-from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Attempt, Outage, Script, life
+from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Attempt, Script, life
 from turned_clock import TurnedClock
 
 from podline import errors
@@ -50,14 +50,6 @@ def test_a_node_is_read_with_its_symptoms_and_their_ages(tmp_path: Path) -> None
         }
     )
     assert symptom.age(it.clock.now()) == 5.5
-
-
-def test_no_node_is_none_and_no_error(tmp_path: Path) -> None:
-    with bench(tmp_path, Script(life=None)) as it:
-        assert it.api.node(NODE) is None
-        assert it.api.queued_resource(NODE) is None
-        it.api.delete_node(NODE)
-        it.api.delete_queued_resource(NODE)
 
 
 def test_a_value_that_this_release_does_not_know_is_unknown_and_no_warning() -> None:
@@ -129,15 +121,6 @@ def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None
             it.api.start_node(NODE)
 
 
-def test_what_cannot_be_done_is_refused_and_an_api_that_is_down_meanwhile_is_waited_for(tmp_path: Path) -> None:
-    with bench(tmp_path, Script(stops=(Attempt(100),), outages=(Outage(5, 300),))) as it:
-        for ask in (lambda: it.api.start_node(NODE), lambda: it.api.create_node(NODE, SPEC)):
-            with pytest.raises(errors.TpuUnhealthyError, match=r"not supported while in state READY|already exists"):
-                ask()
-        it.api.stop_node(NODE)
-        assert it.cloud.now == 300
-
-
 @pytest.mark.parametrize(
     ("code", "message", "error", "words"),
     [
@@ -172,14 +155,6 @@ def test_a_refused_operation_is_explained_unless_it_was_a_matter_of_rate(tmp_pat
             it.api.create_node(NODE, SPEC)
         with pytest.raises(errors.TpuUnhealthyError, match="per minute"):
             it.api.create_node(NODE, SPEC)
-
-
-def test_an_api_that_is_not_there() -> None:
-    with (
-        CloudTpu(api_settings("127.0.0.1:9", call_timeout=2), TurnedClock()) as api,
-        pytest.raises(errors.TpuApiError, match="node night: failed to connect"),
-    ):
-        api.node(NODE)
 
 
 TOKENS = {

@@ -113,16 +113,13 @@ def test_it_gives_up_in_one_line_that_is_also_in_the_log(
     assert "machine" not in changes or it.cloud.calls == []
 
 
-def test_no_capacity_uses_up_no_budget(tmp_path: Path) -> None:
+def test_no_capacity_uses_up_no_budget_and_a_place_in_the_queue_is_kept_for_the_next_attempt(tmp_path: Path) -> None:
     with bench(tmp_path, Script(life=None, creates=(NO_CAPACITY, NO_CAPACITY, NO_CAPACITY, Attempt(60)))) as it:
         for _ in range(3):
             with pytest.raises(errors.TpuCapacityError):
                 pass_gate(it)
         pass_gate(it)
     assert it.tpu_log.tried().recreations == 1
-
-
-def test_a_place_in_the_queue_is_kept_from_one_attempt_to_the_next(tmp_path: Path) -> None:
     with bench(tmp_path, Script(life=None, turns=(Attempt(30_000),)), spec=QUEUED) as it:
         with pytest.raises(errors.TpuCapacityError, match="still WAITING_FOR_RESOURCES after 6 h"):
             pass_gate(it)

@@ -144,7 +144,9 @@ def passes(it: Bench) -> bool:
     return False
 
 
-def ends_within_its_budgets(script: Script, queued: bool) -> None:
+@settings(max_examples=40, deadline=None)
+@given(script=SCRIPTS, queued=st.booleans())
+def test_it_ends_within_its_budgets(script: Script, queued: bool) -> None:
     spec = SPEC.model_copy(update={"queued": queued})
     with tempfile.TemporaryDirectory() as folder:
         with bench(Path(folder), script, _Bounded(NOON), spec=spec, limits=LIMITS) as it:
@@ -157,7 +159,9 @@ def ends_within_its_budgets(script: Script, queued: bool) -> None:
         assert tried.replacements <= LIMITS.preemptions
 
 
-def stops_at_a_lock(script: Script, start: float, length: float) -> None:
+@settings(max_examples=30, deadline=None)
+@given(script=SCRIPTS, start=st.sampled_from([0.0, 40.0, 700.0]), length=DURATIONS)
+def test_on_the_machine_itself_nobody_gets_past_a_lock(script: Script, start: float, length: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         machine = MachineSettings(lock_file=f"{folder}/held", metadata_address="127.0.0.1:9", metadata_timeout=0.5)
         clock = _Locked(Path(machine.lock_file), start, start + length)
@@ -169,18 +173,3 @@ def stops_at_a_lock(script: Script, start: float, length: float) -> None:
         finally:
             clock.close()
         assert it.cloud.calls == []
-
-
-STARTS = st.sampled_from([0.0, 40.0, 700.0])
-
-
-@settings(max_examples=40, deadline=None)
-@given(script=SCRIPTS, queued=st.booleans())
-def test_it_ends_within_its_budgets(script: Script, queued: bool) -> None:
-    ends_within_its_budgets(script, queued)
-
-
-@settings(max_examples=30, deadline=None)
-@given(script=SCRIPTS, start=STARTS, length=DURATIONS)
-def test_on_the_machine_itself_nobody_gets_past_a_lock(script: Script, start: float, length: float) -> None:
-    stops_at_a_lock(script, start, length)

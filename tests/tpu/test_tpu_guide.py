@@ -20,10 +20,9 @@ from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 from prefect.testing.cli import CycloptsCliRunner
-from prefect_servers import delete_automations
+from prefect_servers import clear
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Attempt, Script
@@ -60,7 +59,6 @@ ROLES = {
 
 
 def blocks(language: str) -> list[str]:
-    """The blocks of code in the guide."""
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -75,7 +73,6 @@ def commands() -> list[str]:
 
 
 def google() -> list[str]:
-    """Google's commands."""
     return [line.rpartition("gcloud ")[2] for line in lines() if "gcloud " in line]
 
 
@@ -108,7 +105,8 @@ def test_google_s_commands_make_what_the_settings_name_with_the_roles_that_each_
 def cloud(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     """The stand-in, for someone who follows the guide in the project's folder; Prefect's server is as new."""
     (tmp_path / "podline.toml").write_text(blocks("toml")[0])
-    _forget()
+    with get_client(sync_client=True) as client:
+        clear(client)
     cloud = Cloud(SystemClock(), Script(life=None, creates=(Attempt(0.5),)))
     with serving(cloud) as address:
         monkeypatch.chdir(PROJECT)
@@ -116,26 +114,12 @@ def cloud(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("PREFECT_API_URL", PREFECT_API_URL.value() or "")
         monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
         monkeypatch.setenv("PODLINE_SETTINGS", str(tmp_path / "podline.toml"))
-        monkeypatch.setenv("PODLINE_TPU_API_ENDPOINT", address)
-        monkeypatch.setenv("PODLINE_TPU_API_INSECURE", "true")
-        monkeypatch.setenv("PODLINE_TPU_API_OPERATION_POLL", "0.2")
-        monkeypatch.setenv("PODLINE_TPU_LIMITS_POLL", "0.3")
-        monkeypatch.setenv("PODLINE_TPU_FOLDER", str(tmp_path))
+        values = {"API_ENDPOINT": address, "API_INSECURE": "true", "API_OPERATION_POLL": "0.2", "LIMITS_POLL": "0.3"}
+        for name, value in {**values, "FOLDER": str(tmp_path)}.items():
+            monkeypatch.setenv(f"PODLINE_TPU_{name}", value)
         yield cloud
-    _forget()
-
-
-def _forget() -> None:
-    """The other tests of this server have neither these deployments nor their schedules."""
     with get_client(sync_client=True) as client:
-        for deployment in client.read_deployments():
-            client.delete_deployment(deployment.id)
-        for name in ("cpu", "tpu"):
-            with contextlib.suppress(ObjectNotFound):
-                client.delete_work_pool(name)
-        with contextlib.suppress(ObjectNotFound):
-            client.delete_global_concurrency_limit_by_name("tpu")
-        delete_automations(client)
+        clear(client)
 
 
 def run(command: str) -> str:

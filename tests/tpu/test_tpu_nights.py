@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from small_flow_stages import STEPPING_STAGES, STEPS, ran
-from standin.bench import NOON, SPEC, api_settings
-from standin.cloud import NODE, Cloud
-from standin.servers import announcing, serving
+from standin.bench import NOON, bench
+from standin.cloud import Cloud
+from standin.servers import announcing
 from standin.timeline import NO_QUOTA, Announcement, Attempt, Outage, Script, life
 from turned_clock import TurnedClock
 
@@ -31,7 +31,7 @@ from podline.stages.table import STAGES
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
-from podline.tpu_settings import MachineSettings, TpuSettings
+from podline.tpu_settings import MachineSettings
 
 QUOTA_LATE = Script(life=life("READY/HEALTHY 110, PREEMPTED"), creates=(NO_QUOTA, NO_QUOTA, Attempt(120)))
 UNHEALTHY = Script(life=life("READY/HEALTHY 60, READY/UNHEALTHY_TENSORFLOW"))
@@ -51,7 +51,6 @@ class Night:
     lines: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Train, attempt after attempt, as the budgets allow."""
         budgets, attempt = Budgets(), 1
         while True:
             try:
@@ -71,7 +70,6 @@ class Night:
 
     @property
     def entries(self) -> list[TpuLogEntry]:
-        """What happened to the TPU, after the beginning."""
         first, *entries = read_tpu_log(open_store(self.spec.root), self.spec.folder)
         assert first.event == "begin"
         return entries
@@ -89,27 +87,24 @@ class Night:
 
 @pytest.fixture
 def night(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes nights: ``with night(script, machine=…) as it``."""
+    """Makes nights: ``with night(script, announcement) as it``."""
     monkeypatch.setitem(STAGES, "train", STEPPING_STAGES["train"])
 
     @contextlib.contextmanager
-    def nights(script: Script | None = None, *announced: Announcement, machine: bool = False) -> Iterator[Night]:
+    def nights(script: Script | None = None, *announced: Announcement) -> Iterator[Night]:
         clock = TurnedClock(NOON)
-        cloud = Cloud(clock, script or Script())
-        with serving(cloud) as address, announcing(clock, announced) as metadata:
-            here = MachineSettings(lock_file=f"{tmp_path}/lock", metadata_address=metadata)
-            tpu = TpuSettings(
-                node=NODE, api=api_settings(address), spec=SPEC, folder=str(tmp_path), machine=here if machine else None
-            )
-            spec = TrainSpec(
-                root=str(tmp_path / "root"),
-                recipe=registry.get("sample"),
-                fingerprint="0" * 64,
-                manifest_digest="0" * 64,
-                strategy="cpu",
-            )
-            Path(spec.root).mkdir()
-            yield Night(spec, Settings(hang_floor=2.0, tpu=tpu), clock, cloud)
+        with announcing(clock, announced) as metadata:
+            machine = MachineSettings(lock_file=f"{tmp_path}/lock", metadata_address=metadata) if announced else None
+            with bench(tmp_path, script, clock, machine=machine) as it:
+                spec = TrainSpec(
+                    root=str(tmp_path / "root"),
+                    recipe=registry.get("sample"),
+                    fingerprint="0" * 64,
+                    manifest_digest="0" * 64,
+                    strategy="cpu",
+                )
+                Path(spec.root).mkdir()
+                yield Night(spec, Settings(hang_floor=2.0, tpu=it.settings), clock, it.cloud)
 
     return nights
 
@@ -146,7 +141,7 @@ def test_a_bug_of_the_recipe_fails_in_one_line_and_repairs_nothing_in_vain(night
 
 
 def test_an_end_that_is_announced_is_left_with_a_checkpoint(night: Any) -> None:
-    with night(None, Announcement(60, "preempted", "TRUE", end=600), machine=True) as it:
+    with night(None, Announcement(60, "preempted", "TRUE", end=600)) as it:
         it.run()
         assert it.seen() == ("go leave wait go leave", "", 2)
     assert "the machine is being preempted" in it.entries[1].what

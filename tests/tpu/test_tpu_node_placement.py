@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -20,22 +22,24 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectAlreadyExists
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME
+from prefect.settings import PREFECT_API_URL
 from small_flow_stages import STEPS, ran
-from standin.cloud import NODE, Cloud
-from standin.machine import switched_by, worker_command
+from standin.cloud import NODE, Cloud, RefusedError
 from standin.servers import announcing, serving
 from standin.timeline import Attempt, Script, life
 
 from podline import errors
 from podline.data.sources.sample import write_sample
+from podline.flows.stage_on_node import stage_on_node
 from podline.flows.training import training
 from podline.stages.table import STAGES
+from podline.supervision import processes
 from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 from podline.tpu.clock import SystemClock
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
+_MARK = "_STANDIN_MACHINE"
 LIMITS = """
 [tpu.limits]
 poll = 0.3
@@ -49,15 +53,59 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect_server")]
 
 
 @pytest.fixture
-def deployed(tmp_path: Path) -> None:
-    """The pool and the deployment."""
-    with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
-    environment = {**os.environ, "PREFECT_API_URL": PREFECT_API_URL.value() or "", "PYTHONPATH": str(PROJECT)}
-    environment["PREFECT_HOME"] = str(PREFECT_HOME.value())
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--name", "tpu-stage"]
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def deployed() -> None:
+    pull: list[Any] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}]
+    with get_client(sync_client=True) as client:
+        with contextlib.suppress(ObjectAlreadyExists):
+            client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
+        flow, entrypoint = client.create_flow(stage_on_node), "tests/tpu/night_flow.py:stage_on_node"
+        client.create_deployment(flow, "tpu-stage", entrypoint=entrypoint, pull_steps=pull, work_pool_name="tpu")
+
+
+@contextlib.contextmanager
+def switched_by(cloud: Cloud, folder: Path) -> Iterator[Callable[[], object]]:
+    """The TPU VM: its worker starts whenever the node gets READY; when it is not any more, all on it is dead.
+
+    Yields:
+        What pulls the plug: all that runs on the machine is dead at once, before anybody has heard of it.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PODLINE_"))}
+    environment |= {
+        "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests' / 'support'}",
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_API_URL": PREFECT_API_URL.value() or "",
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
+        "PODLINE_SETTINGS": str(folder / "podline.toml"),
+        _MARK: str(folder),
+    }
+    words = f"worker start --pool tpu --work-queue {NODE} --name {NODE} --type process --limit 1 --install-policy never"
+    over, pull_the_plug = threading.Event(), partial(processes.kill_marked, _MARK, str(folder))
+
+    def is_ready() -> bool:
+        with cloud.lock, contextlib.suppress(RefusedError):
+            return cloud.get_node(NODE).state.name == "READY"
+        return False
+
+    def power() -> None:
+        alive = False
+        with contextlib.ExitStack() as started, (folder / "worker.log").open("ab") as log:
+            while not over.wait(0.2):
+                ready = is_ready()
+                if ready and not alive:
+                    command = [sys.executable, "-m", "prefect", *words.split()]
+                    started.enter_context(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+                elif alive and not ready:
+                    pull_the_plug()
+                alive = ready
+            pull_the_plug()
+
+    thread = threading.Thread(target=power)
+    thread.start()
+    try:
+        yield pull_the_plug
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -71,20 +119,18 @@ def night(
     clock = SystemClock()
     cloud = Cloud(clock, Script(life=None, creates=(Attempt(0.5),), deletes=(Attempt(0.2),)))
     with serving(cloud) as address, announcing(clock) as metadata:
-        api = f'endpoint = "{address}"\ninsecure = true\noperation_poll = 0.2\n'
-        api += 'project = "test-project"\nzone = "us-central2-b"\n'
-        ours = f'[tpu]\nnode = "{NODE}"\nfolder = "{tmp_path}"\nplacement = "node"\n[tpu.api]\n{api}'
-        ours += '[tpu.spec]\naccelerator_type = "v4-8"\nruntime_version = "tpu-vm"\n' + LIMITS
-        (tmp_path / "podline.toml").write_text(ours)
+        api = f'[tpu.api]\nendpoint = "{address}"\ninsecure = true\noperation_poll = 0.2\n'
+        api += 'project = "test-project"\nzone = "us-central2-b"\n' + LIMITS
+        spec = '[tpu.spec]\naccelerator_type = "v4-8"\nruntime_version = "tpu-vm"\n'
+        machine = f'[tpu.machine]\nlock_file = "{tmp_path}/vm/lock"\nmetadata_address = "{metadata}"\n'
         (tmp_path / "vm").mkdir()
-        theirs = f'[tpu]\nnode = "{NODE}"\nfolder = "{tmp_path}/vm"\n[tpu.api]\n{api}'
-        theirs += f'[tpu.machine]\nlock_file = "{tmp_path}/vm/lock"\nmetadata_address = "{metadata}"\n'
-        (tmp_path / "vm" / "podline.toml").write_text(theirs + LIMITS)
+        for folder, more, rest in ((tmp_path, 'placement = "node"\n', spec), (tmp_path / "vm", "", machine)):
+            text = f'[tpu]\nnode = "{NODE}"\nfolder = "{folder}"\n{more}{api}{rest}'
+            (folder / "podline.toml").write_text(text)
         monkeypatch.setenv("PODLINE_SETTINGS", str(tmp_path / "podline.toml"))
         root = tmp_path / "root"
         root.mkdir()
-        settings = tmp_path / "vm" / "podline.toml"
-        with switched_by(cloud, tmp_path / "vm", worker_command(), settings) as pull_the_plug:
+        with switched_by(cloud, tmp_path / "vm") as pull_the_plug:
             preempting = (cloud, root, pull_the_plug)
             threading.Thread(target=_preempt_at_checkpoint, args=preempting, daemon=True).start()
             yield TrainingForm(

@@ -32,21 +32,20 @@ def test_announcements_come_and_go_with_the_time() -> None:
     assert heard(event) == "maintenance of the host: TERMINATE_ON_HOST_MAINTENANCE"
 
 
-@pytest.mark.parametrize("body", [UPCOMING, CAMEL])
-def test_an_upcoming_maintenance_counts_when_it_is_near(body: str) -> None:
-    announcement = Announcement(0, "upcoming-maintenance", body)
-    assert heard(announcement) == ""
-    assert heard(announcement, now=EIGHT + 300) == "scheduled maintenance starts within 300 s"
-
-
-def test_a_maintenance_under_way_counts_whenever_it_was_to_start() -> None:
-    ongoing = Announcement(0, "upcoming-maintenance", '{"maintenance_status": "ONGOING"}')
-    assert heard(ongoing) == "announced maintenance is under way"
-
-
-@pytest.mark.parametrize("body", ['{ "error": "no notifications have been received yet" }', "nonsense", "[]", ""])
-def test_what_is_no_announcement_announces_nothing(body: str) -> None:
-    assert heard(Announcement(0, "upcoming-maintenance", body)) == ""
+@pytest.mark.parametrize(
+    ("body", "now", "told"),
+    [
+        (UPCOMING, EIGHT, ""),
+        (UPCOMING, EIGHT + 300, "scheduled maintenance starts within 300 s"),
+        (CAMEL, EIGHT + 300, "scheduled maintenance starts within 300 s"),
+        ('{"maintenance_status": "ONGOING"}', EIGHT, "announced maintenance is under way"),
+        ('{ "error": "no notifications have been received yet" }', EIGHT, ""),
+        ("nonsense", EIGHT, ""),
+        ("[]", EIGHT, ""),
+    ],
+)
+def test_an_upcoming_maintenance_counts_when_it_is_near_or_under_way(body: str, now: float, told: str) -> None:
+    assert heard(Announcement(0, "upcoming-maintenance", body), now=now) == told
 
 
 def test_no_metadata_server_announces_nothing() -> None:

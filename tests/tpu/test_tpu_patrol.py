@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from google.rpc import code_pb2
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
@@ -24,10 +23,10 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Running, Scheduled
 from prefect.variables import Variable
-from standin.bench import SPEC, set_environment
+from standin.bench import set_environment
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
-from standin.timeline import Attempt, Outage, Script, life
+from standin.timeline import Outage, Script, life
 from turned_clock import TurnedClock
 
 from podline import cli, errors, settings
@@ -37,7 +36,6 @@ from podline.tasks.node import lease, patrol
 from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tasks.node.patrol import _Round, patrolled
 from podline.tasks.runs.names import TAG
-from podline.tpu.client import CloudTpu
 from podline.tpu.patrol import PatrolCase, PatrolFinding
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -68,7 +66,6 @@ class Ground:
 
     @property
     def lease_taken(self) -> bool:
-        """Whether somebody has the limit's only slot."""
         return self.client.read_global_concurrency_limit_by_name(LIMIT).active_slots > 0
 
     def running(self, *tags: str) -> FlowRun:
@@ -81,7 +78,6 @@ class Ground:
         return self.client.create_flow_run_from_deployment(deployment.id, state=Scheduled(), work_queue_name=NODE)
 
     def state(self, run: FlowRun) -> str | None:
-        """The name of a run's state."""
         return self.client.read_flow_run(run.id).state_name
 
 
@@ -161,21 +157,6 @@ def test_a_spot_node_and_a_preempted_one_are_deleted_since_neither_can_be_stoppe
         assert (it.round()["node night"].case, it.cloud.count("delete")) == (PatrolCase.GONE, 1)
 
 
-def test_a_request_that_failed_is_deleted(ground: Any) -> None:
-    refused = Attempt(30.0, code=code_pb2.RESOURCE_EXHAUSTED, message="no more capacity")
-    with ground(Script(life=None, turns=(refused,))) as it:
-        tpu = settings.load().tpu
-        assert tpu is not None
-        with CloudTpu(tpu.api, it.clock) as api:
-            api.create_queued_resource(NODE, SPEC.model_copy(update={"queued": True}))
-        assert it.round()["node night"].case is PatrolCase.RESTING
-        it.clock.turn(30)
-        found = it.round()["node night"]
-        assert (found.case, found.done) == (PatrolCase.GONE, "deleted")
-        assert found.seen == "there is none, request FAILED no more capacity"
-        assert it.cloud.count("unqueue") == 1
-
-
 def test_a_lease_is_given_back_when_no_run_lives_that_could_have_it(ground: Any) -> None:
     with ground() as it:
         it.take_lease()
@@ -217,7 +198,6 @@ def test_an_api_that_does_not_answer_fails_the_run_and_all_else_is_done(ground: 
 
 
 def by_hand(*options: str) -> int:
-    """The exit code of ``podline tpu patrol``."""
     with pytest.raises(SystemExit) as ended:
         cli.main(["tpu", "patrol", *options])
     return int(ended.value.code or 0)

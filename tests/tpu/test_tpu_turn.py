@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import turned_clock
+from set_clock import SetClock
 from turned_clock import TurnedClock
 
 from podline.errors import TpuSetupError
 from podline.tpu import turn
+from podline.tpu.clock import SystemClock
 from podline.tpu.turn import Turn
 
 TAKES = """
@@ -80,3 +83,14 @@ def test_a_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").symlink_to(tmp_path / "another")
     with pytest.raises(TpuSetupError, match=r"cannot be used: .*; the setting tpu\.folder"):
         Turn(tmp_path / "file", 60.0, TurnedClock()).take()
+
+
+@pytest.mark.parametrize("moved", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_wait(monkeypatch: pytest.MonkeyPatch, moved: float) -> None:
+    machine = SetClock(monkeypatch)
+    clock = SystemClock()
+    before = clock.now()
+    assert abs(before - time.time()) < 1
+    machine.moved = moved
+    assert 0 <= clock.now() - before < 60
+    assert abs(SystemClock().now() - time.time()) < 1

@@ -19,16 +19,8 @@ from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
 TAKEN = {State.ABSENT, State.PREEMPTED, State.TERMINATED, State.DELETING, State.STOPPING, State.STOPPED}
-ELSEWHERE = {
-    State.CREATING,
-    State.RESTARTING,
-    State.REIMAGING,
-    State.REPAIRING,
-    State.STARTING,
-    State.HIDING,
-    State.HIDDEN,
-    State.UNHIDING,
-}
+UNCLEAR = {State.READY, State.UNKNOWN, State.STATE_UNSPECIFIED}
+ELSEWHERE = set(State) - TAKEN - UNCLEAR
 
 
 @pytest.mark.parametrize(("state", "health"), list(itertools.product([None, *State], Health)))

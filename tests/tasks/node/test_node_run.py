@@ -79,7 +79,6 @@ def state(client: SyncPrefectClient, run: FlowRun) -> str | None:
 
 
 def act_on_node(root: Path, told: list[Event] | None = None, ending: Ending | None = None, **limits: Any) -> Any:
-    """Have the node do an act, and wait for it."""
     spec = ActSpec(root=str(root), act="work", number=4)
     return run_on_node(spec, ([] if told is None else told).append, machine(**limits), ending or Ending())
 

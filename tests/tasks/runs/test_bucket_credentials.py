@@ -57,11 +57,7 @@ def test_a_block_is_a_file_for_as_long_as_the_flow_runs(
             assert json.loads(file.read_text()) == account
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-            # A stage's process finds them in the same way.
-            assert child_environment(cache)[GOOGLE] == str(file)
-            read = "import google.auth as a; print(a.default()[0].service_account_email)"
-            child = subprocess.check_output([sys.executable, "-c", read], text=True, env=child_environment(cache))
-            assert child.strip() == account["client_email"]
+            assert child_environment(cache)[GOOGLE] == str(file), "a stage's process finds them in the same way"
         assert kept(cache) == []
         assert os.environ[GOOGLE] == "before"
 

@@ -24,7 +24,6 @@ SPEC = NodeSpec(accelerator_type="v4-8", runtime_version="tpu-vm-tf-2.20.0-pjrt"
 
 
 def api_settings(address: str, **changes: Any) -> ApiSettings:
-    """Settings for a stand-in's address."""
     return ApiSettings(project="test-project", zone="us-central2-b", endpoint=address, insecure=True, **changes)
 
 
@@ -50,11 +49,9 @@ class Bench:
         self.tpu_log = TpuLog(self.lines.append)
 
     def admitted(self) -> contextlib.AbstractContextManager[None]:
-        """The way through the gate."""
         return admitted(self.settings, self.api, self.clock, self.tpu_log)
 
     def events(self) -> list[str]:
-        """The kinds of what happened, in order."""
         return [str(entry.event) for entry in self.tpu_log.entries]
 
 

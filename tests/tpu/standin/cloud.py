@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
@@ -15,6 +16,7 @@ from standin.timeline import Attempt, Life, Phase, Script
 
 from podline.tpu.clock import Clock
 
+STOPPED = (Phase("STOPPED", "HEALTH_UNSPECIFIED"),)
 PARENT = "projects/test-project/locations/us-central2-b"
 NODE = "night"
 
@@ -36,11 +38,12 @@ class _Node:
     born: float
     passing: str = ""
 
+    def live(self, life: Life, clock: Clock) -> None:
+        self.life, self.born = life, clock.now()
+
 
 @dataclass
 class _Request:
-    """A request in the queue."""
-
     message: tpu_v2.QueuedResource
     state: str = "WAITING_FOR_RESOURCES"
     problem: str = ""
@@ -51,7 +54,7 @@ class _Operation:
     name: str
     verb: str
     until: float
-    finish: Callable[[], None]
+    finish: Callable[[], object]
     attempt: Attempt
     done: bool = False
 
@@ -86,11 +89,9 @@ class Cloud:
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
         return self.clock.now() - self.started
 
     def count(self, verb: str) -> int:
-        """How many operations of a kind were begun."""
         return sum(call[1] == verb for call in self.calls)
 
     # What can be asked.
@@ -117,31 +118,15 @@ class Cloud:
         if node.message.queued_resource or node.message.scheduling_config.spot:
             raise RefusedError(code_pb2.FAILED_PRECONDITION, "Spot and queued TPU nodes cannot be stopped.")
         self._must_be(node, "stop", "READY")
-        attempt, born = self._begin("stop", name, self.script.stops), node.born
-        node.passing = "STOPPING"
-
-        def finish() -> None:
-            node.passing = ""
-            if attempt.code == code_pb2.OK:
-                node.life, node.born = (Phase("STOPPED", "HEALTH_UNSPECIFIED"),), self.clock.now()
-            else:
-                node.born = born
-
-        return self._operate("stop", attempt, finish)
+        attempt = self._begin("stop", name, self.script.stops)
+        return self._change("stop", node, attempt, "STOPPING", lambda: node.live(STOPPED, self.clock))
 
     def start_node(self, name: str) -> operations_pb2.Operation:
         self._settle()
         node = self._node(name)
         self._must_be(node, "start", "STOPPED")
         attempt = self._begin("start", name, self.script.starts)
-        node.passing = "STARTING"
-
-        def finish() -> None:
-            node.passing = ""
-            if attempt.code == code_pb2.OK:
-                node.life, node.born = attempt.life, self.clock.now()
-
-        return self._operate("start", attempt, finish)
+        return self._change("start", node, attempt, "STARTING", lambda: node.live(attempt.life, self.clock))
 
     def delete_node(self, name: str) -> operations_pb2.Operation:
         self._settle()
@@ -149,14 +134,7 @@ class Cloud:
         if node.passing == "DELETING":
             raise RefusedError(code_pb2.FAILED_PRECONDITION, "delete is not supported while in state DELETING.")
         attempt = self._begin("delete", name, self.script.deletes)
-        node.passing = "DELETING"
-
-        def finish() -> None:
-            node.passing = ""
-            if attempt.code == code_pb2.OK:
-                self._nodes.pop(name, None)
-
-        return self._operate("delete", attempt, finish)
+        return self._change("delete", node, attempt, "DELETING", lambda: self._nodes.pop(name, None))
 
     def create_node(self, name: str, message: tpu_v2.Node) -> operations_pb2.Operation:
         self._settle()
@@ -164,14 +142,23 @@ class Cloud:
             raise RefusedError(code_pb2.ALREADY_EXISTS, f"Resource '{PARENT}/nodes/{name}' already exists")
         attempt = self._begin("create", name, self.script.creates)
         node = self._put(name, message, attempt.life)
-        node.passing = "CREATING"
+        operation = self._change("create", node, attempt, "CREATING", lambda: node.live(attempt.life, self.clock))
+        if attempt.code != code_pb2.OK:
+            self._operations[operation.name].finish = lambda: self._nodes.pop(name, None)
+        return operation
+
+    def _change(
+        self, verb: str, node: _Node, attempt: Attempt, passing: str, succeed: Callable[[], object]
+    ) -> operations_pb2.Operation:
+        """Begin an operation on a node, which shows a passing state until its end."""
+        node.passing = passing
 
         def finish() -> None:
-            node.passing, node.born = "", self.clock.now()
-            if attempt.code != code_pb2.OK:
-                self._nodes.pop(name, None)
+            node.passing = ""
+            if attempt.code == code_pb2.OK:
+                succeed()
 
-        return self._operate("create", attempt, finish)
+        return self._operate(verb, attempt, finish)
 
     def create_request(self, name: str, message: tpu_v2.QueuedResource) -> operations_pb2.Operation:
         self._settle()
@@ -229,7 +216,7 @@ class Cloud:
             raise RefusedError(attempt.code, attempt.message)
         return attempt
 
-    def _operate(self, verb: str, attempt: Attempt, finish: Callable[[], None]) -> operations_pb2.Operation:
+    def _operate(self, verb: str, attempt: Attempt, finish: Callable[[], object]) -> operations_pb2.Operation:
         name = f"{PARENT}/operations/operation-{next(self._numbers)}"
         operation = _Operation(name, verb, self.clock.now() + attempt.seconds, finish, attempt)
         self._operations[name] = operation
@@ -286,14 +273,15 @@ class Cloud:
         return message
 
     def _node(self, name: str) -> _Node:
-        if name not in self._nodes:
-            raise RefusedError(code_pb2.NOT_FOUND, f"Resource '{PARENT}/nodes/{name}' was not found")
-        return self._nodes[name]
+        return self._found(self._nodes, "nodes", name)
 
     def _request(self, name: str) -> _Request:
-        if name not in self._requests:
-            raise RefusedError(code_pb2.NOT_FOUND, f"Resource '{PARENT}/queuedResources/{name}' was not found")
-        return self._requests[name]
+        return self._found(self._requests, "queuedResources", name)
+
+    def _found(self, things: dict[str, Any], kind: str, name: str) -> Any:
+        if name not in things:
+            raise RefusedError(code_pb2.NOT_FOUND, f"Resource '{PARENT}/{kind}/{name}' was not found")
+        return things[name]
 
     def _must_be(self, node: _Node, verb: str, state: str) -> None:
         found = node.passing or self._phase(node)[0].state

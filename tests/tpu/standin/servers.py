@@ -35,25 +35,29 @@ def serving(cloud: Cloud, *addresses: tuple[str, grpc.ServerCredentials]) -> Ite
 
 
 def _handlers(cloud: Cloud) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
-    name = _short
-    nodes = {
-        "GetNode": _method(cloud, lambda ask: cloud.get_node(name(ask)), tpu_v2.GetNodeRequest, tpu_v2.Node),
-        "CreateNode": _method(cloud, lambda ask: cloud.create_node(ask.node_id, ask.node), tpu_v2.CreateNodeRequest),
-        "DeleteNode": _method(cloud, lambda ask: cloud.delete_node(name(ask)), tpu_v2.DeleteNodeRequest),
-        "StopNode": _method(cloud, lambda ask: cloud.stop_node(name(ask)), tpu_v2.StopNodeRequest),
-        "StartNode": _method(cloud, lambda ask: cloud.start_node(name(ask)), tpu_v2.StartNodeRequest),
-        "GetQueuedResource": _method(
-            cloud, lambda ask: cloud.get_request(name(ask)), tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource
+    answers: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
+        "GetNode": (lambda ask: cloud.get_node(_short(ask)), tpu_v2.GetNodeRequest, tpu_v2.Node),
+        "CreateNode": (lambda ask: cloud.create_node(ask.node_id, ask.node), tpu_v2.CreateNodeRequest, None),
+        "DeleteNode": (lambda ask: cloud.delete_node(_short(ask)), tpu_v2.DeleteNodeRequest, None),
+        "StopNode": (lambda ask: cloud.stop_node(_short(ask)), tpu_v2.StopNodeRequest, None),
+        "StartNode": (lambda ask: cloud.start_node(_short(ask)), tpu_v2.StartNodeRequest, None),
+        "GetQueuedResource": (
+            lambda ask: cloud.get_request(_short(ask)),
+            tpu_v2.GetQueuedResourceRequest,
+            tpu_v2.QueuedResource,
         ),
-        "CreateQueuedResource": _method(
-            cloud,
+        "CreateQueuedResource": (
             lambda ask: cloud.create_request(ask.queued_resource_id, ask.queued_resource),
             tpu_v2.CreateQueuedResourceRequest,
+            None,
         ),
-        "DeleteQueuedResource": _method(
-            cloud, lambda ask: cloud.delete_request(name(ask), force=ask.force), tpu_v2.DeleteQueuedResourceRequest
+        "DeleteQueuedResource": (
+            lambda ask: cloud.delete_request(_short(ask), force=ask.force),
+            tpu_v2.DeleteQueuedResourceRequest,
+            None,
         ),
     }
+    nodes = {name: _method(cloud, *answer) for name, answer in answers.items()}
     operations = {
         "GetOperation": grpc.unary_unary_rpc_method_handler(
             _answering(cloud, lambda ask: cloud.get_operation(ask.name)),
