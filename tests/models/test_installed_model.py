@@ -308,7 +308,8 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     answer(tmp_path, None, "models", "promote", run, "--anyway", "--reason", "a first one")
     images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE), dtype=np.uint8)
     plain = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
-    [logits] = tf.saved_model.load(str(folder / "model" / "saved_model")).signatures["serve"](images).values()
+    saved = tf.saved_model.load(str(folder / "model" / "saved_model"))
+    [logits] = saved.signatures["serve"](tf.constant(images)).values()
     np.testing.assert_allclose(logits, plain, rtol=0, atol=1e-4)  # other float32 operations
     answer(tmp_path, None, "report", run)
     assert "block2_attention" in (folder / "report.html").read_text()

@@ -27,7 +27,6 @@ EPOCHS = Epochs(8068, 128)  # of 63 steps
         (Duration(epochs=2), 126),
         (Duration(epochs=0.5), 32),
         (Duration(epochs=0.001), 1),
-        (Duration(epochs=0), 0),
         (Duration(examples=1280), 10),
         (Duration(examples=1), 1),
     ],
@@ -64,6 +63,11 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"task": {"label_smoothing": 1.0}}, "less than 1"),
         ({"model": {"kind": "VGG 16"}}, "String should match pattern"),
         ({"model": {"l2": 0.1}}, "give both or neither"),
+        ({"loss": {"gamma": 3}}, r"got gamma=3\.0 with kind=cross_entropy, expected kind=focal; leave gamma out"),
+        (
+            {"loss": {"kind": "focal"}, "task": {"label_smoothing": 0.1}},
+            r"smoothing=0\.1 vs loss\.kind=focal: it needs",
+        ),
         ({"schedule": {"kind": "plateau"}}, r"plateau vs validation_share=0: .* give validation_share=0\.1"),
         ({"schedule": {"kind": "cosine", "plateau": {}}}, "kind=cosine has no use for plateau"),
         ({"early_stop": {}}, r"early_stop vs validation_share=0: .* give validation_share=0\.1"),
@@ -137,7 +141,6 @@ def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[
         (Duration(epochs=30), 1e-6, "0.01 epochs"),
         (Duration(steps=700), 3.001, "2,100 steps"),
         (Duration(steps=7), 0.01, "1 step"),
-        (Duration(examples=1280), 0.5, "640 examples"),
     ],
 )
 def test_a_duration_is_scaled_in_its_own_unit(duration: Duration, factor: float, expected: str) -> None:

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
@@ -91,21 +90,6 @@ def test_focal_loss_is_keras_s_and_has_a_gradient_everywhere(gamma: float) -> No
     assert np.isfinite(gradient).all()
     assert np.abs(gradient[0]).max() < 1e-3
     assert gradient[1, 0] < -0.9
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"loss": {"gamma": 3}}, r"got gamma=3\.0 with kind=cross_entropy, expected kind=focal; leave gamma out"),
-        (
-            {"loss": {"kind": "focal"}, "task": {"label_smoothing": 0.1}},
-            r"task\.label_smoothing=0\.1 vs loss\.kind=focal: it needs cross_entropy",
-        ),
-    ],
-)
-def test_wrong_values_are_refused(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        small_recipe(**values)
 
 
 def test_a_weight_for_no_class_is_refused_before_the_first_step(root: Path) -> None:
