@@ -31,9 +31,10 @@ _OF_THE_MOMENT = (
     "tensorboard/",
     "/checkpoints/",
     "spec.json",
-    "report.",
+    "report",
     "model.keras",
     "index.html",
+    "origin.json",
 )
 
 
