@@ -34,7 +34,6 @@ _OF_THE_MOMENT = (
     "report",
     "model.keras",
     "index.html",
-    "origin.json",
 )
 
 

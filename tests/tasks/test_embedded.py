@@ -100,5 +100,7 @@ def test_kill_9_of_the_run_ends_all_and_that_of_its_server_costs_another_start_a
     assert json.loads(out)["number"] == 6
     wait_until(lambda: not processes_of(root), 60)
     with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
-        assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
+        tasks = database.execute("select name, state_name from task_run").fetchall()
+    # The first is of the run that was killed.
+    assert sorted(tasks) == [("act", "Completed"), ("act", "Running")]
     database.close()
