@@ -41,7 +41,7 @@ def test_from_a_run_to_its_report_to_all_nights_and_back(screenshots: Path, tmp_
         assert ui.wait_for_end() == "Completed"
 
         ui.tab("Artifacts")
-        expect(ui.page.get_by_text("report: 2/2 files")).to_be_visible()
+        expect(ui.page.get_by_text("report: 3/3 files")).to_be_visible()
         cards = re.findall(r"^(convert|validate|train|evaluate|report): ", ui.text, re.MULTILINE)
         assert cards == ["convert", "validate", "train", "evaluate", "report"]
         ui.screenshot("artifacts", whole=True)
