@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from podline.training.checkpoints import Arrays, TimeSpent
 from podline.training.hooks import RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, Stretch, next_multiple, require_keys, run_loop, stop_on_sigterm
 from podline.training.plan import Plan, plan_training
+from podline.training.run import PhasedSteps, Run
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +192,25 @@ def test_a_hook_that_reads_what_no_step_tells_is_refused_by_name():
     require_keys([Recorder(), Picky()], ("loss", "correct", "depth"))
     with pytest.raises(SettingsError, match=r"the hook Picky reads 'depth', expected one of loss, correct"):
         require_keys([Recorder(), Picky()], ("loss", "correct"))
+
+
+def test_steps_have_the_pace_of_their_like_and_what_is_between_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([8.0, 1.0, 1.0, 3.0])
+    said: list[Any] = []
+
+    class Steps:
+        def advance(self, count: int) -> StepsDone:
+            said.append("steps")
+            return StepsDone({"loss": np.zeros(count, np.float32)}, seconds=next(seconds) * count, waiting=0.0)
+
+    def enter(self: Any, step: int) -> None:
+        self._step, self._phase = step, SimpleNamespace(end=99)
+        self._steps, self._seconds = Steps(), deque[float](maxlen=31)
+        self._batches = SimpleNamespace(explained=contextlib.nullcontext)
+
+    monkeypatch.setattr(PhasedSteps, "_enter", enter)
+    fake = SimpleNamespace(reporter=SimpleNamespace(pace=said.append))
+    steps = PhasedSteps(cast(Run, fake), 0, lambda: 1.0)
+    for count in (1, 2, 4, 1):
+        steps.advance(count)
+    assert said == [None, "steps", None, 16.0, "steps", None, 4 * 4.5, "steps", None, 1.0, "steps", None]
