@@ -19,7 +19,9 @@ from podline.stages.table import PACE
 from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
+from podline.training import train as training
 from podline.training.train import pace, preflight, train
+from podline.training.workers import Agreement
 
 RECIPE = small_recipe(duration=Duration(steps=30), evaluate_every=Duration(steps=12), checkpoint_steps=8)
 
@@ -121,3 +123,18 @@ def test_checkpoints_that_cannot_be_written_are_found(root):
     (folder / "checkpoints").write_bytes(b"in the way")
     with pytest.raises(StoreError, match=f"cannot write {folder}/checkpoints/preflight.npz"):
         preflight(spec_of(root), silent())
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_only_the_chief_rehearses_a_checkpoint_in_the_store(root, monkeypatch, chief):
+    stores = []
+
+    def noted(run):
+        stores.append(run.store)
+        raise SettingsError("enough")
+
+    monkeypatch.setattr(Agreement, "chief", property(lambda _self: chief))
+    monkeypatch.setattr(training, "rehearsed", noted)
+    with pytest.raises(SettingsError, match="enough"):
+        preflight(spec_of(root), silent())
+    assert (stores[0].uri == open_store(root).uri) is chief
