@@ -12,9 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from free_ports import free_ports
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_servers import wait_until
-from standing_prefect import free_port, podline_up
+from standing_prefect import podline_up
 
 from podline.cli import cli
 from podline.deployments import project_file
@@ -71,7 +72,7 @@ def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypat
             list(deployed(PROJECT))
         with pytest.raises(SettingsError, match="PREFECT_API_URL"):
             work("cpu", "", until_input_ends=False)
-    away = temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"})
+    away = temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_ports(1)[0]}/api"})
     with away, pytest.raises(PodlineError, match="does not answer"):
         list(deployed(PROJECT))
 
@@ -170,5 +171,5 @@ def test_nothing_outlives_a_killed_up_and_a_flow_that_is_refused_ends_it(tmp_pat
     night = "{name: night, entrypoint: flows/night.py:night, work_pool: {name: cpu}}"
     (project / "prefect.yaml").write_text(f"deployments: [{night}]")
     with pytest.raises(PodlineError, match="the deploy ended with"):
-        Place(Settings(root=str(standing.root))).up("127.0.0.1", free_port(), project, print, 300)
+        Place(Settings(root=str(standing.root))).up("127.0.0.1", free_ports(1)[0], project, print, 300)
     assert not processes.marked(MARK, str(standing.folder))

@@ -14,8 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
+from free_ports import free_ports
 from prefect_servers import wait_until
-from standing_prefect import Standing, free_port, started
+from standing_prefect import Standing, started
 
 PROJECT = Path(__file__).parent.parent.parent
 # Of what the images are made as well; see test_service_files.
@@ -122,7 +123,7 @@ class Installed:
 
     @contextlib.contextmanager
     def up(self, root: str) -> Iterator[Standing]:
-        port, log = free_port(), self._here.with_name("up.log")
+        [port], log = free_ports(1), self._here.with_name("up.log")
         options, command = ["--root", root, "--port", str(port)], (str(self._programs / "podline"),)
         with started(options, self._environment, log, command, self._here) as process:
             yield Standing(self._here / root, f"http://127.0.0.1:{port}", self._environment, process, log)

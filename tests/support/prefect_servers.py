@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from free_ports import free_ports
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -45,8 +46,7 @@ class PrefectServer:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "prefect"
         self.home.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        [self._port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self._port}/api"
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PREFECT")},
@@ -144,10 +144,10 @@ def prefect_server_in(folder: Path) -> Iterator[PrefectServer]:
 
 @contextlib.contextmanager
 def worker(
-    server: PrefectServer, name: str, folder: Path, *options: str, pool: str = POOL, **more: str
+    server: PrefectServer, name: str, folder: Path, *options: str, **more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of a pool; whatever is left of its process group ends with the body."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", name, *options]
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--name", name, *options]
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             command, env={**server.environment, **more}, stdout=log, stderr=log, start_new_session=True

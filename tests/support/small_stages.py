@@ -129,13 +129,6 @@ def _killed_with_a_temporary_file(spec: ActSpec, reporter: Reporter) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _killed_once(spec: ActSpec, reporter: Reporter) -> None:
-    flag = Path(spec.root, "killed-once")
-    if not flag.exists():
-        flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _bus(spec: ActSpec, reporter: Reporter) -> None:
     """Reads of a mapped file what was cut off."""
     file = Path(spec.root) / "mapped"
@@ -219,7 +212,6 @@ ACTS = {
     "exit": _exit,
     "killed": _killed,
     "killed with a temporary file": _killed_with_a_temporary_file,
-    "killed once": _killed_once,
     "crash": _crash,
     "bus": _bus,
     "sleep": _sleep,

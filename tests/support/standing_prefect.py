@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from free_ports import free_ports
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 _READY = "to stop            Ctrl-C"
@@ -80,7 +80,7 @@ def podline_up(folder: Path, variables: Mapping[str, str] | None = None) -> Iter
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     ours = {"HOME": str(folder / "home"), "PODLINE_SERVER_TIMEOUT": "300"}
     environment = {**kept, **ours, **(variables or {})}
-    port = free_port()
+    [port] = free_ports(1)
     with started(["--root", str(folder / "root"), "--port", str(port)], environment, folder / "up.log") as process:
         yield Standing(folder / "root", f"http://127.0.0.1:{port}", environment, process, folder / "up.log")
 
@@ -107,9 +107,3 @@ def started(
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGINT)
         process.wait(180)
-
-
-def free_port() -> int:
-    """A port that nothing listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]

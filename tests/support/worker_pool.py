@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dask_cluster import ALONE
+from free_ports import free_ports
 
 
 @contextlib.contextmanager
@@ -24,8 +25,7 @@ def worker_pool(folder: Path, hidden: Path, more: Mapping[str, str]) -> Iterator
         more: variables of the workers' environment.
     """
     folder.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     own = {"HIDDEN": str(hidden), "PODLINE_STORE_CACHE": str(folder / "cache"), "HOME": str(folder)}
     # The pool starts plain `python`.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
