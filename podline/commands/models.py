@@ -11,6 +11,7 @@ import click
 
 from podline import entry_points
 from podline.commands import display, pages
+from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
     answer,
     assignments_option,
@@ -259,7 +260,7 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
 )
 @store_options
@@ -305,9 +306,7 @@ def predict(
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one."
-)
+@click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one.")
 @store_options
 @json_option
 def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
@@ -344,7 +343,7 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 )
 @click.option(
     "--examples",
-    type=click.IntRange(1),
+    type=Whole(1),
     help="The number of test examples that evaluate another format.  [default: all]",
 )
 @store_options
