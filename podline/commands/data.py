@@ -328,15 +328,18 @@ def _check(
     The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
     It writes nothing else. Next: `podline run images --source SOURCE`.
     """
+    place = absolute(source)
+    if "://" not in place and not Path(place).exists():
+        raise SourceError(f"{place} does not exist; give an existing folder or file")
     store = open_store(load_settings(options).root)
     changes = DataGroup(layout=layout or "").changes() | Choices(assignments=assignments).changes()
     recipe = registry.override(registry.get("images"), changes)
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
         try:
-            checked = entry_points.load(_CHECK)(absolute(source), recipe, store)
+            checked = entry_points.load(_CHECK)(place, recipe, store)
         except SourceError:
-            checked = entry_points.load(_CHECK_KEYPOINTS)(absolute(source), store)
+            checked = entry_points.load(_CHECK_KEYPOINTS)(place, store)
             if checked is None:
                 raise
         listener({"event": "result", "stage": "check", "result": {}})

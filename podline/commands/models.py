@@ -28,6 +28,7 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
+from podline.data.picture_sandbox import require_picture_file
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
@@ -46,6 +47,7 @@ from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
+from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -285,9 +287,11 @@ def predict(
 
     `podline runs list` shows the runs.
     """
+    for image in images:
+        require_picture_file(image.expanduser())
     settings = load_settings(options)
     store = open_store(settings.root)
-    run = require_champion(store, run).run if champion else run
+    run = require_champion(store, run).run if champion else _trained(store, run)
     target = out or store.beside / "predictions" / run
     spec = PredictSpec(
         root=store.uri,
@@ -299,6 +303,21 @@ def predict(
     with display.shown() as listener:
         result = perform(spec, listener, settings)
     answer(result, result.lines, as_json=as_json)
+
+
+def _trained(store: Store, run: str) -> str:
+    """Return the name of a finished run.
+
+    Raises:
+        SettingsError: the name is that of a recipe with a champion.
+        StoreError: there is no such finished run.
+    """
+    if run in champions.recipes(store):
+        raise SettingsError(f"{run} is a recipe; give --champion for its champion, or one of its runs")
+    training = training_of(store, run)
+    if not store.exists(completion_name(training.folder, TRAIN.name)):
+        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
+    return run
 
 
 @models_group.command("serve")
