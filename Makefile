@@ -46,11 +46,12 @@ test-long: $(READY) ## run the tests that take an hour: 200 kills, and what else
 	@echo "Podline: running the long tests"
 	@$(PYTEST) -m long --timeout 7200 -rAP
 
-check: $(READY) ## lint, format, types, layers
+check: $(READY) ## lint, format, types, layers, dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/deptry --no-ansi podline beam_jobs tasks flows deployments
 
 docs: $(READY) ## build the pages of docs/ as a site, in site/; a link that leads nowhere is an error
 	$(BIN)/python -m zensical build --strict --clean
