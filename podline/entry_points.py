@@ -1,9 +1,14 @@
-"""Imports code by ``module:name``: for calls from a lower layer to a higher one, and for installed packages."""
+"""Imports code by ``module:name``: for calls from a lower layer to a higher one, and for installed packages.
+
+It also knows which packages an extra of Podline needs.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import re
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
 
 SECTIONS = "podline.sections"
 """The group of a report's sections."""
+# A requirement of an extra, as in `ray[default]<3,>=2.50; extra == "ray"`.
+_OF_EXTRA = re.compile(r"""([\w.-]+)([^;]*?)\s*;\s*extra\s*==\s*["']([\w-]+)["']""")
 
 
 def load(place: str) -> Any:
@@ -46,6 +53,38 @@ def load_installed(named: EntryPoint) -> Any:
         return named.load()
     except Exception as error:
         raise SettingsError(f"entry point {named.value} ({named.name} of {named.group}): {reason(error)}") from error
+
+
+def require_extra(extra: str, asked: str) -> None:
+    """Check that the packages of an extra of Podline are installed.
+
+    Raises:
+        SettingsError: one is missing; the message begins with what asked for it, and ends with the command.
+    """
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    needed = _needs(extra)
+    missing = [name for name in needed if not any(distributions(name=name))]
+    if missing:
+        raise SettingsError(
+            f"{asked}: got no {' and no '.join(missing)}, expected {' and '.join(needed)}; `{install_command(extra)}`"
+        )
+
+
+def install_command(extra: str) -> str:
+    """Return the shell command that installs an extra's packages here; no package index has Podline itself."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    python, wanted = shlex.quote(sys.executable), " ".join(map(shlex.quote, _needs(extra).values()))
+    return f"{python} -m pip install {wanted}" if find_spec("pip") else f"uv pip install --python {python} {wanted}"
+
+
+def _needs(extra: str) -> dict[str, str]:
+    """Return the requirements of an extra by the names of their packages."""
+    from importlib.metadata import requires  # noqa: PLC0415
+
+    found = map(_OF_EXTRA.fullmatch, requires("podline") or ())
+    return {match[1]: match[1] + match[2] for match in found if match and match[3] == extra}
 
 
 def reason(error: Exception) -> str:
