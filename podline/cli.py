@@ -181,7 +181,7 @@ def _fail(
         traceback.print_exc()
     context = getattr(usage, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context else ""
-    message = plain(message)
+    message = pages.located(plain(message))
     click.echo(f"podline: error: {message}{hint}", err=True)
     if as_json:
         document: dict[str, Any] = {"error": {"type": kind, "message": message, "exit_code": code}}

@@ -38,7 +38,7 @@ _UI_API_URL = "PREFECT_UI_API_URL"
 # The prefix of the setting `tracking`.
 MLFLOW = "mlflow:"
 # Variables with Podline's prefix that are not settings: the settings file, and the tests' folder of real data.
-_NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
+NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
 # patrol, depend on it (tasks/runs/names.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
@@ -207,7 +207,7 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     sources = dict.fromkeys([*flat(values), *values], str(file))
     known = {variable_of(key): key for key in keys()}
     for variable, text in environment.items():
-        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+        if not variable.startswith(_PREFIX) or variable in NOT_SETTINGS:
             continue
         if variable not in known:
             raise SettingsError(

@@ -185,7 +185,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     """
     # With other values it is another run, of the present code.
     document = recipe.model_dump(exclude={"code"} if changes else None)
-    paths = dict(_paths(Recipe, type(recipe.task)))
+    paths = dict(value_paths(Recipe, type(recipe.task)))
     for path, value in changes.items():
         if path not in paths and not paths.get(path.rpartition(".")[0]):
             raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
@@ -245,7 +245,7 @@ def _require_parts(recipe: Recipe) -> None:
         LOSSES.require(phase.loss)
 
 
-def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
+def value_paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
     """Yield every dotted path of a recipe of a kind, and whether further names may follow it.
 
     External code defines the further names, as in ``model.options.heads``.
@@ -254,7 +254,7 @@ def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -
         yield prefix + name, field.annotation == dict[str, Json]
         inner = _model_in(field.annotation)
         if inner is not None:
-            yield from _paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
+            yield from value_paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
