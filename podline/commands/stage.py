@@ -329,9 +329,9 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
     """Evaluate a trained model on every test example, with 95 % intervals.
 
-    RUN is a run of the store, or a recipe, whose newest finished run is used. The untrained model is evaluated too. A
-    classifier that is no better than guessing ends with exit code 7, but `podline report` still works; a pose network
-    ends with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
+    RUN is a run of the store, or a recipe, whose newest finished run is used. The same network with random weights is
+    evaluated too. A model that is no better than guessing ends with exit code 7, but `podline report` still works. A
+    pose network's people are written as COCO results, and its figures are pycocotools'.
 
       podline evaluate cifar10 --root podline-root
       podline evaluate cifar10-0123456789ab --set task.views=6

@@ -18,7 +18,7 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class Case:
-    """The input of an evaluation: a run's model before and after training, on a data set."""
+    """The input of an evaluation: a run's model with random weights and after training, on a data set."""
 
     spec: EvaluateSpec
     recipe: Recipe
@@ -41,13 +41,9 @@ class Judgement:
     Attributes:
         document: all figures; ``evaluation.json``.
         files: contents of further files beside it, by name.
-        warning: a warning for people, or empty.
         notes: further figures for people, a line each.
-        failure: why the model fails its check, with remedies; empty if it passes.
     """
 
     document: AnyEvaluation
     files: dict[str, bytes]
-    warning: str = ""
     notes: tuple[str, ...] = ()
-    failure: str = ""

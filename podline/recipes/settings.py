@@ -460,7 +460,8 @@ class Recipe(Frozen):
         deciding = self.schedule.plateau, self.annealing, self.early_stop
         if any("error" in dict(settings).values() for settings in deciding if settings) and not self.task.has_error:
             raise ValueError(
-                f"error is 1 - accuracy, and the kind {self.kind} of dataset={self.dataset} has no accuracy; use loss"
+                f"error is the share of wrong answers, and an answer of the kind {self.kind} of dataset={self.dataset} "
+                "is not simply right or wrong; use loss"
             )
         self.task.require_fit(self)
         return self

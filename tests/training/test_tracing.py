@@ -266,7 +266,12 @@ def test_what_is_no_explosion():
     assert explosion([2.0, *[1e-4] * 50, *[0.1] * 50]) == [], "a trained model's loss may be a thousand times as high"
     assert explosion([2.0, 1.0, 30.0, 30.0, 1.0, 30.0, 30.0, 1.0]) == [], "it came back"
     assert explosion([0.1, *[5.0 * 1.2**n for n in range(20)]], ExplosionSettings(factor=100.0)) == []
-    assert explosion([-1.0, -2.0, -3.0, 5.0, 5.0, 5.0]) == [], "ten times a negative loss is nothing"
+    assert explosion([-1.0, -2.0, -3.0, 5.0, 5.0, 5.0]) == [], "nine times the loss's size is not reached"
+
+
+def test_a_loss_that_began_below_zero_explodes_upwards():
+    [failure] = explosion([-1.0, -2.0, -3.0, 9.0, 9.0, 9.0])
+    assert (failure.step, failure.limit) == (6, 8.0)
 
 
 def test_a_run_that_goes_on_knows_what_was_usual_before():

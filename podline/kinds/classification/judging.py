@@ -16,7 +16,7 @@ from podline.evaluation.forward import News, answers_of
 from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
-from podline.kinds.by_example.judging import batches_of, not_better_than_guessing, reader_of
+from podline.kinds.by_example.judging import batches_of, reader_of
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
@@ -67,8 +67,7 @@ def judge(case: Case) -> Judgement:
         views=views,
         over_views=averaged[0].figures() if averaged else None,
     )
-    failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
-    return Judgement(document, {Guesses.file: trained.guesses().to_bytes()}, notes=_notes(document), failure=failure)
+    return Judgement(document, {Guesses.file: trained.guesses().to_bytes()}, notes=_notes(document))
 
 
 def _notes(document: Evaluation) -> tuple[str, ...]:
