@@ -37,7 +37,7 @@ PROJECTS = ("podline/templates/", "podline/commands/init.py", "docs/how-to/proje
 OPEN = re.compile(r"[…$<>*%{]|\b[A-Z]+\b")
 # At the start of a line, with a prompt or variables before it, or after another command.
 COMMAND = re.compile(
-    r"(?:(?:^|[;&|(] ?|\b(?:ExecStart|run|exec|srun)\b[^;&|]* )(?:[-#$@>] ?|\w+=\S* )*)"
+    r"(?:(?:^|[;&|(] ?|\b(?:ExecStart|run|exec|srun)\b[^;&|]* )(?:[-$@>] ?|#  +|\w+=\S* )*)"
     r"(?:\S*bin/)?(?:podline|\$\(PODLINE\)|python -m podline\.cli) +(?=[a-z-])"
 )
 END = re.compile(r"[|&;<>)#].*|.*[);]$|[2&]>.*")
@@ -51,8 +51,8 @@ FILES = ("json", "keras", "tflite", "toml", "prom", "env", "yaml", "service")
 """What a dotted name ends with, or has after its first dot, if it is a file's."""
 # Read by docker-compose.yaml alone, from the .env beside it.
 OF_COMPOSE = "PODLINE_RAW_DATA"
-ELSEWHERE = frozenset({"model.save_weights", "podline.data.arrived", "--limit", "--keras", "--listen-fd"})
-"""A method of Keras, an event that whoever adds data sends, options of Prefect, a benchmark and our server."""
+ELSEWHERE = frozenset({"model.save_weights", "podline.data.arrived", "--limit", "--python", "--keras", "--listen-fd"})
+"""A method of Keras, an event that whoever adds data sends, options of Prefect, uv, a benchmark and our server."""
 OF_THE_TREE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/explanation/architecture.md")
 """Pages on which a file's name alone is one of ours, not the reader's."""
 
@@ -71,7 +71,8 @@ class Text(NamedTuple):
             joined = re.sub(r"\\\n\s*", lambda match: " " + "\0" * match[0].count("\n"), self.text)
             number = self.line
             for line in joined.split("\n"):
-                yield number, re.sub(r"`[^`]*`", "`", line.replace("\0", "")).strip()
+                # A comment is prose, but for a command that is set in.
+                yield number, re.sub(r"(?:^|\s)# \S.*|`[^`]*`", "", line.replace("\0", "")).strip()
                 number += 1 + line.count("\0")
         for span in re.finditer(r"`+([^`]+)`+", self.text):
             yield self.line + self.text[: span.start()].count("\n"), " ".join(span[1].split())
