@@ -35,6 +35,7 @@ def test_the_drawn_tree_is_the_tree() -> None:
         ("Set augmentation.cutouts=8.", "no value augmentation.cutouts of a recipe"),
         ("The value `schedule.warm` is", "no value schedule.warm of a recipe"),
         ("Set PODLINE_STORE_CASH.", "no setting PODLINE_STORE_CASH"),
+        ("It is the setting\n`grape`.", "no setting grape"),
         ("```toml\n[nights]\nnotifies = 1\n```", "no setting nights.notifies"),
         ("Call `make deploy`.", "no target `make deploy`"),
         ("It is in `podline/no_such.py`.", "no file podline/no_such.py"),

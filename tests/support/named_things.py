@@ -45,6 +45,7 @@ MAKE = re.compile(r"(?:^|[;&|] ?)(?:[-#$@] ?)?make +([a-z][\w-]*)")
 FILE = re.compile(rf"(?<![\w./<>{{}}*$…-])(?:{'|'.join(CODE)}|docs|tests|\.ci|\.github)/[\w./*…<>-]*\w(?:#[\w-]+)?")
 MODULE = re.compile(r"(?<![\w./-])(?:podline|benchmarks)(?:\.\w+)+(?![\w/-])")
 VARIABLE = re.compile(r"\bPODLINE_[A-Z][A-Z_]*[A-Z]\b(?![…<{*])")
+SETTING = re.compile(r"\b[Tt]he setting\s+\[?`{0,2}(?!and\b|is\b|of\b|that\b)[a-z_]+(?:\.[a-z_]+)*\b")
 ASSIGNMENT = re.compile(r"(?<![\w./-])[a-z_]+(?:\.[a-z_]+)+(?==\S)")
 DOTTED = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 FILES = ("json", "keras", "tflite", "toml", "prom", "env", "yaml", "service")
@@ -373,6 +374,11 @@ def _of_variable(name: str) -> str | None:
     return None if name in known else f"no setting {name}"
 
 
+def _of_setting(text: str) -> str | None:
+    name = re.split(r"[\s`]", text)[-1]
+    return None if name in machine_values() else f"no setting {name}"
+
+
 def _of_module(name: str) -> str | None:
     """Groups of entry points, and names of events, are strings by themselves somewhere."""
     package, *parts = name.split(".")
@@ -393,4 +399,4 @@ def names_alone() -> frozenset[str]:
     return frozenset(name for source in sources for name in re.findall(r"\"(podline(?:\.\w+)+)\"", source))
 
 
-LOOKED_UP = {_of_file: FILE, _of_variable: VARIABLE, _of_module: MODULE, _of_path: ASSIGNMENT}
+LOOKED_UP = {_of_file: FILE, _of_variable: VARIABLE, _of_setting: SETTING, _of_module: MODULE, _of_path: ASSIGNMENT}
