@@ -21,6 +21,13 @@ help: ## this list
 
 setup: $(READY) ## make the virtual environment in .venv and install the locked dependencies
 
+# An environment that no longer runs, since the system's Python was upgraded or this folder was moved, is made anew.
+ifneq ($(wildcard $(READY)),)
+ifneq ($(shell $(BIN)/podline --version >/dev/null 2>&1; echo $$?),0)
+.PHONY: $(READY)
+endif
+endif
+
 # The lock has hashes and no address: packages come from wherever this machine's pip gets its own.
 $(READY): requirements.lock pyproject.toml deployments/setup.sh
 	@PYTHON=$(PYTHON) bash deployments/setup.sh $(VENV) requirements.lock

@@ -7,6 +7,7 @@ attacker has redirected to this machine (DNS rebinding) has the same origin as t
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Iterable, MutableMapping
@@ -16,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from podline.errors import SettingsError
 
@@ -68,7 +70,9 @@ class Guard:
         """Handle a request, a web socket or a lifespan event of the server."""
         problem = self._problem(scope) if scope["type"] in ("http", "websocket") else ""
         if not problem:
-            await self._app(scope, receive, send)
+            # Nobody is left to answer, and Prefect does not handle it everywhere: uvicorn would write a traceback.
+            with contextlib.suppress(WebSocketDisconnect):
+                await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await PlainTextResponse(f"{problem}\n", _FORBIDDEN)(scope, receive, send)
         else:

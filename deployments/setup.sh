@@ -23,7 +23,8 @@ find_python() {
 }
 
 echo "Podline: installing $lock into $venv (about 4 GB, 8 GB with a GPU's libraries; a minute with a near index)"
-if ! works "$venv/bin/python"; then
+# The first line of pip's script names the interpreter, by a path that may be gone.
+if ! works "$venv/bin/python" || ! "$venv/bin/pip" --version >/dev/null 2>&1; then
   python=$(find_python)
   rm -rf "$venv"
   "$python" -m venv "$venv" || fail "cannot make $venv"

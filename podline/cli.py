@@ -1,6 +1,6 @@
 """The command line: a table of commands, each imported on call, and the handling of errors.
 
-This module imports only click, so that ``podline --help`` is instant.
+This module imports click and no library besides, so that ``podline --help`` is instant.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import click
 from podline import entry_points
 from podline.commands import pages
 from podline.plain import plain
+from podline.supervision.tensorflow_noise import quiet_tensorflow
 
 
 class ListedCommand(NamedTuple):
@@ -139,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = arguments != given
     # An exception lets every stage save its work and every child end, which death by the signal would not.
     signal.signal(signal.SIGTERM, _terminated)
+    quiet_tensorflow()
     shared: dict[str, bool] = {}
     as_json = "--json" in arguments
     try:

@@ -95,5 +95,6 @@ def reason(error: Exception) -> str:
 
     if isinstance(error, ValidationError):
         problem = problem_in(error)
-        return f"{'.'.join(map(str, problem.loc))} = {problem.input!r}: {problem.msg}"
+        where = ".".join(map(str, problem.loc))
+        return f"{where} = {problem.input!r}: {problem.msg}" if where else problem.msg
     return f"{type(error).__name__}: {one_line(error)}"

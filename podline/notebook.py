@@ -37,6 +37,7 @@ from podline.stages.specs import JUDGED, ConvertResult, ConvertSpec, EvaluateRes
 from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
+from podline.supervision.tensorflow_noise import quiet_tensorflow
 from podline.training.plan import TRAINING_SPLIT, plan_batches
 from podline.training.searches import learning_rate_spec
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from podline.evaluation.predicting import Predicted
+
+quiet_tensorflow()
 
 
 def benchmark_input(

@@ -79,11 +79,18 @@ def option(default: Any, title: str, text: str, *, path: str = "", unset: str = 
         text: the help.
         path: see :class:`Option`.
         unset: see :class:`Option`.
-        **facts: other properties of :class:`Option`, and pydantic's bounds (``ge``, ``gt``, ``le``).
+        **facts: other properties of :class:`Option`, and pydantic's bounds (``ge``, ``gt``, ``le``); the upper one is
+            by default that of the recipe's field.
     """
-    bounds = {name: facts.pop(name) for name in ("ge", "gt", "le") if name in facts}
+    bounds = _upper_bound(path) | {name: facts.pop(name) for name in ("ge", "gt", "le") if name in facts}
     described: Any = Option(path=path, unset=unset or (AS_WRITTEN if path else ""), **facts)
     return Field(default=default, title=title, description=text, json_schema_extra=described, **bounds)
+
+
+def _upper_bound(path: str) -> dict[str, Any]:
+    field = registry.field_of(path)
+    limit = next((each for each in (field.metadata if field else ()) if hasattr(each, "le")), None)
+    return {"le": limit.le} if limit else {}
 
 
 def same(model: type[Options], name: str) -> Any:
@@ -159,9 +166,7 @@ class Length(Options):
         le=100_000,
         unset=AS_WRITTEN,
     )
-    epochs: float = option(
-        0.0, "Epochs", "Passes over the data, instead of minutes.", ge=0, le=100_000, path="duration.epochs"
-    )
+    epochs: float = option(0.0, "Epochs", "Passes over the data, instead of minutes.", ge=0, path="duration.epochs")
 
 
 class TrainingGroup(Options):
@@ -174,17 +179,11 @@ class TrainingGroup(Options):
         path="model.kind",
         names=MODELS.names,
     )
-    steps: int = option(
-        0, "Steps", "Batches to train on, instead of epochs.", ge=0, le=1_000_000_000, path="duration.steps"
-    )
-    examples: int = option(
-        0, "Examples", "Examples to train on, instead of epochs.", ge=0, le=1_000_000_000_000, path="duration.examples"
-    )
-    batch_size: int = option(
-        0, "Batch size", "Examples in a step, over all devices.", ge=0, le=1_000_000, path="batch_size"
-    )
+    steps: int = option(0, "Steps", "Batches to train on, instead of epochs.", ge=0, path="duration.steps")
+    examples: int = option(0, "Examples", "Examples to train on, instead of epochs.", ge=0, path="duration.examples")
+    batch_size: int = option(0, "Batch size", "Examples in a step, over all devices.", ge=0, path="batch_size")
     learning_rate: float = option(
-        0.0, "Learning rate", "The peak of the schedule.", ge=0, le=1_000, path="schedule.learning_rate"
+        0.0, "Learning rate", "The peak of the schedule.", ge=0, path="schedule.learning_rate"
     )
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
         AS_WRITTEN,

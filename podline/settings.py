@@ -329,6 +329,15 @@ def keep_places() -> None:
         use_file(Path(os.environ[_SETTINGS_FILE]))
 
 
+# 0 all, 1 no INFO, 2 no WARNING, of TensorFlow's C++ code.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
+
+
+def quiet_libraries() -> None:
+    """Silence what native libraries merely inform about, in this process; call this before they are imported."""
+    export({**_QUIET, **os.environ})
+
+
 def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
     """Return the environment of a child process, with quiet libraries that do not use the home folder.
 
@@ -337,9 +346,7 @@ def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
         mark: a unique name, which identifies the child's descendants.
     """
     quieter = {
-        # 0 all, 1 no INFO, 2 no WARNING: messages of TensorFlow's C++ code go to the child's log file.
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-        "GRPC_VERBOSITY": "ERROR",
+        **_QUIET,
         "PYTHONUNBUFFERED": "1",
         "KERAS_HOME": str(scratch / "keras"),
         "MPLCONFIGDIR": str(scratch / "matplotlib"),

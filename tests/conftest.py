@@ -19,6 +19,8 @@ import gcs_emulator
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from podline.supervision.tensorflow_noise import quiet_tensorflow
+
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Begun first, so that no worker is left alone with one of them at the end; the slowest is first.
@@ -40,6 +42,8 @@ os.environ["PODLINE_TRAIN_LOCK"] = ""
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+quiet_tensorflow()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import click
 
 import podline
 from podline.commands import display, pages
+from podline.commands.numbers import Whole
 from podline.commands.options import answer, json_option
 from podline.errors import SettingsError
 from podline.progress import Listener
@@ -23,7 +24,7 @@ _STAGE = "benchmark"
 @click.command(_STAGE, cls=pages.Command)
 @click.argument("names", nargs=-1, metavar="[NAMES]...")
 @click.option(
-    "--examples", type=int, help="Images of the whole conversion job.  [default: 500,000, about 5 GB of disk]"
+    "--examples", type=Whole(1), help="Images of the whole conversion job.  [default: 500,000, about 5 GB of disk]"
 )
 @click.option(
     "--work", type=click.Path(path_type=Path), help="Where temporary files go.  [default: the system's folder]"

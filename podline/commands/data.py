@@ -10,6 +10,7 @@ import click
 
 from podline import entry_points
 from podline.commands import display, forgetting, labels, pages
+from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
     absolute,
     answer,
@@ -145,7 +146,7 @@ def _words(splits: dict[str, int]) -> str:
 @fingerprint_option
 @click.option(
     "--dead-share",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.3,
     show_default=True,
     help="Rewrite the version above this share of dead records in its shards.",
@@ -327,15 +328,18 @@ def _check(
     The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
     It writes nothing else. Next: `podline run images --source SOURCE`.
     """
+    place = absolute(source)
+    if "://" not in place and not Path(place).exists():
+        raise SourceError(f"{place} does not exist; give an existing folder or file")
     store = open_store(load_settings(options).root)
     changes = DataGroup(layout=layout or "").changes() | Choices(assignments=assignments).changes()
     recipe = registry.override(registry.get("images"), changes)
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
         try:
-            checked = entry_points.load(_CHECK)(absolute(source), recipe, store)
+            checked = entry_points.load(_CHECK)(place, recipe, store)
         except SourceError:
-            checked = entry_points.load(_CHECK_KEYPOINTS)(absolute(source), store)
+            checked = entry_points.load(_CHECK_KEYPOINTS)(place, store)
             if checked is None:
                 raise
         listener({"event": "result", "stage": "check", "result": {}})
@@ -360,11 +364,9 @@ def _check(
 @click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes.")
 @click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
 @click.option(
-    "--pictures", type=click.IntRange(1, 20), default=8, show_default=True, help="The number of examples side by side."
+    "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples side by side."
 )
-@click.option(
-    "--draws", type=click.IntRange(1, 20), default=4, show_default=True, help="The number of epochs with draws."
-)
+@click.option("--draws", type=Whole(1, 20), default=4, show_default=True, help="The number of epochs with draws.")
 @in_order(command_line(TrainingGroup, "batch_size", "seed", "assignments"), fingerprint_option, store_options)
 @json_option
 def _preview(
@@ -439,9 +441,9 @@ def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> N
     show_default=True,
     help="Shapes in CIFAR-10's layout, or stick people in COCO's (coco_sample).",
 )
-@click.option("--train", type=int, help="Training images.  [default: 5000 shapes, 600 of people]")
-@click.option("--test", type=int, help="Test images.  [default: 1000 shapes, 100 of people]")
-@click.option("--seed", type=int, default=0, show_default=True, help="The seed of the drawings.")
+@click.option("--train", type=Whole(1, 10_000_000), help="Training images.  [default: 5000 shapes, 600 of people]")
+@click.option("--test", type=Whole(1, 10_000_000), help="Test images.  [default: 1000 shapes, 100 of people]")
+@click.option("--seed", type=Whole(0, 2**32 - 1), default=0, show_default=True, help="The seed of the drawings.")
 def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed: int) -> None:
     """Draw a small data set, without a network.
 

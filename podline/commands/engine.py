@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from podline.commands import pages
+from podline.commands.numbers import Number
 from podline.commands.options import beam_options_option, engine_argument, load_settings, say, store_options
 from podline.errors import EngineError, HangError
 from podline.progress import Event
@@ -35,7 +36,7 @@ def engine_group() -> None:
 @beam_options_option
 @click.option(
     "--seconds",
-    type=click.FloatRange(1),
+    type=Number(1),
     default=120.0,
     show_default=True,
     help="Fail if the engine reports nothing for this long.",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
+from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
     answer,
     command_line,
@@ -44,14 +45,14 @@ from podline.suspects.review import read_review, write_review
 @recipe_argument
 @click.option(
     "--parts",
-    type=click.IntRange(2, 100),
+    type=Whole(2, 100),
     default=PARTS,
     show_default=True,
     help="The number of parts; for each part, one model trains without it.",
 )
 @click.option(
     "--precision",
-    type=click.FloatRange(0.01, 0.99),
+    type=Number(0.01, 0.99),
     default=PRECISION,
     show_default=True,
     help="List suspects so that about this share of them is wrong.",

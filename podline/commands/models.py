@@ -11,6 +11,7 @@ import click
 
 from podline import entry_points
 from podline.commands import display, pages
+from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
     answer,
     assignments_option,
@@ -27,6 +28,7 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
+from podline.data.picture_sandbox import require_picture_file
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
@@ -45,6 +47,7 @@ from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
+from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -259,7 +262,7 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
 )
 @store_options
@@ -284,9 +287,11 @@ def predict(
 
     `podline runs list` shows the runs.
     """
+    for image in images:
+        require_picture_file(image.expanduser())
     settings = load_settings(options)
     store = open_store(settings.root)
-    run = require_champion(store, run).run if champion else run
+    run = require_champion(store, run).run if champion else _trained(store, run)
     target = out or store.beside / "predictions" / run
     spec = PredictSpec(
         root=store.uri,
@@ -300,14 +305,27 @@ def predict(
     answer(result, result.lines, as_json=as_json)
 
 
+def _trained(store: Store, run: str) -> str:
+    """Return the name of a finished run.
+
+    Raises:
+        SettingsError: the name is that of a recipe with a champion.
+        StoreError: there is no such finished run.
+    """
+    if run in champions.recipes(store):
+        raise SettingsError(f"{run} is a recipe; give --champion for its champion, or one of its runs")
+    training = training_of(store, run)
+    if not store.exists(completion_name(training.folder, TRAIN.name)):
+        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
+    return run
+
+
 @models_group.command("serve")
 @recipe_argument
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one."
-)
+@click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one.")
 @store_options
 @json_option
 def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
@@ -344,7 +362,7 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 )
 @click.option(
     "--examples",
-    type=click.IntRange(1),
+    type=Whole(1),
     help="The number of test examples that evaluate another format.  [default: all]",
 )
 @store_options

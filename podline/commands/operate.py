@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from podline.commands import pages
+from podline.commands.numbers import Whole
 from podline.commands.options import load_settings, say, settings_option, store_options
 
 # By name, since the library must not import packages above it.
@@ -29,7 +30,7 @@ _project_option = click.option(
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address that the server listens at.")
 @click.option(
     "--port",
-    type=click.IntRange(1, 65534),
+    type=Whole(1, 65534),
     default=4200,
     show_default=True,
     help="The port of the server; the pages use the next port.",

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from podline import engines
 from podline import settings as settings_module
+from podline.commands.numbers import Number, Whole
 from podline.errors import SettingsError, StoreError
 from podline.frozen import name_check
 from podline.launchers import HOSTS
@@ -112,7 +113,7 @@ def _type(field: FieldInfo) -> dict[str, Any]:
     low = bounds.get("gt", bounds.get("ge"))
     # The default value, which changes nothing, is no choice on the command line.
     is_open = "gt" in bounds or bool(option_of(field).unset and low == field.default)
-    kind = click.IntRange if field.annotation is int else click.FloatRange
+    kind = Whole if field.annotation is int else Number
     return {"type": kind(low, bounds.get("le"), min_open=is_open)}
 
 

@@ -56,6 +56,17 @@ class Group(_Located, click.Group):
     def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
         super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names; for an unknown name, suggest the nearest."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            from podline.settings import nearest  # noqa: PLC0415 (not for --help)
+
+            ctx.fail(f"there is no command {name!r}; {nearest(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return all names in the order of their addition."""
         return list(self.commands)

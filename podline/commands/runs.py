@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from podline.commands import pages
+from podline.commands.numbers import Whole
 from podline.commands.options import (
     answer,
     complete_run,
@@ -48,7 +49,7 @@ def runs_group() -> None:
 
 @runs_group.command("list")
 @_filter_options
-@click.option("--last", type=click.IntRange(1), help="Only this number of newest runs.")
+@click.option("--last", type=Whole(1), help="Only this number of newest runs.")
 @click.option(
     "--export",
     metavar="FILE",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
+from podline.commands.numbers import Number
 from podline.commands.options import answer, existing_store, json_option, store_options
 from podline.errors import ArtifactError
 from podline.figures import moment, size
@@ -78,7 +79,7 @@ def verify(as_json: bool, **options: Any) -> None:
 @click.option("--yes", is_flag=True, help="Delete the files; without it, they are only listed.")
 @click.option(
     "--days",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=7.0,
     show_default=True,
     help="Keep files used within this number of days, which may be in use or needed again.",

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
+from podline.commands.numbers import Number
 from podline.commands.options import (
     answer,
     command_line,
@@ -127,7 +128,7 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
 @recipe_argument
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.01, 60),
+    type=Number(0.01, 60),
     default=0.5,
     show_default=True,
     help="The seconds for which each stage of the input is measured.",

@@ -192,11 +192,17 @@ def run_of(store: Store, name: str) -> StoredRun:
     order = [*(stage for stage in STAGES if stage in found), *sorted(found.keys() - STAGES.keys())]
     present = {stage: found[stage] for stage in order}
     if not present:
-        raise StoreError(
-            f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"
-        )
+        raise StoreError(f"{store.where(folder)}: no stage of such a run is done; {_instead_of(store, name)}")
     touched = max(record.published for record in present.values())
     return StoredRun(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
+
+
+def _instead_of(store: Store, name: str) -> str:
+    """Return the remedy for a name that is no run's; it may be a recipe's."""
+    those = [run for folder in store.folders("runs") if (run := folder.rpartition("/")[2]).rpartition("-")[0] == name]
+    if those:
+        return f"{name} is a recipe; give one of its runs, as {those[0]}"
+    return "`podline runs list` shows the runs that there are"
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
@@ -214,7 +220,7 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     """
     file = f"runs/{name}/spec.json"
     if not store.exists(file):
-        raise StoreError(f"{store.where(file)} is not there; `podline runs list` shows the runs that there are")
+        raise StoreError(f"{store.where(file)} is not there; {_instead_of(store, name)}")
     try:
         training = TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
     except ValueError as error:

@@ -11,9 +11,9 @@ from podline.recipes.epochs import Epochs
 class Duration(Frozen):
     """A duration of training, given as exactly one of steps, epochs or examples."""
 
-    steps: int | None = Field(default=None, ge=0)
-    epochs: float | None = Field(default=None, ge=0)
-    examples: int | None = Field(default=None, ge=0)
+    steps: int | None = Field(default=None, ge=0, le=1_000_000_000)
+    epochs: float | None = Field(default=None, ge=0, le=100_000)
+    examples: int | None = Field(default=None, ge=0, le=1_000_000_000_000)
 
     @model_validator(mode="after")
     def _one(self) -> Duration:

@@ -32,7 +32,7 @@ class PhaseSettings(Frozen):
         changes: dotted path → value, as ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
     """
 
-    from_epoch: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
+    from_epoch: int | None = Field(default=None, ge=1, le=100_000, exclude_if=lambda value: value is None)
     from_share: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)
     changes: dict[str, Json] = Field(min_length=1)
 

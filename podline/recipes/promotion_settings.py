@@ -54,4 +54,4 @@ class PromotionSettings(Frozen):
     tflite: bool = False
     guards: tuple[str, ...] = Field(default=(), exclude_if=lambda guards: not guards)
     seeds: int = Field(default=0, ge=0, le=20, exclude_if=lambda seeds: not seeds)
-    seed_minutes: float = Field(default=60.0, gt=0, exclude_if=lambda minutes: minutes == 60)
+    seed_minutes: float = Field(default=60.0, gt=0, le=100_000, exclude_if=lambda minutes: minutes == 60)

@@ -16,6 +16,7 @@ from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -202,11 +203,11 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     except ValidationError as error:
         problem = problem_in(error)
         where = ".".join(map(str, problem.loc))
-        # An error about the whole recipe concerns several values, which its message names.
-        value = where or ", ".join(changes)
         if where and not is_object(problem.input):
-            value = f"{where} = {problem.input!r}"
-        raise SettingsError(f"recipe {recipe.name}: {value}: {problem.msg}") from None
+            where += f" = {problem.input!r}"
+        # An error about the whole recipe concerns several values, most of which its message names.
+        value = where or ", ".join(path for path in changes if path not in problem.msg)
+        raise SettingsError(": ".join(filter(None, (f"recipe {recipe.name}", value, problem.msg)))) from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # The recipe of a run stays readable if its package is missing.
     if any(getattr(changed, name) != getattr(recipe, name) for name in ("model", "optimizer", "loss", "phases")):
@@ -255,6 +256,16 @@ def value_paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = 
         inner = _model_in(field.annotation)
         if inner is not None:
             yield from value_paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
+
+
+def field_of(path: str) -> FieldInfo | None:
+    """Return the field of a recipe at a dotted path, or None if external code or the kind of task defines it."""
+    model: type[BaseModel] | None = Recipe
+    field = None
+    for name in path.split("."):
+        field = model.model_fields.get(name) if model else None
+        model = _model_in(field.annotation) if field else None
+    return field
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

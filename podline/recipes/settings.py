@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-from typing import Annotated, ClassVar, Literal, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -28,6 +30,8 @@ _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 Precision = Literal["float32", "bfloat16", "auto"]
 M = TypeVar("M", bound=Frozen)
 
+MOST = 10**9
+"""The upper bound of numbers of steps, examples in a batch and the like: 32 bits hold it."""
 CHAMPION = "champion"
 """The value of ``further`` that means the recipe's champion."""
 
@@ -136,10 +140,10 @@ class PlateauSettings(Frozen):
 
     metric: Literal["loss", "error"] = "loss"
     factor: float = Field(default=0.3, gt=0, lt=1)
-    patience: int = Field(default=2, ge=1)
+    patience: int = Field(default=2, ge=1, le=MOST)
     least: float = Field(default=0.01, ge=0, lt=1)
     floor: float = Field(default=0.001, ge=0, lt=1)
-    cooldown: int = Field(default=0, ge=0)
+    cooldown: int = Field(default=0, ge=0, le=MOST)
 
 
 class ScheduleSettings(Frozen):
@@ -158,7 +162,7 @@ class ScheduleSettings(Frozen):
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"] = "cosine"
-    learning_rate: float = Field(default=0.1, gt=0)
+    learning_rate: float = Field(default=0.1, gt=0, le=1_000)
     warmup: Part = Part(steps=0)
     final: float = Field(default=0.0, ge=0, le=1)
     decay: float = Field(default=0.97, gt=0, le=1)
@@ -205,7 +209,7 @@ class EarlyStopSettings(Frozen):
     """
 
     metric: Literal["loss", "error"] = "loss"
-    patience: int = Field(default=3, ge=1)
+    patience: int = Field(default=3, ge=1, le=MOST)
     least: float = Field(default=0.0, ge=0, lt=1)
     restore: bool = True
 
@@ -219,7 +223,7 @@ class ExplosionSettings(Frozen):
     """
 
     factor: float = Field(default=10.0, gt=1)
-    stretches: int = Field(default=3, ge=1)
+    stretches: int = Field(default=3, ge=1, le=MOST)
 
 
 class AugmentationSettings(Augmentation):
@@ -299,10 +303,10 @@ class FitSettings(Frozen):
         steps: least number of steps of a training: it takes more epochs.
     """
 
-    epoch_steps: int = Field(default=1, ge=1)
-    least_batch: int = Field(default=1, ge=1)
+    epoch_steps: int = Field(default=1, ge=1, le=MOST)
+    least_batch: int = Field(default=1, ge=1, le=1_000_000)
     rate: bool = False
-    steps: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0, le=100_000)
 
 
 class InitSettings(Frozen):
@@ -316,6 +320,23 @@ class InitSettings(Frozen):
 
     file: str = Field(min_length=1)
     sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+
+
+def _numbers(value: Json, path: str = "", *, may_be_off: bool = False) -> Iterator[tuple[str, float, bool]]:
+    """Yield the dotted path of each float in a value, the float, and whether None means off there."""
+    if isinstance(value, float):
+        yield path, value, may_be_off
+    for name, each in _inside(value):
+        field = type(value).model_fields.get(name) if isinstance(value, Frozen) else None
+        off = field is not None and not field.is_required() and field.default is None
+        yield from _numbers(each, f"{path}.{name}" if path else str(name), may_be_off=off)
+
+
+def _inside(value: Json) -> Iterable[tuple[Json, Json]]:
+    """Return the names and values in a model or JSON object, or the numbers and values in a JSON array."""
+    if isinstance(value, Frozen | dict):
+        return dict(cast("dict[str, Json]", value)).items()
+    return enumerate(cast("Sequence[Json]", value)) if isinstance(value, list | tuple) else ()
 
 
 def _usual_task(validated: JsonObject) -> TaskSettings:
@@ -374,9 +395,9 @@ class Recipe(Frozen):
     conversion: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     task: SerializeAsAny[TaskSettings] = Field(default_factory=_usual_task, exclude_if=is_usual)
     model: ModelSettings = ModelSettings()
-    batch_size: int = Field(default=128, ge=1)
+    batch_size: int = Field(default=128, ge=1, le=1_000_000)
     fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    evaluation_batch_size: int = Field(default=500, ge=1)
+    evaluation_batch_size: int = Field(default=500, ge=1, le=1_000_000)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
@@ -393,20 +414,29 @@ class Recipe(Frozen):
     explosion: ExplosionSettings = Field(
         default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
     )
-    checkpoint_steps: int = Field(default=500, ge=1)
-    checkpoint_minutes: float = Field(default=5.0, gt=0)
-    keep: Annotated[int, Field(ge=1)] | Literal["all", "best"] = Field(default=1, exclude_if=lambda keep: keep == 1)
-    summary_steps: int = Field(default=20, ge=1)
+    checkpoint_steps: int = Field(default=500, ge=1, le=MOST)
+    checkpoint_minutes: float = Field(default=5.0, gt=0, le=100_000)
+    keep: Annotated[int, Field(ge=1, le=MOST)] | Literal["all", "best"] = Field(
+        default=1, exclude_if=lambda keep: keep == 1
+    )
+    summary_steps: int = Field(default=20, ge=1, le=MOST)
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     precision: Precision = Field(default="float32", exclude_if=lambda precision: precision == "float32")
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**32 - 1)
     deterministic: bool = False
     hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     code: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     promotion: PromotionSettings = Field(
         default=PromotionSettings(), exclude_if=lambda value: value == PromotionSettings()
     )
+
+    @model_validator(mode="after")
+    def _has_finite_numbers(self) -> Recipe:
+        for path, value, may_be_off in _numbers(self):
+            if not math.isfinite(value):
+                raise ValueError(f"{path}={value}: expected a finite number{', or None for off' if may_be_off else ''}")
+        return self
 
     @field_validator("task", mode="before")
     @classmethod

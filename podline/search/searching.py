@@ -100,11 +100,12 @@ def search_spec(
     """
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
+    holding_out = recipe if recipe.validation_share else registry.override(recipe, {"validation_share": _HELD_OUT})
+    spaces = spaces_of(over, holding_out)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     if not recipe.validation_share and not read_manifest(store, dataset.folder).has_validation:
-        recipe = registry.override(recipe, {"validation_share": _HELD_OUT})
+        recipe = holding_out
         reporter.log(f"validation_share={_HELD_OUT}: trials are compared by held-out examples, never by the test split")
-    spaces = spaces_of(over, recipe)
     return SearchSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),
@@ -184,8 +185,9 @@ def _tried(store: Store, document: SearchDocument, values: dict[str, Json], trai
             raise
         return Trial(**found, state="failed", cause=one_line(error), seconds=time.monotonic() - started)
     lines = read_metrics(store.local(f"{training.folder}/{METRICS}"))
-    found |= {"run": training.run, "seconds": time.monotonic() - started, **measured(lines, spec.metric), **outcome}
-    return Trial(**found)
+    # The process's start and the rehearsal count too; a run that was found counts as if it were trained again.
+    seconds = max(time.monotonic() - started, outcome.pop("trained", 0.0))
+    return Trial(**found, run=training.run, seconds=seconds, **{**measured(lines, spec.metric), **outcome})
 
 
 def _outcome(training: TrainSpec, train: Train) -> dict[str, Any]:
@@ -193,7 +195,7 @@ def _outcome(training: TrainSpec, train: Train) -> dict[str, Any]:
         result = train(training)
     except PrunedError as error:
         return {"state": "pruned", "cause": one_line(error), "value": None}
-    return {"state": "complete", "seconds": result.seconds}
+    return {"state": "complete", "trained": result.seconds}
 
 
 def _best_so_far(document: SearchDocument) -> dict[str, float]:

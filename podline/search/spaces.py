@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podline.errors import SettingsError
@@ -49,12 +49,14 @@ class Space(Frozen):
             return value
         return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
 
-    def probes(self) -> tuple[Value, ...]:
-        """Return values that the recipe must accept: each choice, or the ends and the middle of a range."""
+    def probes(self) -> Iterator[Value]:
+        """Yield values that the recipe must accept: each choice, or the ends and then the middle of a range."""
         if self.choices:
-            return self.choices
+            yield from self.choices
+            return
+        yield from (self.low, self.high)
         middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
-        return self.low, round(middle) if self.whole else self.rounded(middle), self.high
+        yield round(middle) if self.whole else self.rounded(middle)
 
 
 def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:

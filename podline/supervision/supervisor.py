@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import selectors
 import signal
 import subprocess
@@ -38,6 +37,7 @@ from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.supervision.child import Order
 from podline.supervision.stacks import STACKS_SIGNAL, where
+from podline.supervision.tensorflow_noise import NOISE
 
 R = TypeVar("R", bound=Result)
 
@@ -49,13 +49,6 @@ _HUNG_GRACE = 2.0
 _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
 _LOG_SECONDS, _LOG_BYTES = 15.0, 4_000_000  # largest age and size of a log in a bucket
-# Lines that TensorFlow and XLA write at every start, mostly on machines without a GPU; they stay in the stage's log.
-_NOISE = re.compile(
-    r"^Extension modules: |^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # information, in absl's layout
-    r"|\.(cc|h):\d+\] .*(cuda|cudnn|cufft|cublas|cuInit|computation placer|TensorRT|TF-TRT)"
-    r"|^To enable the following instructions: |^WARNING: All log messages before absl::InitializeLog",
-    re.IGNORECASE,
-)
 
 
 class Ending:
@@ -278,7 +271,7 @@ class _Child:
         with self._log.open("rb") as stream:
             stream.seek(self._log_start)
             text = stream.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
+        lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)][-_TAIL_LINES:]
         return "".join(f"\n  {line}" for line in [f"the end of {self._log}:", *lines]) if lines else ""
 
 

@@ -13,6 +13,7 @@ from podline.data.order import TrainingOrder, held_out, part_of
 from podline.data.reader import SplitReader
 from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
 from podline.errors import SettingsError
+from podline.figures import count
 from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes.durations import Duration
@@ -23,6 +24,8 @@ from podline.training.schedules import Schedule, build_schedule
 TRAINING_SPLIT, EVALUATION_SPLIT = TRAIN, TEST
 # Number of records whose labels are read at a time.
 _BLOCK = 2**16
+# Their steps are listed in memory, and each is a line of metrics.jsonl.
+_MOST_EVALUATIONS = 1_000_000
 
 
 class Phase(NamedTuple):
@@ -182,18 +185,24 @@ def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[in
 
     If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows n
     times the epochs or examples.
+
+    Raises:
+        SettingsError: there are too many.
     """
     if every is None or not _happens(every):
         return (total,)
+    distance = every.in_steps(epochs)
+    if total // distance > _MOST_EVALUATIONS:
+        raise SettingsError(
+            f"evaluate_every={every} vs a duration of {count(total)} steps: that is more than "
+            f"{count(_MOST_EVALUATIONS)} evaluations; give a longer interval, as evaluate_every.epochs=100"
+        )
     if len(epochs.changes) == 1 or every.steps is not None:
-        distance = every.in_steps(epochs)
         return (*range(distance, total, distance), total)
     steps: list[int] = []
     for number in itertools.count(1):
-        nth = Duration(
-            epochs=None if every.epochs is None else number * every.epochs,
-            examples=None if every.examples is None else number * every.examples,
-        ).in_steps(epochs)
+        # A copy, since the bounds of a recipe's durations are no bounds of this one.
+        nth = every.model_copy(update={name: value and number * value for name, value in every}).in_steps(epochs)
         if nth >= total:
             return (*dict.fromkeys(steps), total)
         steps.append(nth)

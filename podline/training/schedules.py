@@ -67,7 +67,9 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs)
     warmup = settings.warmup.of(total_steps, epochs)
     decay_every = settings.decay_every.of(total_steps, epochs)
     if warmup >= total_steps:
-        raise SettingsError(f"warm-up of {warmup} steps vs {total_steps} steps of training: shorten it or train longer")
+        raise SettingsError(
+            f"schedule.warmup of {warmup} steps vs {total_steps} steps of training: shorten it or train longer"
+        )
     if settings.kind == "exponential" and decay_every < 1:
         raise SettingsError(f"decay_every={settings.decay_every!r} is not a number of steps; give at least one")
     measured = settings.decay_every.epochs is not None or settings.decay_every.examples is not None

@@ -66,7 +66,8 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rn"], "No such command 'rn'. (see `podline --help`)"),
+        (["evalute"], "there is no command 'evalute'; did you mean 'evaluate'? (see `podline --help`)"),
+        (["data", "chek"], "there is no command 'chek'; did you mean 'check'? (see `podline data --help`)"),
         (["train", "--epoch", "3"], "No such option '--epoch'"),
         (["train"], "which recipe? give one of cifar10"),
         (["models", "describe", "mnist", "--set", "depth"], "'depth': expected KEY=VALUE"),
@@ -105,6 +106,34 @@ def test_a_store_that_does_not_exist_is_named_and_not_made(podline, tmp_path: Pa
     assert (answer.code, answer.out) == (5, "")
     assert f"{tmp_path}/nope does not exist" in answer.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("models predict sample-0123456789ab gone.png", "gone.png cannot be read: No such file"),
+        ("models predict sample-0123456789ab album", "album is a folder; give its pictures, as album/*"),
+        ("models predict sample-0123456789ab a.png", "`podline runs list` shows the runs that there are"),
+        (
+            "models predict sample a.png --root other",
+            "sample is a recipe; give one of its runs, as sample-0123456789ab",
+        ),
+        ("models promote sample --root other", "sample is a recipe; give one of its runs, as sample-0123456789ab"),
+        ("data check gone", "gone does not exist"),
+    ],
+)
+def test_arguments_are_looked_at_before_tensorflow_and_before_a_store_is_made(
+    podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("podline.supervision.running.run_stage", pytest.fail)
+    Path("album").mkdir()
+    Path("a.png").touch()
+    Path("other/runs/sample-0123456789ab").mkdir(parents=True)
+    answer = podline(*words.split())
+    assert (answer.code in (3, 5), answer.err.count("\n")) == (True, 1), answer.err
+    assert message in answer.err
+    assert not Path("podline-root").exists()
 
 
 @pytest.mark.parametrize(("words", "completed"), [("runs show --root ROOT a-", "a-1"), ("train mni", "mnist")])

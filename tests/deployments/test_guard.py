@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import httpx
 import pytest
 from prefect.settings import PREFECT_SERVER_API_AUTH_STRING, temporary_settings
+from starlette.websockets import WebSocketDisconnect
 
 from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.deployments.server import application
@@ -51,6 +53,17 @@ def answer(*headers: tuple[str, str], kind: str = "http") -> dict[str, Any]:
 )
 def test_what_is_asked_by_its_own_names_and_pages_is_answered(kind: str, headers: dict[str, str]) -> None:
     assert answer(*headers.items(), kind=kind) == {"type": "reached"}
+
+
+@pytest.mark.parametrize(("kind", "error"), [("websocket", None), ("http", ValueError)])
+def test_a_client_that_left_is_no_error_and_any_other_is_one(kind: str, error: type[Exception] | None) -> None:
+    async def failing(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise error("a bug") if error else WebSocketDisconnect(1006)
+
+    scope = {"type": kind, "method": "POST", "path": "/api/flows/", "headers": [(b"host", b"127.0.0.1:4200")]}
+    answering = Guard(failing, allowed(HERE))(scope, None, None)  # type: ignore[arg-type]
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        asyncio.run(answering)
 
 
 @pytest.mark.parametrize(

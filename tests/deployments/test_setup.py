@@ -59,6 +59,20 @@ def test_where_no_python_fits_one_line_names_the_versions_and_the_remedy(tmp_pat
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.parametrize(("script", "made"), [("#!/gone/python3\n", True), ("exit 1", True), ("exit 0", False)])
+def test_make_makes_an_environment_that_no_longer_runs_anew(tmp_path: Path, script: str, made: bool) -> None:
+    for name in ("Makefile", "requirements.lock", "pyproject.toml", "deployments/setup.sh", ".venv/bin/podline"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "Makefile").write_text((PROJECT / "Makefile").read_text())
+    (tmp_path / ".venv/bin/podline").write_text(script)
+    (tmp_path / ".venv/bin/podline").chmod(0o755)
+    (tmp_path / ".venv/.ready").touch()
+    command = ["make", "-n", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert ("deployments/setup.sh" in done.stdout) == made
+
+
 def versions(lock: Path) -> set[str]:
     return set(re.findall(r"^[a-z0-9_.-]+==[^ ]+", lock.read_text(), re.MULTILINE))
 

@@ -45,7 +45,7 @@ def test_overrides_reach_into_the_parts_of_a_recipe_and_one_length_takes_the_pla
         ({"task.class_weights": "balancd"}, "class_weights = 'balancd': Input should be 'balanced' or a valid"),
         ({"task.class_weights": {"cat": -2}}, r"task.class_weights.cat = -2: Input should be greater than 0"),
         ({"keep": "worst"}, "keep = 'worst': Input should be a valid integer or 'all' or 'best'"),
-        ({"early_stop": {}}, "early_stop: early_stop vs validation_share=0: "),
+        ({"early_stop": {}}, "recipe tiny: early_stop vs validation_share=0: "),
         ({"duration.steps.more": 3}, "no 'duration.steps.more'"),
         ({"task.side": 64}, "a recipe has no 'task.side'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,17 @@ def test_minutes_begin_no_trial_that_would_not_fit(store: Store) -> None:
     assert found.ending == "the next trial, of up to 20 s, does not fit into 0.9 minutes"
     search(store, spec_of(store, trials=3, minutes=1.1), trainer, silent())
     assert len(trainer.runs) == 3
+
+
+def test_a_trial_takes_the_time_that_passed_and_not_that_of_its_steps(store: Store) -> None:
+    spec = spec_of(store, trials=3)
+
+    def slow(_spec: TrainSpec) -> float:
+        time.sleep(0.05)
+        return 0.5
+
+    search(store, spec, Trainer(store, slow, seconds=0.01), silent())
+    assert all(trial.seconds >= 0.05 for trial in read_search(store, spec).trials)
 
 
 def test_values_that_cannot_be_trained_are_a_failed_trial_and_the_recipe_itself_an_error(store: Store) -> None:

@@ -40,7 +40,7 @@ def test_durations_become_steps_of_whole_batches(manifest):
         ({"batch_size": 51}, r"batch_size=51 vs 50 examples .*smaller batch_size"),
         ({"augmentation": AugmentationSettings(cutout=8)}, "cutout=8 vs images of 8 × 8"),
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
-        ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "warm-up of 18 steps vs 18 steps"),
+        ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "schedule.warmup of 18 steps vs 18 steps"),
         ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* less than one example"),
         ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out\)"),
         (
@@ -118,7 +118,7 @@ def test_key_points(settings: dict[str, object], points: dict[int, float]) -> No
 @pytest.mark.parametrize(
     ("settings", "epochs", "words"),
     [
-        ({"warmup": {"epochs": 4}}, EPOCHS, "warm-up of 200 steps vs 200 steps of training"),
+        ({"warmup": {"epochs": 4}}, EPOCHS, "schedule.warmup of 200 steps vs 200 steps of training"),
         ({"kind": "exponential", "decay_every": {"steps": 0}}, EPOCHS, "decay_every"),
         ({"kind": "exponential"}, Epochs(1000, 20, [(1, 40)]), r"changes by epoch: .*give decay_every\.steps"),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -92,15 +94,18 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
-    """Download the missing bytes of a file in several tries; progress resets the delays."""
-    waits = iter(RETRY_DELAYS)
+    """Download the missing bytes of a file in several tries; progress resets the delays.
+
+    A server whose name cannot be looked up before the first byte is not tried again: there is no network.
+    """
+    waits, began = iter(RETRY_DELAYS), stream.tell()
     while (before := stream.tell()) < file.bytes:
         try:
             _fetch_rest(file, url, stream, tell)
         except SourceUnavailableError as error:
             waits = iter(RETRY_DELAYS) if stream.tell() > before else waits
             wait = next(waits, None)
-            if wait is None:
+            if wait is None or (stream.tell() == began and isinstance(_cause(error.__cause__), socket.gaierror)):
                 raise
             reporter.warn(f"{error}; trying again in {wait:g} s, from byte {stream.tell():,}")
             time.sleep(wait)
@@ -137,9 +142,22 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
             raise SourceUnavailableError(answer) from error
         raise SourceError(f"{answer}; check the address, or give a mirror's") from error
     except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
-        raise SourceUnavailableError(f"{url} did not answer or broke off ({error})") from error
+        cause = _cause(error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise SourceError(f"{url}: {cause.strerror}; set SSL_CERT_FILE, or give a mirror's address") from error
+        if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
+            raise SourceError(
+                f"{url}: no such host ({cause.strerror}); check the network and the address, or copy {file.name} into "
+                f"{Path(stream.name).parent} from another machine"
+            ) from error
+        raise SourceUnavailableError(f"{url} did not answer or broke off ({cause})") from error
     if stream.tell() < file.bytes:
         raise SourceUnavailableError(f"{url} broke off after {stream.tell():,} of {file.bytes:,} bytes")
+
+
+def _cause(error: BaseException | None) -> BaseException | str | None:
+    """Return the reason of an URLError; any other error itself."""
+    return error.reason if isinstance(error, urllib.error.URLError) else error
 
 
 def _publish(file: RemoteFile, url: str, stream: IO[bytes], target: Path) -> None:

@@ -23,8 +23,8 @@ class PoseTargetSettings(Frozen):
     """
 
     stride: int = Field(default=8, ge=1, le=32)
-    joint_sigma: float = Field(default=7.0, gt=0)
-    limb_sigma: float = Field(default=7.0, gt=0)
+    joint_sigma: float = Field(default=7.0, gt=0, le=4096)
+    limb_sigma: float = Field(default=7.0, gt=0, le=4096)
 
 
 class PoseModelSettings(Frozen):
@@ -112,12 +112,12 @@ class DecodingSettings(Frozen):
     """
 
     peak_threshold: float = Field(default=0.1, gt=0, lt=1)
-    peaks_per_joint: int = Field(default=30, ge=1)
-    samples: int = Field(default=10, ge=2)
+    peaks_per_joint: int = Field(default=30, ge=1, le=10_000)
+    samples: int = Field(default=10, ge=2, le=1_000)
     limb_threshold: float = Field(default=0.15, ge=0, lt=1)
     sample_threshold: float = Field(default=0.05, ge=0, lt=1)
     sample_share: float = Field(default=0.7, ge=0, le=1)
-    min_joints: int = Field(default=3, ge=1)
+    min_joints: int = Field(default=3, ge=1, le=1_000)
     reach: float = Field(default=0.5, ge=0)
 
 

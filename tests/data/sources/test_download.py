@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -125,6 +126,31 @@ def test_another_file_of_that_name_is_not_overwritten(mirror: Mirror, tmp_path: 
     with pytest.raises(SourceError, match=rf"with md5 {remote('', b'mine').md5} vs {REMOTE.md5} published"):
         fetch(mirror, tmp_path)
     assert (tmp_path / "a.tar.gz").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "words"),
+    [
+        (
+            socket.gaierror(socket.EAI_NONAME, "not known"),
+            SourceError,
+            r"no such host \(not known\); check the network",
+        ),
+        (socket.gaierror(socket.EAI_AGAIN, "temporary"), SourceUnavailableError, "temporary"),
+        (ssl.SSLCertVerificationError(1, "self-signed"), SourceError, "set SSL_CERT_FILE"),
+    ],
+)
+def test_without_a_network_the_first_try_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: OSError, error: type[Exception], words: str
+) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise reason
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    listener = Listener()
+    with pytest.raises(error, match=words):
+        listener.fetch(Mirror("http://nowhere.invalid"), tmp_path)
+    assert listener.waits == []
 
 
 def test_broken_connections_are_resumed(mirror: Mirror, tmp_path: Path) -> None:
