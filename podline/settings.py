@@ -3,7 +3,8 @@
 Each has a default. A TOML file (``--settings FILE``, or the file in ``PODLINE_SETTINGS``) overrides the default, an
 environment variable ``PODLINE_<NAME>`` overrides the file, and an option on the command line overrides both.
 
-Only this module reads and writes the environment, including that of child processes.
+Only this module reads and writes the environment, including that of child processes; ``podline`` itself does so for
+what must be set before an import.
 """
 
 from __future__ import annotations
