@@ -30,8 +30,7 @@ class Measure:
         compute: returns a number, or a value per example, whose mean is the figure. Its argument is
             :class:`podline.kinds.classification.guesses.Guesses` for a classifier,
             :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None for figures
-        that the
-            kind computes itself.
+            that the kind computes itself.
         least_classes: least number of classes; data sets with fewer do not have it.
         has_interval: whether the bootstrap over examples gives a number's interval; means have a normal one.
         kind: the kind of task whose models have it.

@@ -44,9 +44,6 @@ from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
 
-"""The group of entry points for hooks of installed packages: each is a function from a
-:class:`~podline.training.run.Run` to a hook."""
-
 
 class Between(NamedTuple):
     """The work between two stretches: the hooks in order, two of them by name, the deciders and the findings."""
