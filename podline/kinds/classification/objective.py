@@ -81,12 +81,8 @@ class ImageObjective(Objective):
     def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Return the loss of each example for some targets, float32, (n,); see :meth:`terms`."""
         name = self.settings.kind
-        try:
+        with entry_points.explained(LOSSES.title(name), tf.errors.OpError):
             losses = tf.cast(self._loss(targets, outputs), tf.float32)
-        except tf.errors.OpError:
-            raise
-        except Exception as error:
-            raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
         if losses.shape.rank != 1:
             raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): return one number per example")
         return losses
