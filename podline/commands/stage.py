@@ -62,7 +62,7 @@ from podline.stages.specs import (
     TrainSpec,
     ValidateSpec,
 )
-from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, stage_of
+from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded, stage_of
 from podline.stages.tools import PreflightSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -372,7 +372,7 @@ def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: 
     `podline run` runs such stages itself. `podline runs list` shows the runs.
     """
     if name not in installed():
-        there = ", ".join(installed()) or "no package is installed that adds one"
+        there = "; ".join((", ".join(installed()) or "no package is installed that adds one", *loaded().problems))
         raise SettingsError(f"got {name!r}, expected an installed stage: {there}")
     settings = load_settings(given)
     with display.shown() as listener:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import keras
 import tensorflow as tf
@@ -18,7 +18,11 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class Case:
-    """The input of an evaluation: a run's model with random weights and after training, on a data set."""
+    """The input of an evaluation: a run's model with random weights and after training, on a data set.
+
+    Attributes:
+        problems: why measures of installed packages are left out; a judge adds to them.
+    """
 
     spec: EvaluateSpec
     recipe: Recipe
@@ -28,6 +32,7 @@ class Case:
     store: Store
     manifest: Manifest
     reporter: Reporter
+    problems: set[str] = field(default_factory=set[str])
 
     def of_run(self) -> JsonObject:
         """Return the first fields of the evaluation: the run and its data."""

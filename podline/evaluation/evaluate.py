@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from podline import measures
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.manifest import TRAIN, read_manifest
 from podline.errors import SettingsError
@@ -64,6 +65,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         result = _published(case, mine, judgement, time.monotonic() - started)
     # All processes wait for the chief.
     agreement.meet()
+    for problem in sorted({*case.problems, *measures.loaded().problems}):
+        reporter.warn(f"{problem}; this figure is left out: repair or uninstall its package")
     if result.failure:
         reporter.warn(result.failure)
     return result

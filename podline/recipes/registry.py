@@ -127,7 +127,7 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
     """Return name → a function that loads the recipe; installed ones are imported on call."""
-    found = {name: functools.partial(RECIPES.load, name) for name in (*RECIPES.shipped, *RECIPES.points())}
+    found = {name: functools.partial(RECIPES.load, name) for name in RECIPES.names()}
     for file in load().recipes:
         recipe = _of_file(Path(file))
         _require_new(recipe.name, found, file)
@@ -166,10 +166,8 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SettingsError(f"recipe file {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    try:
+    with entry_points.explained(f"recipe file {file}"):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise SettingsError(f"recipe file {file}: {entry_points.reason(error)}") from error
     return module
 
 

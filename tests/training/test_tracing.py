@@ -178,8 +178,16 @@ def test_a_few_examples_that_hold_most_of_an_exploded_loss_are_named(root: Path,
 def test_an_example_that_cannot_be_evaluated_is_named(root: Path):
     relabel(root, 17, split="test")
     message = failing(root, duration=Duration(steps=2))
-    assert message.startswith("the loss of the test split is nan after step 2\n1 of its 40 examples have no finite")
+    assert message.startswith(
+        "the loss of the test split is nan after step 2\n1 of its 40 examples have no finite loss, 1 of them"
+    )
     assert "\nexample 17 of the test split: record 7 of sample-test.tfrecord-00001-of-00004, at byte " in message
+
+
+def test_weights_that_grew_too_far_in_the_last_step_are_the_cause_and_no_record_is(root: Path):
+    message = failing(root, duration=Duration(steps=1), schedule={"kind": "constant", "learning_rate": 1e38})
+    assert "have no finite loss, and all have one with random weights: the weights are the cause" in message
+    assert "example " not in message.splitlines()[1]
 
 
 @given(st.integers(9, 200), st.data())

@@ -58,15 +58,15 @@ def judge(kind: ExampleKind, case: Case) -> Judgement:
     )
     for reader in readers.values():
         reader.require_unchanged()
-    figures, measure = _figures(kind, trained), measure_named(kind.measure)
-    guessing = _figures(kind, replace(trained, answers=kind.guesses(trained.labels))).metrics[kind.measure]
+    figures, measure = _figures(kind, trained, case), measure_named(kind.measure)
+    guessing = _figures(kind, replace(trained, answers=kind.guesses(trained.labels)), case).metrics[kind.measure]
     value = figures.metrics[kind.measure].value
     document = kind.document(
         kind=kind.name,
         **case.of_run(),
         trained=figures,
-        untrained=_figures(kind, untrained),
-        seen=_figures(kind, remembered),
+        untrained=_figures(kind, untrained, case),
+        seen=_figures(kind, remembered, case),
         guessing=guessing,
         better_than_guessing=measure.better(value, guessing.high if measure.higher_is_better else guessing.low),
     )
@@ -156,8 +156,8 @@ def _decoded(kind: ExampleKind, recipe: Recipe, asked: Asked) -> Answered:
     return Answered(asked.targets, kind.decoded(asked.outputs, recipe))
 
 
-def _figures(kind: ExampleKind, said: Answered) -> ExampleFigures:
-    return ExampleFigures(examples=len(said.labels), metrics=figures_of(said, kind.name))
+def _figures(kind: ExampleKind, said: Answered, case: Case) -> ExampleFigures:
+    return ExampleFigures(examples=len(said.labels), metrics=figures_of(said, kind.name, failed=case.problems.add))
 
 
 def asked(
