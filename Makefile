@@ -7,7 +7,6 @@ TEST_WORKERS ?= 2
 # Hypothesis draws the same examples each time here, and other ones each time where pytest is called without this.
 # Bytecode is written even where the environment forbids it: rewriting 430 files of tests takes each worker 10 s.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --hypothesis-profile ci
-UV_VERSION := 0.13.8
 
 VENV := .venv
 READY := $(VENV)/.ready
@@ -31,11 +30,11 @@ endif
 
 # The lock has hashes and no address: packages come from wherever this machine's pip gets its own.
 $(READY): requirements.lock pyproject.toml deployments/setup.sh
-	@PYTHON=$(PYTHON) UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV) requirements.lock
+	@PYTHON=$(PYTHON) bash deployments/setup.sh $(VENV) requirements.lock
 	@touch $@
 
 setup-gpu: $(READY) ## add NVIDIA's libraries to .venv, so that every command can use GPUs; see docs/how-to/gpu.md
-	@UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV) deployments/gpu.lock
+	@bash deployments/setup.sh $(VENV) deployments/gpu.lock
 
 run: $(READY) ## the whole flow on the built-in sample, here, on the CPU: convert, validate, train, evaluate, report
 	@echo "Podline: the whole flow on the drawn sample; everything it makes goes to $(ROOT)/"
@@ -53,11 +52,12 @@ test-long: $(READY) ## run the tests that take an hour: 200 kills, and what else
 	@echo "Podline: running the long tests"
 	@$(PYTEST) -m long --timeout 7200 -rAP
 
-check: $(READY) ## lint, format, types, layers
+check: $(READY) ## lint, format, types, layers, dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/deptry --no-ansi podline beam_jobs tasks flows deployments
 
 docs: $(READY) ## build the pages of docs/ as a site, in site/; a link that leads nowhere is an error
 	$(BIN)/python -m zensical build --strict --clean

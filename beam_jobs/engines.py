@@ -25,6 +25,7 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from podline.beam_jobs.runners import last_line, quiet
 from podline.engines import DASK, DATAFLOW, LOCAL, PRISM
+from podline.entry_points import install_command
 from podline.errors import EngineError, SettingsError
 from podline.stages.specs import ConvertSpec
 
@@ -94,9 +95,7 @@ def _runner(kind: str, workers: int) -> PipelineRunner:
         try:
             return create_runner(_RUNNERS.get(kind, "PortableRunner"))  # the imported module declares its options
         except ImportError as error:
-            raise EngineError(
-                f"engine {kind} is not installed here ({error}); pip install 'podline[{kind}]'"
-            ) from error
+            raise EngineError(f"engine {kind} is not installed here ({error}); `{install_command(kind)}`") from error
     if workers == 1:
         return FnApiRunner()
     # This is the command of direct_running_mode=multi_processing. Its workers also print the traceback of every error

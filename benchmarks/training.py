@@ -135,10 +135,10 @@ def _recipe(batch_size: int, name: str = "cifar10", precision: str = "float32") 
         "precision": precision,
         "augmentation": AugmentationSettings(),
         "ema_decay": 0.0,
-        "label_smoothing": 0.0,
+        "task": {**registry.get(name).task.model_dump(), "label_smoothing": 0.0},
         "schedule": ScheduleSettings(kind="constant", learning_rate=_LEARNING_RATE),
     }
-    return registry.get(name).model_copy(update=changes)
+    return registry.get(name).changed(**changes)
 
 
 def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:

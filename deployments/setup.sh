@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Makes a virtual environment and installs a lock file and Podline into it. Called by make.
-#   UV_VERSION=… [PYTHON=/path/to/python] deployments/setup.sh FOLDER LOCK
+# Makes a virtual environment and installs a lock file and Podline into it: the given wheel, or else this checkout.
+#   [PYTHON=/path/to/python] deployments/setup.sh FOLDER LOCK [WHEEL]
 set -euo pipefail
 
 venv=$1 lock=$2
+if [ $# -gt 2 ]; then what=("$3"); else what=(--editable .); fi
+uv_version=0.13.8
 fail() { echo "podline: error: $*" >&2; exit 1; }
 works() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
@@ -27,8 +29,8 @@ if ! works "$venv/bin/python" || ! "$venv/bin/pip" --version >/dev/null 2>&1; th
   rm -rf "$venv"
   "$python" -m venv "$venv" || fail "cannot make $venv"
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" \
-  || fail "pip cannot install uv $UV_VERSION; is a package index within reach of pip?"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version" \
+  || fail "pip cannot install uv $uv_version; is a package index within reach of pip?"
 
 # uv does not read pip's configuration: hand it the index and the certificates that this machine's pip uses.
 configured() { "$venv/bin/python" -m pip config get "global.$1" 2>/dev/null || true; }
@@ -45,6 +47,6 @@ export UV_COMPILE_BYTECODE=1
   || { echo "Podline: uv could not; trying pip, which is slower"
        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"; } \
   || fail "the locked dependencies cannot be installed; the lines above say why"
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --editable . \
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps "${what[@]}" \
   || fail "Podline itself cannot be installed; the lines above say why"
 echo "Podline: $venv is ready"

@@ -6,6 +6,7 @@ This module does not import Prefect: the process only starts other processes, sh
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import signal
 import socket
@@ -260,10 +261,10 @@ def _require_free(host: str, port: int) -> None:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
-        raise SettingsError(
-            f"--host {host} --port {port}: cannot listen ({error.strerror}); end the program that uses it, perhaps "
-            "another `podline up`, or choose another --port"
-        ) from error
+        remedy = "end the program that uses it, perhaps another `podline up`, or choose another --port"
+        if error.errno != errno.EADDRINUSE:
+            remedy = "choose an address of this machine as --host, like 127.0.0.1 or ::1, and a --port above 1023"
+        raise SettingsError(f"--host {host} --port {port}: cannot listen ({error.strerror}); {remedy}") from error
 
 
 def _answers(url: str) -> bool:

@@ -157,10 +157,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             as_json=as_json,
         )
     except Exception as error:
+        error = _refused(error)
         # A command that printed its JSON document and then fails prints no second document.
         as_json = as_json and "said_json" not in shared
         _fail(debug, _line(error), getattr(error, "exit_code", 1), as_json=as_json, kind=type(error).__name__)
     sys.exit(0)
+
+
+def _refused(error: Exception) -> Exception:
+    """Return the StoreError for an error of the system about a full disk or a missing permission; else the error."""
+    if not isinstance(error, OSError) or not error.filename:
+        return error
+    from podline.store.contract import refused  # noqa: PLC0415 (it imports pydantic, which --help does not need)
+
+    return refused("use", error.filename, error) or error
 
 
 def _line(error: Exception) -> str:
@@ -183,7 +193,7 @@ def _fail(
         traceback.print_exc()
     context = getattr(usage, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context else ""
-    message = plain(message)
+    message = pages.located(plain(message))
     click.echo(f"podline: error: {message}{hint}", err=True)
     if as_json:
         document: dict[str, Any] = {"error": {"type": kind, "message": message, "exit_code": code}}

@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from podline.errors import SettingsError
 from podline.kinds.shipped import USUAL_KIND
-from podline.recipes.parts import Registry
+from podline.recipes.parts import Loaded, Registry
 
 ENTRY_POINTS = "podline.measures"
 
@@ -30,8 +29,7 @@ class Measure:
         compute: returns a number, or a value per example, whose mean is the figure. Its argument is
             :class:`podline.kinds.classification.guesses.Guesses` for a classifier,
             :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None for figures
-        that the
-            kind computes itself.
+            that the kind computes itself.
         least_classes: least number of classes; data sets with fewer do not have it.
         has_interval: whether the bootstrap over examples gives a number's interval; means have a normal one.
         kind: the kind of task whose models have it.
@@ -94,49 +92,23 @@ SHIPPED = (
 )
 
 
-class Loaded(NamedTuple):
-    """The measures by name, Podline's first; and the reasons why others could not be loaded, a line each."""
-
-    measures: dict[str, Measure]
-    problems: tuple[str, ...]
-
-
 @functools.cache
-def loaded() -> Loaded:
+def loaded() -> Loaded[Measure]:
     """Load the measures of installed packages."""
     shipped = {measure.name: measure for measure in SHIPPED}
-    registry = Registry("measure", ENTRY_POINTS, shipped, Measure)
-    try:
-        names = tuple(registry.points())
-    except SettingsError as error:
-        return Loaded(shipped, (str(error),))
-    found, problems = dict(shipped), list[str]()
-    for name in names:
-        try:
-            found[name] = registry.load(name)
-        except SettingsError as error:
-            problems.append(str(error))
-    without = [f"measure {name}: got compute=None, expected a function" for name in names if _is_empty(found.get(name))]
+    found, problems = Registry("measure", ENTRY_POINTS, shipped, Measure).loaded()
+    empty = [name for name, measure in found.items() if measure.compute is None and name not in shipped]
+    without = [f"measure {name}: got compute=None, expected a function" for name in empty]
     return Loaded(found, (*problems, *without))
 
 
-def _is_empty(measure: Measure | None) -> bool:
-    return measure is not None and measure.compute is None
-
-
 def known() -> dict[str, Measure]:
-    """Return all loadable measures by name, for display, where a broken one must not hide the others."""
-    return loaded().measures
+    """Return all loadable measures by name."""
+    return loaded().objects
 
 
 def of_kind(kind: str) -> list[Measure]:
-    """Return the measures for models of a kind.
-
-    Raises:
-        SettingsError: a measure of an installed package cannot be loaded, or has the name of another.
-    """
-    for problem in loaded().problems:
-        raise SettingsError(f"{problem}; repair or uninstall its package")
+    """Return the loadable measures for models of a kind."""
     return [measure for measure in known().values() if measure.compute is not None and measure.kind == kind]
 
 

@@ -8,7 +8,8 @@ calls run in the notebook's process.
 
 A recipe is a name, or a :class:`~podline.recipes.settings.Recipe` with your own values, see
 :func:`podline.recipes.registry.override`. Calls that need a model in the notebook's process set its random seeds and
-start a new Keras session, as training does; your own models stay unchanged.
+start a new Keras session, as training does; your own models stay unchanged. They use Keras with TensorFlow,
+whatever ``KERAS_BACKEND`` says.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from podline import use_tensorflow
 from podline.commands import display
 from podline.commands.stage import Request, evaluate_spec, performed
 from podline.data.reader import open_split
@@ -69,6 +71,7 @@ def benchmark_input(
         StoreError: the data set does not exist.
         SettingsError: the recipe does not exist, or does not fit the data set.
     """
+    use_tensorflow()
     recipe, reporter = _recipe(recipe), silent(INPUT_SPEED.name)
     found = _fingerprint(recipe, root, fingerprint, reporter)
     return INPUT_SPEED.run(InputSpeedSpec(root=root, recipe=recipe, fingerprint=found, seconds=seconds), reporter)
@@ -259,6 +262,7 @@ def find_learning_rate(
         SettingsError: the recipe does not exist, does not fit, or its optimizer ignores the rate.
         DivergenceError: the loss exploded at once, or never fell.
     """
+    use_tensorflow()
     reporter, rates = silent(LR_FIND.name), {"low": low, "high": high, "steps": steps}
     spec = learning_rate_spec(open_store(root), _recipe(recipe), reporter, run=run, fingerprint=fingerprint, **rates)
     return LR_FIND.find(spec, reporter) or LR_FIND.run(spec, reporter)
@@ -290,6 +294,7 @@ def show(
         StoreError: the data set or the finished run does not exist.
         SettingsError: the recipe does not exist, or does not fit the data set.
     """
+    use_tensorflow()
     training, reporter = training_of(open_store(root), run) if run else None, silent(SHOW.name)
     if recipe is None:
         if training is None:
@@ -330,6 +335,7 @@ def predict(
         SourceError: a file is not a picture.
         StoreError: there is no such finished run.
     """
+    use_tensorflow()
     # Imported here, since it imports TensorFlow.
     predicting = importlib.import_module("podline.evaluation.predicting")
     predictor = predicting.Predictor(open_store(root), run, silent(PREDICT.name), threshold)

@@ -3,7 +3,8 @@
 Each has a default. A TOML file (``--settings FILE``, or the file in ``PODLINE_SETTINGS``) overrides the default, an
 environment variable ``PODLINE_<NAME>`` overrides the file, and an option on the command line overrides both.
 
-Only this module reads and writes the environment, including that of child processes.
+Only this module reads and writes the environment, including that of child processes; ``podline`` itself does so for
+what must be set before an import.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _UI_API_URL = "PREFECT_UI_API_URL"
 # The prefix of the setting `tracking`.
 MLFLOW = "mlflow:"
 # Variables with Podline's prefix that are not settings: the settings file, and the tests' folder of real data.
-_NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
+NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
 # patrol, depend on it (tasks/runs/names.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
@@ -207,7 +208,7 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     sources = dict.fromkeys([*flat(values), *values], str(file))
     known = {variable_of(key): key for key in keys()}
     for variable, text in environment.items():
-        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+        if not variable.startswith(_PREFIX) or variable in NOT_SETTINGS:
             continue
         if variable not in known:
             raise SettingsError(

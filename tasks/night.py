@@ -13,7 +13,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
-from podline.errors import PodlineError
+from podline.errors import PodlineError, PreemptedError
 from podline.inventory.invalidation import forget
 from podline.ledger.recording import Notes, recorded
 from podline.progress import Reporter
@@ -23,7 +23,7 @@ from podline.reporting.nights_page import write_index
 from podline.settings import Settings
 from podline.stages.from_recipe import pace_spec, training_spec
 from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
-from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, stage_of
+from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, loaded, stage_of
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
@@ -99,14 +99,22 @@ class Night:
         return spec.model_copy(update={"recipe": fits.of(spec.recipe)})
 
     def follow(self, after: str, run: str) -> None:
-        """Run the installed stages after a stage, in the order of their names.
+        """Run the installed stages after a stage, in the order of their names; one that fails ends only itself.
 
         Args:
             after: name of the stage.
             run: name of the run.
+
+        Raises:
+            PreemptedError: the run is asked to end.
         """
         for stage in following(after):
-            StageTask(stage)(stage.spec_of(self.store, run), self)
+            try:
+                StageTask(stage)(stage.spec_of(self.store, run), self)
+            except PreemptedError:
+                raise
+            except PodlineError as error:
+                Reporter(stage.name, stage_listener(stage.name)).warn(f"the run goes on without this stage: {error}")
 
 
 def described(form: TrainingForm) -> str:
@@ -146,6 +154,8 @@ def opened(given: Any) -> Iterator[Night]:
         ):
             night = Night(form, recipe, store, machine, notes, until_over)
             notes.planned(recipe, machine, night.strategy)
+            for problem in loaded().problems:
+                reporter.warn(f"the run goes on without a stage: {problem}")
             skipped = [] if form.promote else [PROMOTE, *following(PROMOTE.name)]
             deal_cards(recipe.name, [stage.name for stage in in_order() if stage not in skipped])
             yield night

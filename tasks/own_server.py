@@ -15,7 +15,8 @@ from podline.store.contract import Store, explained
 from podline.supervision import processes
 from podline.tasks.secret import new
 
-_HOST = "127.0.0.1"
+# A machine may have one of the two alone.
+_HOSTS = (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
 _STOP_SECONDS = 5.0
 _STARTS = 4
 _SERVER = ("podline.deployments.server", "--until-input-ends")
@@ -36,6 +37,7 @@ class OwnServer:
 
         Raises:
             StoreError: the store cannot be written.
+            PodlineError: this machine has no loopback address.
         """
         self._home, self._log = store.scratch / "prefect", store.scratch / "logs" / "prefect.log"
         store.own_folder("prefect")
@@ -43,10 +45,11 @@ class OwnServer:
         with explained("write to the store", store.uri):
             # Also the first write that would detect a full disk.
             self._log.write_text("what Prefect's server says:\n")
-        self._socket = socket.create_server((_HOST, 0))
-        self._port = self._socket.getsockname()[1]
+        self._socket = _listening()
+        self._host, self._port = self._socket.getsockname()[:2]
+        host = f"[{self._host}]" if ":" in self._host else self._host
         # The secret is known to this process and its children; no other program needs this server.
-        settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api", new())
+        settings.use_embedded_prefect(self._home, f"http://{host}:{self._port}/api", new())
         self._stopping = threading.Event()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep_up, name="prefect-server", daemon=True)
@@ -58,7 +61,7 @@ class OwnServer:
         Raises:
             PodlineError: the server does not start.
         """
-        connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         try:
             connection.request("GET", "/api/health")
             status: object = connection.getresponse().status
@@ -108,3 +111,17 @@ class OwnServer:
         self._process.wait()
         assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
         self._process.stdin.close()
+
+
+def _listening() -> socket.socket:
+    """Return a socket on a free port of a loopback address.
+
+    Raises:
+        PodlineError: there is no such address.
+    """
+    for host, family in _HOSTS:
+        with contextlib.suppress(OSError):
+            return socket.create_server((host, 0), family=family)
+    raise PodlineError(
+        "this machine has neither 127.0.0.1 nor ::1, where Prefect's server listens; `ip link set lo up`"
+    )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import keyword
 import re
+import shlex
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -26,8 +32,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 def init(folder: Path) -> None:
     """Write a project: recipe, model in plain Keras, prefect.yaml, test, README, Makefile.
 
-    DIR is created; its name becomes the name of the recipe and the model. A folder with files is refused. The project
-    is a package; `make` installs it beside Podline, so that commands and forms know its names.
+    DIR is created; its name becomes the name of the recipe and the model. A folder with files is refused, and so is
+    the name of anything that is installed. The project is a package; `make` installs it beside Podline, so that
+    commands and forms know its names.
 
       podline init my_project
       cd my_project && make run
@@ -37,15 +44,16 @@ def init(folder: Path) -> None:
     name = folder.absolute().name
     package = name.replace("-", "_")
     _require_empty(folder)
-    _require_name(name, package)
-    # A virtual environment's Python is a link, which must not be followed.
-    values = {"name": name, "package": package, "python": str(Path(sys.executable).absolute())}
+    _require_name(name, package, folder)
+    # A virtual environment's Python is a link, which must not be followed. $ and # are special in a Makefile.
+    python = str(Path(sys.executable).absolute()).replace("$", "$$").replace("#", r"\#")
+    values = {"name": name, "package": package, "python": python}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [_write(template.name, template.read_text(encoding="utf-8"), folder, values) for template in _all()]
     except OSError as error:
         raise SettingsError(f"{folder} cannot be written: {error.strerror}") from error
-    say([*written, f"next: cd {folder} && make run"])
+    say([*written, f"next: cd {shlex.quote(str(folder))} && make run"])
 
 
 def _all() -> list[Any]:
@@ -63,17 +71,42 @@ def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> st
     return str(file)
 
 
-def _require_name(name: str, package: str) -> None:
-    taken = {"podline", *keyword.kwlist, *sys.stdlib_module_names}
-    if not _NAME.fullmatch(name) or package in taken:
+def _require_name(name: str, package: str, folder: Path) -> None:
+    if not _NAME.fullmatch(name) or package in {"podline", *keyword.kwlist, *sys.stdlib_module_names}:
         raise SettingsError(
             f"got the name {name!r}, expected small letters, digits, - and _, a letter first, and no keyword or "
             "module of Python; it becomes the name of a recipe and a module"
         )
+    if (owner := _owner(package, folder)) is None:  # the project is installed from this folder
+        return
     recipes, models = registry.names(), MODELS.names()
     if name in recipes or name in models:
-        what = "recipe" if name in recipes else "model"
-        raise SettingsError(f"there is a {what} {name!r} already; give the folder another name")
+        owner = f"there is a {'recipe' if name in recipes else 'model'} {name!r} already"
+    if owner:
+        raise SettingsError(f"{owner}; give the folder another name")
+
+
+def _owner(package: str, folder: Path) -> str | None:
+    """Return what has the package's name here: empty without one, None if it is a project from the same folder.
+
+    Installing a second distribution of a name removes the first. Nothing is imported.
+    """
+    with suppress(PackageNotFoundError):
+        found = distribution(package)  # compares normalised names
+        if _origin(found.read_text("direct_url.json")) == folder.resolve():
+            return None
+        return f"the package {found.name} {found.version} is installed here"
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or [spec.origin or ""]) if spec else []
+    # A namespace package may be the new folder itself, seen from the working folder.
+    other = [place for place in places if Path(place).absolute() != folder.absolute()]
+    return f"Python has a module {package!r} here ({other[0] or 'built in'})" if other else ""
+
+
+def _origin(direct_url: str | None) -> Path | None:
+    """Return the folder that a distribution was installed from, or None; see PEP 610."""
+    url = urlsplit(json.loads(direct_url)["url"]) if direct_url else None
+    return Path(unquote(url.path)).resolve() if url and url.scheme == "file" else None
 
 
 def _require_empty(folder: Path) -> None:

@@ -27,6 +27,7 @@ from podline.commands.options import (
 from podline.commands.stage import trainer
 from podline.documents.corrections import corrections, publish_review
 from podline.documents.suspects import PAGE, newest_suspects
+from podline.entry_points import require_extra
 from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, manifest_of
 from podline.options import Choices, Length, TrainingGroup
@@ -73,8 +74,9 @@ def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None,
       podline data suspects cifar10 --epochs 10
       podline data suspects images.flowers --parts 2 --precision 0.5
 
-    Next: `podline data review NAME`. It needs the extra: pip install 'podline[suspects]'.
+    Next: `podline data review NAME`. It needs the extra `suspects`; without it, an error names the command.
     """
+    require_extra("suspects", "data suspects")
     settings = load_settings(options)
     store = open_store(settings.root)
     with display.shown() as listener:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,9 @@ import click
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 # The mark that keeps click from wrapping a paragraph.
 _VERBATIM = "\b\n"
+# In a checkout a link to its docs/; in a wheel a folder.
+DOCS = (Path(__file__).parents[1] / "docs").resolve()
+_PAGE = re.compile(r"(?<![\w/.-])docs/(?=[a-z-]+/[a-z-]+\.md)")
 
 
 def page(text: str) -> str:
@@ -19,7 +23,21 @@ def page(text: str) -> str:
     return "\n\n".join(_VERBATIM + text if text.startswith("  ") else text for text in paragraphs)
 
 
-class Command(click.Command):
+def located(text: str) -> str:
+    """Return a text in which each page of docs/ has its path on this machine."""
+    return _PAGE.sub(lambda _: f"{DOCS}/", text)
+
+
+class _Located(click.Command):
+    """A command whose help page says where the pages are that it names."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help page, with the place of docs/ as its last line."""
+        text = super().get_help(ctx)
+        return f"{text}\n\nThe folder docs/ is {DOCS}." if "docs/" in text else text
+
+
+class Command(_Located):
     """A command with such a help page."""
 
     def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
@@ -30,7 +48,7 @@ class Command(click.Command):
         return re.split(r"(?<=[.;:]) |\n\n", self.help or "")[0].replace("\n", " ").rstrip(";:")
 
 
-class Group(click.Group):
+class Group(_Located, click.Group):
     """A group of such commands, with such a help page."""
 
     command_class = Command

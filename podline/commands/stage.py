@@ -62,7 +62,7 @@ from podline.stages.specs import (
     TrainSpec,
     ValidateSpec,
 )
-from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, stage_of
+from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded, stage_of
 from podline.stages.tools import PreflightSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -329,9 +329,9 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
     """Evaluate a trained model on every test example, with 95 % intervals.
 
-    RUN is a run of the store, or a recipe, whose newest finished run is used. The untrained model is evaluated too. A
-    classifier that is no better than guessing ends with exit code 7, but `podline report` still works; a pose network
-    ends with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
+    RUN is a run of the store, or a recipe, whose newest finished run is used. The same network with random weights is
+    evaluated too. A model that is no better than guessing ends with exit code 7, but `podline report` still works. A
+    pose network's people are written as COCO results, and its figures are pycocotools'.
 
       podline evaluate cifar10 --root podline-root
       podline evaluate cifar10-0123456789ab --set task.views=6
@@ -372,7 +372,7 @@ def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: 
     `podline run` runs such stages itself. `podline runs list` shows the runs.
     """
     if name not in installed():
-        there = ", ".join(installed()) or "no package is installed that adds one"
+        there = "; ".join((", ".join(installed()) or "no package is installed that adds one", *loaded().problems))
         raise SettingsError(f"got {name!r}, expected an installed stage: {there}")
     settings = load_settings(given)
     with display.shown() as listener:

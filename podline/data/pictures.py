@@ -8,7 +8,7 @@ WebP files wrongly and cannot read every GIF, BMP, TIFF and PNG file. Every pict
 - transparent pixels are drawn over white;
 - the first of several frames or pages is decoded.
 
-Untrusted files are decoded in a sandbox: :mod:`podline.data.picture_sandbox`, :mod:`podline.data.images.decoding`.
+Untrusted files are decoded in a sandbox: :mod:`podline.data.picture_sandbox`.
 """
 
 from __future__ import annotations

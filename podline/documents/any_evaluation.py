@@ -65,7 +65,7 @@ class AnyEvaluation(Protocol):
 
     @property
     def untrained(self) -> Scored:
-        """The figures of the network before training, on the same split."""
+        """The figures of the same network with random weights, on the same split."""
         ...
 
     @property

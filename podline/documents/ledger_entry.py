@@ -242,7 +242,7 @@ class Outcome(Frozen):
         measure: name of the main metric: ``top1`` or ``ap``.
         examples: number of evaluated examples.
         metrics: metrics with 95 % intervals.
-        untrained: the main metric of the network before training.
+        untrained: the main metric of the network with random weights.
         parts: the accuracy of each class, or the share of close places of each joint, with Wilson's interval.
         parameters: number of parameters of the model.
         model_bytes: size of the file with its weights.

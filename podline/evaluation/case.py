@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import keras
 import tensorflow as tf
@@ -18,7 +18,11 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class Case:
-    """The input of an evaluation: a run's model before and after training, on a data set."""
+    """The input of an evaluation: a run's model with random weights and after training, on a data set.
+
+    Attributes:
+        problems: why measures of installed packages are left out; a judge adds to them.
+    """
 
     spec: EvaluateSpec
     recipe: Recipe
@@ -28,6 +32,7 @@ class Case:
     store: Store
     manifest: Manifest
     reporter: Reporter
+    problems: set[str] = field(default_factory=set[str])
 
     def of_run(self) -> JsonObject:
         """Return the first fields of the evaluation: the run and its data."""
@@ -41,13 +46,9 @@ class Judgement:
     Attributes:
         document: all figures; ``evaluation.json``.
         files: contents of further files beside it, by name.
-        warning: a warning for people, or empty.
         notes: further figures for people, a line each.
-        failure: why the model fails its check, with remedies; empty if it passes.
     """
 
     document: AnyEvaluation
     files: dict[str, bytes]
-    warning: str = ""
     notes: tuple[str, ...] = ()
-    failure: str = ""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 
-from podline.documents.any_evaluation import EVALUATION
-from podline.documents.manifest import read_manifest
+from podline import measures
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.documents.manifest import TRAIN, read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
+from podline.figures import value_text
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
+from podline.measures import measure_named
 from podline.models.of_run import untrained_model
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainSpec
@@ -20,15 +24,19 @@ from podline.store.folder import temporary_store
 from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.export import load_model
+from podline.training.plan import plan_training
 from podline.training.run import prepared
+
+# For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
+_MORE, _LEAST_STEPS = 5, 400
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
-    """Evaluate a run's model, and its initial weights, and write ``runs/<run>/evaluation.json``.
+    """Evaluate a run's model, and the same network with random weights, and write ``runs/<run>/evaluation.json``.
 
     The answers to each example are written beside it. Every figure is the same for any ``batch_size``; the document of
-    the run's kind describes them. A model that fails its check gives a result with a ``failure``, so that a report can
-    follow.
+    the run's kind describes them. A model that is no better than guessing gives a result with a ``failure``, so that a
+    report can follow.
 
     Raises:
         StoreError: the data set or the run does not exist.
@@ -54,16 +62,18 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     case = Case(spec, recipe, before, after, strategy, store, manifest, reporter)
     judgement = kind_of(recipe).judge(case)
     with contextlib.nullcontext(store) if agreement.chief else temporary_store(store, "worker") as mine:
-        result = _published(spec, mine, judgement, time.monotonic() - started)
+        result = _published(case, mine, judgement, time.monotonic() - started)
     # All processes wait for the chief.
     agreement.meet()
-    if warning := judgement.failure or judgement.warning:
-        reporter.warn(warning)
+    for problem in sorted({*case.problems, *measures.loaded().problems}):
+        reporter.warn(f"{problem}; this figure is left out: repair or uninstall its package")
+    if result.failure:
+        reporter.warn(result.failure)
     return result
 
 
-def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: float) -> EvaluateResult:
-    folder, document = spec.record_folder, judgement.document
+def _published(case: Case, store: Store, judgement: Judgement, seconds: float) -> EvaluateResult:
+    spec, folder, document = case.spec, case.spec.record_folder, judgement.document
     for name, data in judgement.files.items():
         store.publish_bytes(f"{folder}/{name}", data, replace=True)
     name = f"{folder}/{EVALUATION}"
@@ -77,11 +87,35 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
         measure=document.measure,
         untrained=document.untrained.metrics[document.measure].value,
         evaluation_sha256=store.sha256(name),
-        failure=judgement.failure,
+        failure=_sanity_check(case, document),
         notes=judgement.notes,
     )
     complete(store, folder, spec, result, [name, *(f"{folder}/{file}" for file in judgement.files)])
     return result
+
+
+def _sanity_check(case: Case, document: AnyEvaluation) -> str:
+    """Return the message for a model that is not better than guessing, with remedies; empty if it is better."""
+    if document.better_than_guessing:
+        return ""
+    name, measure = document.measure, measure_named(document.measure)
+    limit = document.guessing.high if measure.higher_is_better else document.guessing.low
+    steps = plan_training(case.recipe, case.manifest).total_steps
+    images = plural(case.manifest.split(TRAIN).records, "training image")
+    helps = [f"more than {images}", "pretrained weights (--init FILE)"]
+    seen = document.seen.metrics[name].value
+    found = f"on training images it is {value_text(name, seen)}"
+    if measure.better(seen, limit):
+        found += ", so more steps alone do not help"
+    else:
+        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
+        helps.append("another learning rate, correct labels")
+    value, most = (value_text(name, each) for each in (document.trained.metrics[name].value, limit))
+    way = "up" if measure.higher_is_better else "down"
+    return (
+        f"sanity check: {document.run} has the {measure.label} {value} on {document.examples} {document.split} "
+        f"examples, and guessing gives {way} to {most}; {found}; what may help: {'; '.join(helps)}"
+    )
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:

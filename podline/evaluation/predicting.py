@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ import tensorflow as tf
 from podline.arrays import Image
 from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.documents.manifest import read_manifest
+from podline.errors import SourceError
 from podline.evaluation.forward import finished_model
 from podline.frozen import JsonObject
 from podline.inventory.catalogue import training_of
@@ -120,7 +121,7 @@ class Predictor:
             pictures: names with uint8 (height, width, 3), red, green, blue.
         """
         first = 1
-        while batch := list(islice(pictures, _BATCH)):
+        while batch := list(itertools.islice(pictures, _BATCH)):
             answers = self._answers(np.stack([self._reader.fed(pixels) for _, pixels in batch]))
             found = tf.nest.map_structure(np.asarray, answers)
             for place, (name, pixels) in enumerate(batch):
@@ -165,7 +166,7 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
     """Yield pictures with their names: files, or arrays, which are numbered.
 
     Raises:
-        SourceError: a file is not a picture.
+        SourceError: a file is not a picture, or an array has another shape.
     """
     with PictureSandboxes() as sandboxes:
         for number, picture in enumerate(pictures, start=1):
@@ -174,6 +175,11 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
                 yield str(picture), pixels
             else:
                 channels = picture if picture.ndim == 3 else picture[..., None]
+                if channels.ndim != 3 or channels.shape[-1] not in (1, 3):
+                    raise SourceError(
+                        f"picture {number}: got shape {picture.shape}, expected (height, width), (height, width, 1) "
+                        "or (height, width, 3)"
+                    )
                 yield f"picture {number}", np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
 
 
@@ -186,11 +192,16 @@ def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
 
 
 def _names(paths: Sequence[Path]) -> Iterator[str]:
-    """Return the name of a PNG file for each picture; a number distinguishes pictures of the same name."""
-    used: dict[str, int] = {}
+    """Return the name of a PNG file for each picture; a number distinguishes pictures of the same name.
+
+    Names that differ in case only are the same on some file systems.
+    """
+    used = set[str]()
     for path in paths:
-        used[path.stem] = used.get(path.stem, 0) + 1
-        yield f"{path.stem}.png" if used[path.stem] == 1 else f"{path.stem}-{used[path.stem]}.png"
+        candidates = itertools.chain([path.stem], (f"{path.stem}-{number}" for number in itertools.count(2)))
+        name = next(name for name in candidates if name.casefold() not in used)
+        used.add(name.casefold())
+        yield f"{name}.png"
 
 
 def _write(file: Path, data: bytes) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from podline import entry_points
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
-from podline.errors import PodlineError, SettingsError
+from podline.errors import SettingsError
 from podline.frozen import Json
 from podline.input.chance import Chance
 from podline.input.colours import draw_colours, recoloured
@@ -137,12 +137,9 @@ def _installed(name: str) -> Callable[[Arrays, Chance, Json], Arrays]:
 
 def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
     """Apply an installed augmentation and check its result: only images may change their shape."""
-    try:
-        made = {field: np.asarray(values) for field, values in _installed(name)(dict(arrays), chance, amount).items()}
-    except PodlineError:
-        raise
-    except Exception as error:
-        raise SettingsError(f"augmentation {name}={amount!r}: {entry_points.reason(error)}") from error
+    function = _installed(name)
+    with entry_points.explained(f"{AUGMENTATIONS.title(name)}, {amount!r}"):
+        made = {field: np.asarray(values) for field, values in function(dict(arrays), chance, amount).items()}
     found, expected = _form(made), _form(arrays)
     if found != expected:
         raise SettingsError(

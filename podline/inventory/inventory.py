@@ -6,6 +6,7 @@ at a time.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 from collections import deque
@@ -18,7 +19,7 @@ from podline.data.rawfiles import unpacked, use_of
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, dataset_folder
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
 from podline.store.contract import Listed, Store, explained
 from podline.store.locks import locked
@@ -57,10 +58,14 @@ class Holding:
         return max(found.published for found in self.objects)
 
     @property
-    def in_use(self) -> bool:
-        """Return whether a living process uses it, according to :mod:`podline.store.locks`."""
-        with self.store.alone(self.name) as free:
+    def in_use(self) -> bool | None:
+        """Return whether a living process uses it, according to :mod:`podline.store.locks`; None if it cannot be known.
+
+        Only the owner of a folder can see its locks.
+        """
+        with contextlib.suppress(StoreError), self.store.alone(self.name) as free:
             return not free
+        return None
 
     def remove(self) -> bool:
         """Delete it, manifest and records first, so that a part of it never looks complete.
@@ -218,11 +223,12 @@ class UnpackedSource:
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:
-    """Return every source in this machine's caches for conversions into a store."""
-    found = []
-    for folder in unpacked(source_cache(store)):
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
+    """Return every source in this machine's caches for conversions into a store; none if it is another user's."""
+    found = list[UnpackedSource]()
+    with contextlib.suppress(PermissionError):
+        for folder in unpacked(source_cache(store)):
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -36,8 +37,12 @@ def kind_named(name: str) -> AnyKind:
 
 
 def kinds() -> list[AnyKind]:
-    """Return all kinds, Podline's own first."""
-    return [kind_named(name) for name in KINDS.names()]
+    """Return all kinds that can be loaded, Podline's own first."""
+    found = list[AnyKind]()
+    for name in KINDS.names():
+        with contextlib.suppress(SettingsError):
+            found.append(kind_named(name))
+    return found
 
 
 def kind_of(judged: Recipe | AnyEvaluation) -> AnyKind:

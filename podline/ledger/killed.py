@@ -131,9 +131,11 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
 
 
 def _left(store: Store) -> Iterator[tuple[Path, Unfinished]]:
-    """Yield the notes of runs whose process is gone, each locked in the body."""
-    folder = store.scratch / _FOLDER
-    for lock in sorted(folder.glob(f"*{_LOCK}")) if folder.is_dir() else ():
+    """Yield the notes of runs whose process is gone, each locked in the body; of a store of this user's alone."""
+    found = list[Path]()
+    with contextlib.suppress(OSError):
+        found = sorted((store.scratch / _FOLDER).iterdir())
+    for lock in (path for path in found if path.suffix == _LOCK):
         with contextlib.suppress(OSError), locks.locked(lock, wait=False) as free:
             path = lock.with_suffix(".json")
             if free is None:

@@ -7,7 +7,6 @@ counts the lines of ``metrics.jsonl`` that are logged, so that none is logged tw
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import math
 import re
@@ -15,7 +14,8 @@ from typing import Any
 
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import METRICS, FindingLine, figures_of, read_metrics
-from podline.errors import SettingsError, one_line
+from podline.entry_points import require_extra
+from podline.errors import one_line
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.settings import MLFLOW, export_mlflow_defaults, flat
@@ -37,10 +37,8 @@ def require_tracker(tracking: str) -> None:
     Raises:
         SettingsError: the library is missing.
     """
-    if tracking and importlib.util.find_spec("mlflow") is None:
-        raise SettingsError(
-            f"tracking={tracking}: got no mlflow, expected it to be installed; `pip install 'podline[mlflow]'`"
-        )
+    if tracking:
+        require_extra("mlflow", f"tracking={tracking}")
 
 
 def track(tracking: str, store: Store, entry: Entry, recipe: Recipe, reporter: Reporter) -> None:

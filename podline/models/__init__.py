@@ -1,1 +1,5 @@
 """Networks, and their parameter and operation counts."""
+
+from podline import use_tensorflow
+
+use_tensorflow()

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 
 from podline.documents.completion import read_artifact
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
 from podline.models.build import untrained
 from podline.recipes.parts import MODELS
-from podline.stages.specs import ARCHITECTURE
+from podline.stages.specs import ARCHITECTURE, SPEC
 from podline.store.contract import Store
 
 
@@ -23,13 +23,17 @@ def network_of(store: Store, folder: str) -> keras.Model:
     """
     name = f"{folder}/{ARCHITECTURE}"
     text = read_artifact(store, folder, "train", name).decode(errors="replace")
-    MODELS.import_installed()  # registers their layers with Keras
+    missing, kind = "", store.read_json(f"{folder}/{SPEC}")["recipe"]["model"]["kind"]
+    try:
+        MODELS.load(kind)  # registers its layers with Keras
+    except SettingsError as error:
+        missing = f"; {error}"
     try:
         model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(
-            f"{store.where(name)} cannot be loaded as a model ({error}); train the run again, or install the package "
-            "of its layers"
+            f"{store.where(name)} cannot be loaded as a model ({error}{missing}); train the run again, or install the "
+            "package of its layers"
         ) from error
     return model
 

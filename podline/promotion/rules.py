@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 
 from podline import entry_points
 from podline.documents.promotion import Check, ExportedFile
-from podline.errors import PodlineError, SettingsError
 from podline.figures import change_text, value_text
 from podline.kinds.table import kind_named
 from podline.measures import measure_named
@@ -64,12 +63,8 @@ def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:
 
 
 def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure | Check]:
-    try:
+    with entry_points.explained(f"promotion rule {judge.name}"):
         return [*judge(pair, settings)]
-    except PodlineError:
-        raise
-    except Exception as error:
-        raise SettingsError(f"promotion rule {judge.name}: {entry_points.reason(error)}") from error
 
 
 def detects(checks: Sequence[Check]) -> str:

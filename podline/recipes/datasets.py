@@ -70,8 +70,7 @@ class DataSet:
         open: ``(dataset, source, settings, work) -> RawData``: opens raw data, given this object, the user's folder,
             file or ``gs://`` prefix, the settings, and the cache folder for unpacked files. A
             :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one from
-        a
-            function that returns images. Exceptions are reported in one line.
+            a function that returns images. Exceptions are reported in one line.
         kind: the kind of task of its records; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
         version: version of the reading code; raise it when a change alters a byte of the records. 0 is omitted.
@@ -107,10 +106,8 @@ class DataSet:
         Raises:
             SettingsError: the object cannot be imported, or does not exist.
         """
-        try:
+        with entry_points.explained(f"data set {self.name}: {place}"):
             return entry_points.load(place)
-        except Exception as error:
-            raise SettingsError(f"data set {self.name}: {place}: {entry_points.reason(error)}") from error
 
     def settings_of(self, given: Mapping[str, Json]) -> ConverterSettings:
         """Parse the data set's own settings.
@@ -133,12 +130,8 @@ DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, DATA_SETS, Data
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all data sets, Podline's and installed ones.
-
-    Raises:
-        SettingsError: two data sets have the same name.
-    """
-    return (*DATA_SETS, *DATASETS.points())
+    """Return the names of all data sets, Podline's and installed ones."""
+    return DATASETS.names()
 
 
 def find(name: str) -> DataSet:

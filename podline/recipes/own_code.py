@@ -60,9 +60,10 @@ def require_unchanged(recipe: Recipe) -> None:
 
 def of_dataset(dataset: DataSet) -> str:
     """Return the digest of the code that reads a data set; empty for Podline's own data sets."""
-    points = datasets.DATASETS.points()
+    base, registry = dataset.base, datasets.DATASETS
     modules = [place.partition(":")[0] for place in (dataset.open, dataset.settings)]
-    return of_modules(modules, points[dataset.base].dist if dataset.base in points else None)
+    installed = base in registry.names() and base not in registry.shipped
+    return of_modules(modules, registry.point(base).dist if installed else None)
 
 
 def of_point(point: EntryPoint) -> str:

@@ -6,14 +6,13 @@ none of them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from podline import entry_points
-from podline.errors import PodlineError, SettingsError
+from podline.errors import SettingsError
 from podline.frozen import Json
 from podline.settings import nearest
 
@@ -33,6 +32,13 @@ class PartSettings(Protocol):
     def options(self) -> Mapping[str, Json]:
         """The part's own settings."""
         ...
+
+
+class Loaded(NamedTuple, Generic[T]):
+    """The objects of a registry by name, Podline's first; and why others could not be loaded, a line each."""
+
+    objects: dict[str, T]
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -66,51 +72,56 @@ class Registry(Generic[T]):
         found = self.shipped[name]
         return entry_points.load(found) if isinstance(found, str) else found
 
+    def loaded(self) -> Loaded[T]:
+        """Return all objects that can be loaded, and the problems of the others."""
+        found, problems = {name: self.load(name) for name in self.shipped}, list[str]()
+        for name in dict.fromkeys(sorted(point.name for point in entry_points.installed(self.group))):
+            try:
+                found[name] = self._installed(self.point(name))
+            except SettingsError as error:
+                problems.append(str(error))
+        return Loaded(found, tuple(problems))
+
     def all(self) -> dict[str, T]:
         """Return all objects by name, Podline's own first.
 
         Raises:
-            SettingsError: see :meth:`load`.
+            SettingsError: one of them cannot be loaded.
         """
-        return {name: self.load(name) for name in (*self.shipped, *self.points())}
+        for problem in self.loaded().problems:
+            raise SettingsError(problem)
+        return self.loaded().objects
 
     def _installed(self, point: EntryPoint) -> T:
-        found = entry_points.load_installed(point)
+        found = entry_points.load_installed(self.what, point)
         if self.row is None:
             return found
+        title = entry_points.title(self.what, point)
         if not isinstance(found, self.row):
             expected = f"{self.row.__module__}.{self.row.__name__}"
-            raise SettingsError(f"entry point {point.value}: got {type(found).__name__}, expected a {expected}")
+            raise SettingsError(f"{title}: got {type(found).__name__}, expected a {expected}")
         if (name := getattr(found, "name", point.name)) != point.name:
-            raise SettingsError(
-                f"entry point {point.value}: got the name {name!r}, expected {point.name!r}, as it is installed"
-            )
-        return found
-
-    def points(self) -> dict[str, EntryPoint]:
-        """Return the entry points of installed packages by name.
-
-        Raises:
-            SettingsError: two entry points have one name, or one has a name of Podline's.
-        """
-        found: dict[str, EntryPoint] = {}
-        for point in entry_points.installed(self.group):
-            if point.name in self.shipped or point.name in found:
-                raise SettingsError(f"entry point {point.value}: another {self.what} is named {point.name!r}")
-            found[point.name] = point
+            raise SettingsError(f"{title}: got the name {name!r}, expected {point.name!r}, as it is installed")
         return found
 
     def point(self, name: str) -> EntryPoint:
         """Return the entry point with this name.
 
         Raises:
-            SettingsError: no installed package has it, or two packages have.
+            SettingsError: no installed package has it, two packages have, or it is a name of Podline's.
         """
-        if found := self.points().get(name):
-            return found
+        found = [point for point in entry_points.installed(self.group) if point.name == name]
+        if found and (len(found) > 1 or name in self.shipped):
+            raise SettingsError(f"{entry_points.title(self.what, found[-1])}: another {self.what} has this name")
+        if found:
+            return found[0]
         known = self.names()
         there = nearest(name, known) if known else f"no installed package adds one ({self.group})"
         raise SettingsError(f"there is no {self.what} {name!r}; {there}")
+
+    def title(self, name: str) -> str:
+        """Return an object as messages name it, with the package of an installed one."""
+        return f"{self.what} {name}" if name in self.shipped else entry_points.title(self.what, self.point(name))
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call the function with this name.
@@ -121,12 +132,8 @@ class Registry(Generic[T]):
         function: Any = self.load(name)
         if name in self.shipped:
             return function(*arguments)
-        try:
+        with entry_points.explained(self.title(name)):
             return function(*arguments)
-        except PodlineError:
-            raise
-        except Exception as error:
-            raise SettingsError(f"{self.what} {name}: {entry_points.reason(error)}") from error
 
     def require(self, settings: PartSettings) -> None:
         """Check that a part exists, and that a part without options gets none.
@@ -147,12 +154,6 @@ class Registry(Generic[T]):
         """
         self.require(settings)
         return self.call(settings.kind, *arguments)
-
-    def import_installed(self) -> None:
-        """Import the modules of all installed objects; skip those that fail."""
-        for point in entry_points.installed(self.group):
-            with contextlib.suppress(SettingsError):
-                entry_points.load_installed(point)
 
 
 AUGMENTATIONS: Registry[Part] = Registry("augmentation", "podline.augmentations")

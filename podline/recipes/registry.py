@@ -127,7 +127,7 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
     """Return name → a function that loads the recipe; installed ones are imported on call."""
-    found = {name: functools.partial(RECIPES.load, name) for name in (*RECIPES.shipped, *RECIPES.points())}
+    found = {name: functools.partial(RECIPES.load, name) for name in RECIPES.names()}
     for file in load().recipes:
         recipe = _of_file(Path(file))
         _require_new(recipe.name, found, file)
@@ -166,10 +166,8 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SettingsError(f"recipe file {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    try:
+    with entry_points.explained(f"recipe file {file}"):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise SettingsError(f"recipe file {file}: {entry_points.reason(error)}") from error
     return module
 
 
@@ -186,7 +184,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     """
     # With other values it is another run, of the present code.
     document = recipe.model_dump(exclude={"code"} if changes else None)
-    paths = dict(_paths(Recipe, type(recipe.task)))
+    paths = dict(value_paths(Recipe, type(recipe.task)))
     for path, value in changes.items():
         if path not in paths and not paths.get(path.rpartition(".")[0]):
             raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
@@ -246,7 +244,7 @@ def _require_parts(recipe: Recipe) -> None:
         LOSSES.require(phase.loss)
 
 
-def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
+def value_paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
     """Yield every dotted path of a recipe of a kind, and whether further names may follow it.
 
     External code defines the further names, as in ``model.options.heads``.
@@ -255,7 +253,7 @@ def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -
         yield prefix + name, field.annotation == dict[str, Json]
         inner = _model_in(field.annotation)
         if inner is not None:
-            yield from _paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
+            yield from value_paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
 
 
 def field_of(path: str) -> FieldInfo | None:

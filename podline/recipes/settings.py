@@ -86,10 +86,12 @@ class OptimizerSettings(Frozen):
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
-            (docs/how-to/train.md); or an installed package's.
+            (docs/how-to/train.md); or an installed package's. Change the learning rate with it: usual are 0.1 for
+            ``sgd``, and 0.001 for ``adam``, ``adamw`` and ``rmsprop``.
         momentum: momentum of ``sgd``, ``rmsprop`` and ``muon``; first beta of ``adam`` and ``adamw``.
         nesterov: Nesterov's momentum; ``sgd`` only.
-        weight_decay: each step reduces a kernel by the learning rate times this share.
+        weight_decay: each step reduces a kernel by the learning rate times this share; without effect on the kernels of
+            convolutions that ``muon`` trains, whose norm is fixed.
         clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
         adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
             rate.
@@ -154,7 +156,7 @@ class ScheduleSettings(Frozen):
             peak); ``one_cycle`` (up for ``warmup``, then linearly down to ``final``); ``plateau`` (constant until
             validation stalls).
         learning_rate: the peak.
-        warmup: a linear rise from zero before the schedule; for ``one_cycle`` the rise itself.
+        warmup: a linear rise before the schedule; for ``one_cycle`` the rise itself.
         final: share of the peak at the end of ``cosine`` and ``one_cycle``.
         decay: the factor of ``exponential``.
         decay_every: the interval at which ``exponential`` applies its factor.
@@ -377,8 +379,7 @@ class Recipe(Frozen):
             the best evaluation. It does not affect the run's name.
         further: a finished run of the same store, whose state and order of data this run continues, with its own steps,
             schedule and duration. ``champion`` means the recipe's champion when the training is first planned, or none
-        if
-            there is none yet.
+            if there is none yet.
         init: a file with initial weights; other layers get random weights.
         precision: precision of the network's layers; ``auto`` is ``bfloat16`` if the device supports it. See
             docs/how-to/train.md.
@@ -490,7 +491,8 @@ class Recipe(Frozen):
         deciding = self.schedule.plateau, self.annealing, self.early_stop
         if any("error" in dict(settings).values() for settings in deciding if settings) and not self.task.has_error:
             raise ValueError(
-                f"error is 1 - accuracy, and the kind {self.kind} of dataset={self.dataset} has no accuracy; use loss"
+                f"error is the share of wrong answers, and an answer of the kind {self.kind} of dataset={self.dataset} "
+                "is not simply right or wrong; use loss"
             )
         self.task.require_fit(self)
         return self

@@ -26,7 +26,9 @@ class TaskSettings(Frozen):
         common: the parts of :data:`COMMON` that the kind uses.
         may_change: the fields that a phase can change, as ``task.emphasis``, with nested ones.
         judging: fields that affect only an evaluation, and not a run's name.
-        has_error: whether answers are right or wrong, so that plateau and annealing can use the ``error``.
+        beside_loss: the paths whose values do not change the formula of the loss of an evaluation. A search that
+            compares losses may vary these.
+        has_error: whether an example's answer is right or wrong, so that plateau and annealing can use the ``error``.
         mixes_targets: whether its loss supports several targets with shares (:mod:`podline.input.mixing`).
         kind: name of the kind.
     """
@@ -34,6 +36,7 @@ class TaskSettings(Frozen):
     common: ClassVar[tuple[str, ...]] = COMMON
     may_change: ClassVar[tuple[str, ...]] = ()
     judging: ClassVar[tuple[str, ...]] = ()
+    beside_loss: ClassVar[tuple[str, ...]] = ("task.augmentation",)
     has_error: ClassVar[bool] = False
     mixes_targets: ClassVar[bool] = False
 

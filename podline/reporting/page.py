@@ -31,11 +31,7 @@ class Pages(NamedTuple):
 
 
 def pages(run: RunFacts) -> Pages:
-    """Render the report in all its formats.
-
-    Raises:
-        SettingsError: a section of an installed package raises, or cannot be loaded.
-    """
+    """Render the report in all its formats."""
     header = list(verdict.header(run))
     shown = [(heading, blocks) for heading, blocks in _sections(run) if blocks]
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
@@ -57,7 +53,9 @@ def _picture(chart: Svg) -> str:
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
     """Yield each section's heading and blocks, in the order of the page."""
     yield from _filled([*sections_in(verdict), *kind_of(run.evaluation).sections()], run)
-    yield from _filled(installed(), run)
+    added = installed()
+    yield from _filled(added.objects.values(), run)
+    yield "Sections that cannot be loaded", [Text(problem, "warning") for problem in added.problems]
     for heading, lines in run.stage_sections:
         yield heading, [Text(line) for line in lines]
     yield from _filled(sections_in(run_sections), run)

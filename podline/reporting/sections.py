@@ -11,8 +11,8 @@ from types import ModuleType
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.recipes.parts import Registry
-from podline.reporting.blocks import Block
+from podline.recipes.parts import Loaded, Registry
+from podline.reporting.blocks import Block, Text
 from podline.reporting.facts import RunFacts
 
 
@@ -41,25 +41,17 @@ def sections_in(module: ModuleType) -> Iterator[Section]:
     yield from (found for found in vars(module).values() if isinstance(found, Section))
 
 
-def installed() -> Iterator[Section]:
-    """Yield the sections of installed packages.
-
-    Raises:
-        SettingsError: a section cannot be loaded, or is not a Section.
-    """
-    yield from Registry("section", entry_points.SECTIONS, row=Section).all().values()
+def installed() -> Loaded[Section]:
+    """Return the sections of installed packages by name, and the problems of those that cannot be loaded."""
+    return Registry("section", entry_points.SECTIONS, row=Section).loaded()
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:
-    """Return a section's blocks for a run.
-
-    Raises:
-        SettingsError: a section of an installed package raises.
-    """
-    try:
+    """Return a section's blocks for a run; of an installed section that fails, the reason."""
+    if found.blocks.__module__.startswith("podline."):
         return list(found.blocks(run))
-    except Exception as error:
-        if found.blocks.__module__.startswith("podline."):
-            raise
-        reason = entry_points.reason(error)
-        raise SettingsError(f"the section {found.heading} ({found.blocks.__module__}): {reason}") from error
+    try:
+        with entry_points.explained(f"section {found.heading} ({found.blocks.__module__})"):
+            return list(found.blocks(run))
+    except SettingsError as error:
+        return [Text(str(error), "warning")]

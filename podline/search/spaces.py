@@ -72,9 +72,21 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
         if one.path == other.path:
             raise SettingsError(f"--over names {one.path} twice; give it once")
     for space in found:
+        _require_same_loss(space.path, recipe)
         for value in space.probes():
             registry.override(recipe, {space.path: value})
     return found
+
+
+def _require_same_loss(path: str, recipe: Recipe) -> None:
+    """Refuse a value of which the loss is made, if trials are compared by their losses."""
+    task, parts = recipe.task, path.split(".")
+    compared = any(parts[: len(named)] == named for named in (name.split(".") for name in task.beside_loss))
+    if parts[0] in ("task", "loss") and not compared and not task.has_error:
+        raise SettingsError(
+            f"--over {path}: trials of the kind {task.kind} are compared by their loss, and this value changes its "
+            f"formula; search over {', '.join(task.beside_loss)} or a value outside of task and loss"
+        )
 
 
 def _space(text: str) -> Space:

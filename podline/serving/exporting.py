@@ -5,7 +5,7 @@ The kind's own evaluation code runs both on the same examples.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import time
 import warnings
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from podline.data.order import permutation
 from podline.data.reader import open_split
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest, read_manifest
-from podline.entry_points import reason
-from podline.errors import ArtifactError, SettingsError
+from podline.entry_points import reason, require_extra
+from podline.errors import ArtifactError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
@@ -39,16 +39,6 @@ _CALIBRATING = 200
 _COMPARED = 100
 
 
-def require_packages(form: str) -> None:
-    """Raise SettingsError if a package that a format needs is not installed."""
-    missing = [name for name in ("tf2onnx", "onnxruntime") if form == "onnx" and importlib.util.find_spec(name) is None]
-    if missing:
-        raise SettingsError(
-            f"--format onnx: got no {' and no '.join(missing)}, expected both tf2onnx and onnxruntime; "
-            "`pip install 'podline[onnx]'`"
-        )
-
-
 def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
     """Write the file, evaluate it and the model on test examples, and write the result beside it.
 
@@ -57,7 +47,8 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
         StoreError: the run or data set does not exist, or the file cannot be written.
         ArtifactError: the weights or the data have changed, or the model cannot be converted.
     """
-    require_packages(spec.format)
+    if spec.format == "onnx":
+        require_extra("onnx", "--format onnx")
     started, store = time.monotonic(), open_store(spec.root)
     training = training_of(store, spec.run)
     manifest = read_manifest(store, training.dataset_folder)

@@ -388,7 +388,7 @@ class EvaluateResult(Result):
         default="top1",
         description="the main metric: `top1` of a classifier, `ap` of a pose network",
     )
-    untrained: float = Field(description="the main metric of the network before training")
+    untrained: float = Field(description="the main metric of the network with random weights")
     evaluation_sha256: str
     notes: tuple[str, ...] = Field(
         default=(), exclude_if=operator.not_, description="further figures of its kind, a line each"

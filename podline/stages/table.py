@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.progress import Reporter
-from podline.recipes.parts import Registry
+from podline.recipes.parts import Loaded, Registry
 from podline.settings import nearest
 from podline.stages.data_changes import DataChanges, DataChangesSpec
 from podline.stages.specs import (
@@ -100,8 +100,10 @@ class Stage(Generic[S, R]):
 
         Raises:
             StoreError: the run, or a result that the stage needs, does not exist.
+            SettingsError: the function fails.
         """
-        return entry_points.load(self.spec_at)(store, run)
+        with entry_points.explained(f"stage {self.name} ({self.spec_at})"):
+            return entry_points.load(self.spec_at)(store, run)
 
 
 CONVERT = Stage(
@@ -181,21 +183,23 @@ _AFTER = (TRAIN.name, EVALUATE.name, PROMOTE.name, REPORT.name)
 
 
 @functools.cache
-def installed() -> dict[str, Stage[Any, Any]]:
-    """Return the stages of installed packages, by name, in order of name.
+def loaded() -> Loaded[Stage[Any, Any]]:
+    """Return the stages of installed packages, by name, in order of name; and the problems of those left out."""
+    registry: Registry[Stage[Any, Any]] = Registry("stage", ENTRY_POINTS, STAGES, Stage)
+    found, problems = registry.loaded()
+    rows = {name: row for name, row in found.items() if name not in STAGES}
+    wrong = {name: row for name, row in rows.items() if row.after not in _AFTER or not row.spec_at}
+    said = [
+        f"{registry.title(name)}: got after={row.after!r}, spec_at={row.spec_at!r}; expected after to be one of "
+        f"{', '.join(_AFTER)}, and spec_at to name a function"
+        for name, row in wrong.items()
+    ]
+    return Loaded({name: row for name, row in rows.items() if name not in wrong}, (*problems, *said))
 
-    Raises:
-        SettingsError: a stage cannot be imported, or its row is invalid.
-    """
-    found: Registry[Stage[Any, Any]] = Registry("stage", ENTRY_POINTS, STAGES, Stage)
-    rows = {name: found.load(name) for name in sorted(found.points())}
-    for name, row in rows.items():
-        if row.after not in _AFTER or not row.spec_at:
-            raise SettingsError(
-                f"stage {name}: got after={row.after!r}, spec_at={row.spec_at!r}; expected after to be one of "
-                f"{', '.join(_AFTER)}, and spec_at to name a function"
-            )
-    return rows
+
+def installed() -> dict[str, Stage[Any, Any]]:
+    """Return the stages of installed packages that can be loaded, by name, in order of name."""
+    return loaded().objects
 
 
 def following(name: str) -> list[Stage[Any, Any]]:

@@ -205,6 +205,7 @@ class Preflight(Result):
     devices: str = Field(description="the device of the rehearsal")
     steps: int = Field(description="the remaining steps")
     batch_size: int = Field(description="examples in a step")
+    phases: int = Field(default=1, description="the number of phases; a step's size and seconds are those of the first")
     first_step: float = Field(description="seconds of the first step, including tracing")
     step: float = Field(description="seconds of each later step")
     evaluation: float = Field(description="seconds of an evaluation of the whole split")
@@ -219,10 +220,11 @@ class Preflight(Result):
         """Return the estimate as text."""
         speed, pace = rate(self.batch_size / self.step), f"{1000 * self.step:.0f} ms"
         evaluation, checkpoint = duration(self.evaluation), duration(self.checkpoint)
+        steps, first = plural(self.steps, "step"), f", in the first of {self.phases} phases" if self.phases > 1 else ""
         device = f", {size(self.device_memory_bytes)} on the device" if self.device_memory_bytes else ""
         return [
             f"{self.run}: ready to train on {self.devices}",
-            f"{plural(self.steps, 'step')} of {plural(self.batch_size, 'example')}, {pace} each ({speed} examples/s)",
+            f"{steps} of {plural(self.batch_size, 'example')}, {pace} each ({speed} examples/s){first}",
             f"the first step after {self.first_step:.1f} s; {plural(self.evaluations, 'evaluation')} of {evaluation}",
             f"checkpoints of {size(self.checkpoint_bytes)}, {checkpoint} each",
             f"about {duration(self.training_seconds)} in all, {size(self.memory_bytes)} of memory{device}",

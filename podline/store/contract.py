@@ -47,14 +47,21 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
-        where = f"cannot {action} {path}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreError(f"{where}: no space left on the device; free some, or choose another --root") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise StoreError(
-                f"{where}: permission denied ({error.strerror}); choose a --root that this user can write"
-            ) from error
-        raise StoreError(f"{where}: {error.strerror or error}") from error
+        raise refused(action, path, error) or StoreError(
+            f"cannot {action} {path}: {error.strerror or error}"
+        ) from error
+
+
+def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
+    """Return the error of a full disk or a missing permission, which are no bugs; None for other errors."""
+    where = f"cannot {action} {path}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreError(f"{where}: no space left on the device; free some, or choose another --root")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        writing = action.startswith(("write", "make", "delete"))
+        remedy = "choose a --root that this user can write" if writing else "give this user access to it"
+        return StoreError(f"{where}: permission denied ({error.strerror}); {remedy}")
+    return None
 
 
 class Listed(NamedTuple):

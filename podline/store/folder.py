@@ -43,11 +43,11 @@ class FolderStore(Store):
     @measured("store")
     def find(self, name: str) -> Listed | None:
         """See :meth:`Store.find`."""
-        try:
-            facts = self.local(name).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
+        path = self.local(name)
+        with explained("read", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            facts = path.stat()
+            return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
+        return None
 
     @measured("store")
     def sha256(self, name: str, found: Listed | None = None) -> str:
@@ -84,11 +84,11 @@ class FolderStore(Store):
         return (facts for facts in found if facts is not None)
 
     def _names(self, folder: str) -> Iterator[str]:
-        """Yield the names below a folder without the scratch folder; folders may change meanwhile."""
+        """Yield the names below a folder without scratch folders, also those of stores in it; folders may change."""
         for name in self._entries(folder):
             if not name.endswith("/"):
                 yield name
-            elif name != f"{SCRATCH}/":
+            elif not f"/{name}".endswith(f"/{SCRATCH}/"):
                 yield from self._names(name)
 
     def _entries(self, folder: str) -> list[str]:

@@ -121,9 +121,11 @@ def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
 
 def sweep(parent: Path) -> int:
     """Remove the temporary folders of killed processes below ``parent``, and return their number."""
-    if not parent.is_dir():
+    try:
+        names = {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()}
+    except OSError:  # not there, or another user's
         return 0
-    return sum(_removed(parent / name) for name in {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()})
+    return sum(_removed(parent / name) for name in names)
 
 
 def _removed(folder: Path) -> bool:

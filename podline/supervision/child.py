@@ -41,7 +41,7 @@ from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage
 from podline.stopwatch import spans
 from podline.store import locks
-from podline.store.contract import explained
+from podline.store.contract import explained, refused
 from podline.store.opening import open_store
 from podline.strategies import WORKERS
 from podline.supervision import processes
@@ -98,7 +98,7 @@ def _work(order: Order, listener: Listener) -> int:
         return error.exit_code
     except Exception as error:
         traceback.print_exc()
-        known = _disk_is_full(order, error) or _of_tensorflow(order, error)
+        known = _of_system(order, error) or _of_tensorflow(order, error)
         document = known.to_json() if known else {"type": type(error).__name__, "message": str(error)}
         listener({"event": "error", "stage": order.stage, "error": document})
         return known.exit_code if known else 1
@@ -210,11 +210,13 @@ def preempted(_signal: int, _frame: FrameType | None) -> None:
     raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
 
 
-def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
-    if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+def _of_system(order: Order, error: Exception) -> StoreError | None:
+    """Return Podline's error for a full disk, or for a file that this user may not use; None for other errors."""
+    if not isinstance(error, OSError):
         return None
-    where = error.filename or order.spec.get("root")
-    return StoreError(f"cannot write {where}: no space left on the device; free some, or choose another --root")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    where = error.filename or (order.spec.get("root") if full else None)
+    return refused("write" if full else "use", where, error) if where else None
 
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podline import cluster as clusters
-from podline.entry_points import load
+from podline.entry_points import install_command, load
 from podline.errors import PodlineError, SettingsError, TransientError, WorkerLostError, from_json, one_line
 from podline.frozen import JsonObject
 from podline.launchers import Wanted, sharing
@@ -175,7 +175,9 @@ def library(asked: str, name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise SettingsError(f"{asked}: got {error}, expected Ray; install podline[ray] here and on each node") from None
+        raise SettingsError(
+            f"{asked}: got {error}, expected Ray here and on each node; `{install_command('ray')}`"
+        ) from None
 
 
 def _train(spec: TrainSpec, events: Path) -> None:

@@ -179,7 +179,7 @@ def _symptom_from(raw: Any) -> Symptom:
 
 
 def _name(enum: Any, number: int, otherwise: str) -> str:
-    return enum(number).name if number in enum._value2member_map_ else otherwise
+    return next((each.name for each in enum if each == number), otherwise)
 
 
 def _node_message(api: ApiSettings, name: str, spec: NodeSpec) -> tpu_v2.Node:

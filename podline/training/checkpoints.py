@@ -223,7 +223,7 @@ class CheckpointFolder:
         self._delete([step for step in self.steps() if step not in kept])
         described = {self._npz(step) for step in self.steps()}
         for name in self._store.list(self.folder):
-            if name.endswith(".npz") and name not in described:
+            if name.startswith(f"{self.folder}/step-") and name.endswith(".npz") and name not in described:
                 self._store.delete(name)
 
     def _accepted_by(self, step: int) -> int | None:

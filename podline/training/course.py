@@ -32,7 +32,7 @@ from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau, Pruner
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_measures, judge_probe
-from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
+from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT
@@ -45,9 +45,6 @@ from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
 _TOLD = 12  # evaluations in the log
-
-"""The group of entry points for hooks of installed packages: each is a function from a
-:class:`~podline.training.run.Run` to a hook."""
 
 
 class Between(NamedTuple):
@@ -147,7 +144,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         WriteMetrics(write, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
         JudgeStretches(findings, before),
         evaluate,
-        *(HOOKS.call(name, run) for name in recipe.hooks),
+        *(InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks),
         save,
     ]
     between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, findings)

@@ -24,6 +24,7 @@ from podline.documents.metrics_log import (
 from podline.plurals import plural
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
 from podline.stages.specs import Pruning
+from podline.training.divergence import scaled
 
 L = TypeVar("L", bound=MetricsLine)
 Tell = Callable[[EventKind, int, str], None]
@@ -72,10 +73,10 @@ class Plateau:
 
 
 def plateau_line(settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine) -> PlateauLine:
-    """Decide about the rate as Keras's ``ReduceLROnPlateau`` does; ``last`` is the previous decision."""
+    """Decide about the rate; ``last`` is the previous decision."""
     value = value_of(settings.metric, evaluation)
     best, stalled, cooling, factor = (last.best, last.stalled, last.cooling, last.factor) if last else _FRESH
-    improved = value < best * (1 - settings.least)
+    improved = last is None or value < scaled(best, 1 - settings.least)
     stalled = 0 if improved or cooling else stalled + 1
     lowered = stalled >= settings.patience and factor > settings.floor
     return PlateauLine(
@@ -214,9 +215,9 @@ class EarlyStop:
 def early_stop_line(
     settings: EarlyStopSettings, total_steps: int, last: EarlyStopLine | None, evaluation: EvaluationLine
 ) -> EarlyStopLine:
-    """Decide whether a run ends, as Keras's ``EarlyStopping`` does; ``last`` is the previous decision."""
+    """Decide whether a run ends; ``last`` is the previous decision."""
     value = value_of(settings.metric, evaluation)
-    improved = last is None or value < last.best * (1 - settings.least)
+    improved = last is None or value < scaled(last.best, 1 - settings.least)
     stalled = 0 if last is None or improved else last.stalled + 1
     over = stalled >= settings.patience or evaluation.step >= total_steps
     return EarlyStopLine(

@@ -5,7 +5,9 @@ The strategy is created here, once for each name and process, and passed on to i
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -116,16 +118,12 @@ def _mirrored(devices: list[str], reduction: tf.distribute.CrossDeviceOps | None
 
 def _cpus(count: int) -> list[str]:
     """Return the names of ``count`` logical CPU devices; hide the GPUs from TensorFlow."""
-    try:
+    with _before_devices(f"cpu:{count}"):
         if tf.config.list_physical_devices("GPU"):
             tf.config.set_visible_devices([], "GPU")
         [cpu] = tf.config.list_physical_devices("CPU")
         if len(tf.config.get_logical_device_configuration(cpu) or [cpu]) < count:
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    except RuntimeError as error:
-        raise SettingsError(
-            f"strategy=cpu:{count}: this process has made its devices already ({error}); set it before TensorFlow runs"
-        ) from error
     return [f"/device:CPU:{number}" for number in range(count)]
 
 
@@ -136,9 +134,21 @@ def _gpus(name: str) -> list[str]:
         raise SettingsError(
             f"strategy={name}: TensorFlow sees no GPU ({_there()}); {_INSTALL}, or ask for strategy=cpu or auto"
         )
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+    with _before_devices(name):
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
     return [f"/device:GPU:{number}" for number in range(len(gpus))]
+
+
+@contextlib.contextmanager
+def _before_devices(strategy: str) -> Iterator[None]:
+    """Explain the error of a setting that comes after TensorFlow has made its devices, as in a notebook."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise SettingsError(
+            f"strategy={strategy}: this process has made its devices already ({error}); set it before TensorFlow runs"
+        ) from error
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:

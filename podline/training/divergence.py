@@ -7,8 +7,10 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from podline.data.order import TrainingOrder
 from podline.documents.metrics_log import StepsLine
@@ -16,6 +18,8 @@ from podline.errors import DivergenceError
 from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
 from podline.training.loop import Hook, Stretch
+
+Loss = TypeVar("Loss", float, npt.NDArray[np.float64])
 
 # The usual loss is the median over this number of stretches.
 _REMEMBERED = 101
@@ -84,8 +88,9 @@ class StopOnDivergence(Hook):
         loss = float(np.mean(stretch.series["loss"], dtype=np.float64))
         if self._first is None:
             self._first = loss
-        limit = self._settings.factor * max(self._first, statistics.median(self._losses or [self._first]))
-        if loss <= limit or limit <= 0:
+        usual = max(self._first, statistics.median(self._losses or [self._first]))
+        limit = scaled(usual, self._settings.factor)
+        if loss <= limit or not usual:
             self._above.clear()
             self._losses.append(loss)
             return None
@@ -97,7 +102,7 @@ class StopOnDivergence(Hook):
         return Failure(
             step,
             f"the loss has exploded: {loss:.4g} up to step {stretch.step}, and for {len(self._above)} stretches above "
-            f"{limit:.4g}, which is {self._settings.factor:g} times what is usual; it began",
+            f"{limit:.4g}, by the factor {self._settings.factor:g} from the usual {usual:.4g}; it began",
             limit,
         )
 
@@ -110,6 +115,11 @@ class StopOnDivergence(Hook):
             f"in epoch {epoch + 1}, {plural(len(ids), 'example')}\n{self._explain(failure)}\n"
             f"norms of the gradient before it: {norms}"
         )
+
+
+def scaled(loss: Loss, factor: float) -> Loss:
+    """Return the loss times a factor; a negative one, which some losses are, moves up as far as a positive one."""
+    return loss + (factor - 1) * abs(loss)
 
 
 def _not_finite(stretch: Stretch) -> Failure | None:

@@ -6,6 +6,7 @@ checkpoint it starts from stays unchanged, byte for byte.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -130,8 +131,8 @@ def _losses(trainer: Trainer, first: int, rates: Sequence[float], reporter: Repo
         while len(losses) < total:
             part = steps.advance(min(_STEPS_AT_ONCE, total - len(losses)))
             losses += part.series["loss"].tolist()
-            loss = losses[-1] if np.isfinite(losses[-1]) else 0.0
-            reporter.progress(len(losses), total, "steps", {"loss": loss, "learning_rate": rates[len(losses) - 1]})
+            loss = {"loss": losses[-1]} if math.isfinite(losses[-1]) else {}
+            reporter.progress(len(losses), total, "steps", {**loss, "learning_rate": rates[len(losses) - 1]})
             end = explodes_at(losses)
             if end is not None:
                 reporter.log(f"the loss exploded at a rate of {rates[end]:.3g}, after {plural(end, 'step')}")

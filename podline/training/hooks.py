@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from podline.arrays import Arrays
 from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
-from podline.errors import DivergenceError
+from podline.entry_points import explained
+from podline.errors import DivergenceError, SettingsError
 from podline.stopwatch import measured, spans
 from podline.training.checkpoints import CheckpointCost, CheckpointFolder, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
@@ -247,6 +248,56 @@ class SaveCheckpoints(Hook):
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
         """Write a complete checkpoint and read it back."""
         self.rehearsed = self._folder.rehearse(self._snapshot())
+
+
+class InstalledHook(Hook):
+    """A hook of an installed package, whose errors name it."""
+
+    def __init__(self, title: str, hook: object) -> None:
+        """Wrap a hook.
+
+        Args:
+            title: name and package, for messages.
+            hook: the result of the package's function.
+
+        Raises:
+            SettingsError: it is no hook.
+        """
+        if not isinstance(hook, Hook):
+            raise SettingsError(f"{title}: gives a {type(hook).__name__}, expected a podline.training.loop.Hook")
+        self._title, self._hook, self.reads = title, hook, hook.reads
+
+    @property
+    def title(self) -> str:
+        """Return its name and package."""
+        return self._title
+
+    def next_stop(self, step: int) -> int:
+        """Return the step at which the hook wants the loop to stop.
+
+        Raises:
+            SettingsError: the hook fails, or names no later step.
+        """
+        with explained(self._title):
+            stop = self._hook.next_stop(step)
+            if stop <= step:
+                raise ValueError(f"next_stop({step}) gives {stop}, expected a later step")
+            return stop
+
+    def after(self, stretch: Stretch) -> None:
+        """Call the hook; its exceptions end the run as SettingsErrors."""
+        with explained(self._title):
+            self._hook.after(stretch)
+
+    def leaving(self, stretch: Stretch) -> None:
+        """Call the hook; see :meth:`after`."""
+        with explained(self._title):
+            self._hook.leaving(stretch)
+
+    def rehearse(self, stretch: Stretch) -> None:
+        """Call the hook; see :meth:`after`."""
+        with explained(self._title):
+            self._hook.rehearse(stretch)
 
 
 def _require_finite(arrays: Arrays, step: int) -> None:

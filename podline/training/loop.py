@@ -16,7 +16,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +79,12 @@ class Hook(ABC):
         reads: the quantities of a step that the hook reads in ``stretch.series``; see :func:`require_keys`.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ()
+    reads: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Return the hook's name for messages."""
+        return f"hook {type(self).__name__}"
 
     def next_stop(self, step: int) -> int:  # noqa: ARG002 (for hooks that need stops of their own)
         """Return the first step after ``step`` at which the loop must stop for this hook; never, by default."""
@@ -111,7 +115,7 @@ def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
         for key in hook.reads:
             if key not in provided:
                 raise SettingsError(
-                    f"the hook {type(hook).__name__} reads {key!r}, expected one of {', '.join(provided)}; "
+                    f"the {hook.title} reads {key!r}, expected one of {', '.join(provided)}; "
                     "remove the hook, or add the quantity to the objective's measures"
                 )
 

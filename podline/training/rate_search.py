@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from podline.errors import DivergenceError
 from podline.frozen import Frozen
 from podline.recipes.settings import ScheduleSettings
+from podline.training.divergence import scaled
 
 Curve = npt.NDArray[np.float64]
 
@@ -91,8 +92,8 @@ def explodes_at(losses: Sequence[float]) -> int | None:
     finite = np.isfinite(values)
     end = len(values) if finite.all() else int(np.argmin(finite))
     averages = moving_average(values[:end])
-    usual = float(np.max(averages[:LEAST_STEPS], initial=0.0))
-    limits = np.maximum(_EXPLODED * np.minimum.accumulate(averages), 2 * usual)
+    usual = float(np.max(averages[:LEAST_STEPS], initial=-math.inf))
+    limits = np.maximum(scaled(np.minimum.accumulate(averages), _EXPLODED), scaled(usual, 2))
     exploded = np.flatnonzero(averages > limits)
     if exploded.size:
         return int(exploded[0])
@@ -110,7 +111,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
             f"the loss exploded after {len(losses)} steps with rates from {rates[0]:.3g} on, expected at least "
             f"{LEAST_STEPS} steps: begin with a lower rate, or take more steps"
         )
-    bounded = np.minimum(losses, _MOST * float(np.mean(losses[: LEAST_STEPS // 4])))
+    bounded = np.minimum(losses, scaled(float(np.mean(losses[: LEAST_STEPS // 4])), _MOST))
     curve = smoothed(bounded)
     bottom = int(np.argmin(curve))
     start, lowest = float(np.mean(curve[: max(bottom // 5, 1)])), float(curve[bottom])

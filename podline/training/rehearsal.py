@@ -28,12 +28,13 @@ from podline.training import devices
 from podline.training.hooks import Evaluate, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
+from podline.training.plan import Phase
 from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
 
 _TIMED_STEPS = 3
-# Number of examples that are checked one by one (all of a small data set, a random sample of a large one), and number
-# of examples whose fields are in memory at once.
+# Number of examples that are checked one by one (all of a small data set, evenly spaced ones of a large one), and
+# number of examples whose fields are in memory at once.
 _LOOKED_AT, _AT_ONCE = 100_000, 4096
 _CGROUP = Path("/sys/fs/cgroup")
 # Layers whose outputs are kept for the backward pass; the outputs of others may share memory with these.
@@ -64,23 +65,28 @@ def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> 
         left = run.plan.phase(step).end - step - 1
         timed = steps.advance(min(_TIMED_STEPS, left)) if left else first
     run.state.restore(before)
-    answer = _estimate(run, step, steps.tracing_seconds + first.seconds, timed.seconds / timed.steps, hooks)
+    answer = _estimate(run, step, steps.tracing_seconds, first.seconds, timed.seconds / timed.steps, hooks)
     return answer.model_copy(update={"seconds": time.monotonic() - started})
 
 
-def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Sequence[Hook]) -> Preflight:
+def _estimate(
+    run: Run, step: int, tracing: float, first_step: float, seconds: float, hooks: Sequence[Hook]
+) -> Preflight:
     [evaluate] = [hook for hook in hooks if isinstance(hook, Evaluate)]
     [save] = [hook for hook in hooks if isinstance(hook, SaveCheckpoints)]
     total = run.plan.total_steps
     evaluations = sum(due > step for due in run.plan.evaluations)
-    stepping, checkpoint = (total - step) * seconds, save.rehearsed
+    phases, checkpoint = [phase for phase in run.plan.phases if phase.end > step], save.rehearsed
+    work = [(phase.end - max(phase.first, step)) * _step_work(run, phase) for phase in phases]
+    stepping = seconds * sum(work) / _step_work(run, phases[0]) + tracing * (len(phases) - 1)
     by_steps, by_time = (total - step) / run.recipe.checkpoint_steps, stepping / (60 * run.recipe.checkpoint_minutes)
     return Preflight(
         run=run.spec.run,
         devices=devices.describe(run.strategy),
         steps=total - step,
         batch_size=run.recipe.batch_size,
-        first_step=first_step,
+        first_step=tracing + first_step,
+        phases=len(phases),
         step=seconds,
         evaluation=evaluate.rehearsed,
         evaluations=evaluations,
@@ -92,6 +98,11 @@ def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Seq
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         device_memory_bytes=_device_memory(),
     )
+
+
+def _step_work(run: Run, phase: Phase) -> int:
+    """Return the relative duration of a phase's step: its multiply-adds, or its examples if none is known."""
+    return phase.recipe.batch_size * (run.multiply_adds(phase) or 1)
 
 
 def _look_at_examples(run: Run) -> None:

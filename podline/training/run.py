@@ -24,6 +24,7 @@ from podline.documents.metrics_log import (
 from podline.errors import SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.kinds.table import kind_of
+from podline.models.counts import forward_multiply_adds
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
@@ -153,6 +154,10 @@ class Trainer:
             order=self.plan.order,
             augmentation=phase.recipe.image_augmentation,
         )
+
+    def multiply_adds(self, phase: Phase) -> int:
+        """Return the known multiply-adds of a forward pass for one training image of a phase."""
+        return forward_multiply_adds(for_images(self.state.model, self.batches(phase).image_shape))
 
     def training_steps(
         self, parts: Iterable[Any], phase: Phase, rate: Callable[[int], float] | None = None

@@ -15,7 +15,8 @@ from podline.recipes.settings import ScheduleSettings
 class Schedule:
     """The learning rate of every step, counted from 0; every duration is in steps.
 
-    The rate rises linearly from 0 at step 0 to ``peak`` at step ``warmup``. After that it is ``peak`` times a factor.
+    The rate rises by ``peak / warmup`` per step, from that value at step 0 to ``peak``. After ``warmup`` steps it is
+    ``peak`` times a factor.
     With s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1, the factor is
 
     - ``constant``, ``plateau``: 1 (``plateau`` lowers the rate by evaluations, not by the step; see
@@ -37,7 +38,7 @@ class Schedule:
 
     def at(self, step: int) -> float:
         """Return the learning rate of a step."""
-        rise = min(step, self.warmup) / self.warmup if self.warmup else 1.0
+        rise = min(step + 1, self.warmup) / self.warmup if self.warmup else 1.0
         return rise * self.peak * self._after_warmup(max(step - self.warmup, 0))
 
     def _after_warmup(self, elapsed: int) -> float:

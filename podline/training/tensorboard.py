@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework.summary_pb2 import Summary, SummaryMetadata
-from tensorflow.core.util.event_pb2 import Event
 
 from podline.documents.metrics_log import FindingLine, MetricsLine, figures_of
 from podline.errors import StoreError
 from podline.store.contract import explained
 
+# The messages have no other public names.
+v1: Any = tf.compat.v1
 # TensorBoard reads any file with "tfevents" in its name; a run has one file over all its starts.
 _FILE = "events.out.tfevents.0.podline"
 
@@ -37,7 +38,7 @@ class EventFile:
         with self._explained():
             self._writer = tf.io.TFRecordWriter(str(self._path))
             # TensorBoard expects this record at the start of a file of this format version.
-            self._writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+            self._writer.write(v1.Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
             for line in lines:
                 self._writer.write(_event(line).SerializeToString())
             self._writer.flush()
@@ -67,18 +68,18 @@ class EventFile:
             raise StoreError(f"cannot write {error.message}; free some space, or choose another --root") from error
 
 
-def _event(line: MetricsLine) -> Event:
+def _event(line: MetricsLine) -> Any:
     if isinstance(line, FindingLine):
         values = [_text(line)]
     else:
-        values = [Summary.Value(tag=name, simple_value=figure) for name, figure in figures_of(line).items()]
-    return Event(wall_time=line.time, step=line.step, summary=Summary(value=values))
+        values = [v1.Summary.Value(tag=name, simple_value=figure) for name, figure in figures_of(line).items()]
+    return v1.Event(wall_time=line.time, step=line.step, summary=v1.Summary(value=values))
 
 
-def _text(line: FindingLine) -> Summary.Value:
+def _text(line: FindingLine) -> Any:
     text = f"over: {line.message}" if line.over else f"{line.message}; {line.suggestion}"
-    return Summary.Value(
+    return v1.Summary.Value(
         tag=f"findings/{line.finding}/{line.where}",
-        metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text")),
+        metadata=v1.SummaryMetadata(plugin_data=v1.SummaryMetadata.PluginData(plugin_name="text")),
         tensor=tf.make_tensor_proto(text, tf.string),
     )

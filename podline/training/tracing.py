@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from podline.data.reader import SplitReader
 from podline.documents.metrics_log import AnnealingLine, PlateauLine, read_metrics
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, Arrays, EvaluationInput
+from podline.kinds.table import kind_of
+from podline.models.precision import policy
 from podline.plurals import plural
 from podline.training import devices
 from podline.training.checks import BatchCheck, Fault
@@ -52,20 +55,32 @@ def explain(run: Run, failure: Failure) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Return the examples of an evaluation that have no finite loss, and their places; or blame the weights."""
+    """Return the examples of an evaluation whose loss is never finite; or blame the weights or the device."""
+    with tf.device("CPU:0"):
+        fresh = BatchCheck(kind_of(run.recipe).model(run.recipe, run.manifest), objective)
     check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
-    wrong: list[int] = []
+    wrong, always = list[int](), list[int]()
     for number in range(batches.batches()):
         arrays = batches.batch(number)
-        losses = check.losses({name: arrays[name] for name in objective.fields}, training=False)
-        places = np.flatnonzero(~np.isfinite(losses) & (arrays[MASK] > 0))
-        wrong += (places + number * len(losses)).tolist()
-    if len(wrong) > batches.count / 2:
-        return f"no single example is the cause: {len(wrong)} of {batches.count} have no finite loss; {_CALMER}"
-    ids = wrong if batches.ids is None else batches.ids[wrong].tolist()
-    named = "\n".join(_place_of(reader, one) for one in ids[:_NAMED])
+        fields = {name: arrays[name] for name in objective.fields}
+        failed = ~np.isfinite(check.losses(fields, training=False)) & (arrays[MASK] > 0)
+        first = number * len(failed)
+        wrong += (np.flatnonzero(failed) + first).tolist()
+        if failed.any():
+            always += (np.flatnonzero(failed & ~np.isfinite(fresh.losses(fields, training=False))) + first).tolist()
     count = f"{len(wrong)} of its {plural(batches.count, 'example')}"
-    return f"{count} have no finite loss; correct these records at the source, and convert again:\n{named}"
+    if not wrong:
+        return f"on the CPU every loss is finite: the device's precision or order of operations matters; {_CALMER}"
+    if not always:
+        return (
+            f"{count} have no finite loss, and all have one with random weights: the weights are the cause; {_CALMER}"
+        )
+    ids = always if batches.ids is None else batches.ids[always].tolist()
+    named = "\n".join(_place_of(reader, one) for one in ids[:_NAMED])
+    return (
+        f"{count} have no finite loss, {len(always)} of them with random weights either; correct these records at the "
+        f"source, and convert again:\n{named}"
+    )
 
 
 def _place_of(reader: SplitReader, example: int) -> str:
@@ -159,7 +174,7 @@ class _Search:
     def _in_float32_on_cpu(self) -> bool:
         """Return whether the run uses float32 on the CPU like the check, so that a comparison adds nothing."""
         where = devices.describe(self._run.strategy)
-        return where.endswith("cpu") and self._run.recipe.precision == "float32"
+        return where.endswith("cpu") and policy(self._run.recipe.precision) == "float32"
 
     def _blamed(self, check: BatchCheck, ids: Ids, batch: Arrays, places: Sequence[int]) -> str:
         """Describe examples that fail alone."""

@@ -22,7 +22,7 @@ from podline.documents.origins import ORIGIN
 from podline.errors import DivergenceError, PreemptedError, PrunedError, SettingsError, WorkerLostError, one_line
 from podline.launchers import Wanted, sharing
 from podline.ledger.load import LoadMeter
-from podline.models.counts import described, forward_multiply_adds
+from podline.models.counts import described
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.own_code import require_unchanged
@@ -46,7 +46,7 @@ from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT
-from podline.training.run import Run, build_trainer, few, for_images, prepared
+from podline.training.run import Run, build_trainer, few, prepared
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
 
@@ -277,7 +277,7 @@ def _pflop(run: Run) -> float:
     examples, steps = run.plan.order.epochs.examples_before, run.state.step
     return sum(
         training_pflop(
-            forward_multiply_adds(for_images(run.state.model, run.batches(phase).image_shape)),
+            run.multiply_adds(phase),
             examples(min(phase.end, steps)) - examples(phase.first),
         )
         for phase in run.plan.phases

@@ -52,6 +52,17 @@ def test_every_command_has_a_page_with_an_example_and_the_first_lists_the_exit_c
             assert not re.search(r"^    .*\S +podline ", page, re.MULTILINE), "two examples on one line"
 
 
+def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
+    help_page = podline("models", "promote", "--help").out
+    folder = re.fullmatch(r"The folder docs/ is (/.*)\.", help_page.splitlines()[-1])
+    assert folder is not None
+    assert (Path(folder[1]) / "how-to/promote.md").is_file()
+    error = re.search(r"see (/\S+/how-to/tpu\.md)$", podline("tpu", "status").err, re.MULTILINE)
+    assert error is not None
+    assert Path(error[1]).read_text().startswith("# ")
+    assert "The folder" not in podline("init", "--help").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

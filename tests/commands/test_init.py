@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,9 +76,69 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("sample", "recipe 'sample' already"), ("resnet", "model 'resnet'"), ("json", "of Python"), ("Big", "small")],
+    [
+        ("sample", "recipe 'sample' already"),
+        ("resnet", "model 'resnet'"),
+        ("json", "of Python"),
+        ("Big", "small"),
+        ("google_cloud-storage", r"the package google-cloud-storage 3\.\S+ is installed here; give the folder another"),
+        ("cv2", r"Python has a module 'cv2' here \(.*cv2"),  # of a distribution with another name
+        ("google", "Python has a module 'google' here"),  # a namespace package
+    ],
 )
 def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         init(tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+def test_names_on_the_path_are_taken_unless_the_project_itself_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages, own = tmp_path / "packages", tmp_path / "größer als" / "own-shapes"
+    for name, facts in (
+        ("own_shapes", {"url": own.as_uri(), "dir_info": {"editable": True}}),
+        ("bought", {"url": "https://example.org/bought.whl"}),
+    ):
+        folder = packages / f"{name}-0.1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+        (folder / "direct_url.json").write_text(json.dumps(facts))
+    (packages / "loud.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(packages)
+    for name in ("bought", "loud", "own_shapes"):
+        with pytest.raises(SettingsError, match=rf"{name}.* here.*; give the folder another name"):
+            init(tmp_path / name)
+    # A namespace package, seen from the working folder, is the new folder itself.
+    own.mkdir(parents=True)
+    monkeypatch.syspath_prepend(own.parent)
+    assert f"next: cd '{own}' && make run" in init(own)
+    assert "make run" in init(own.parent / "fresh")
+
+
+def test_each_target_runs_a_python_at_any_path_and_test_is_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, project, calls = tmp_path / 'o\'ne "$two" #ö' / "python", tmp_path / "a project", tmp_path / "calls"
+    python.parent.mkdir()
+    python.write_text(
+        f"#!/bin/sh\necho \"$@\" >> '{calls}'\n"
+        "case \"$*\" in *unittest*) echo 'I0000 00:00:1.2 3 port.cc:1] oneDNN' >&2; echo FAILED >&2; exit 7;; esac\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    init(project / "new-shapes")
+    targets = re.findall(r"^([a-z]+): install", (project / "new-shapes" / "Makefile").read_text(), re.MULTILINE)
+    for target in targets:
+        done = subprocess.run(["make", target], cwd=project / "new-shapes", capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == (target != "test"), done.stderr
+        assert "oneDNN" not in done.stdout + done.stderr
+        assert ("FAILED" in done.stdout) == (target == "test")
+    assert calls.read_text().splitlines() == [
+        "-m pip --version",
+        "-m pip install --quiet --no-deps --no-build-isolation --editable .",
+        "-P -m podline.cli run new-shapes --root podline-root",
+        "-m unittest test_new_shapes",
+        "-P -m podline.cli up --root podline-root --project .",
+        "-P -m podline.cli deploy --project .",
+    ]

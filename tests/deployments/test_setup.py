@@ -30,7 +30,7 @@ def set_up(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
         program.chmod(0o755)
     return subprocess.run(
         [shutil.which("bash") or "", str(SCRIPT), str(folder / "venv"), "requirements.lock"],
-        env={"PATH": str(found), "UV_VERSION": "0", "PYTHON": ""},
+        env={"PATH": str(found), "PYTHON": ""},
         capture_output=True,
         text=True,
         check=False,

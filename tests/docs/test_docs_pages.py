@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from named_things import anchors, prose
 
 PROJECT = Path(__file__).parents[2]
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
@@ -21,17 +22,6 @@ LONGEST_SENTENCE, MOST_WORDS, README_LINES = 25, 25_000, 120
 
 def named(pages: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", pages, ids=[f"{page.relative_to(PROJECT)}" for page in pages])
-
-
-def prose(page: Path) -> str:
-    """A page without code and comments."""
-    return re.sub(r"```.*?```|<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
-
-
-def anchors(page: Path) -> set[str]:
-    """What links may have after the #, as GitHub and the site make it of headings."""
-    headings = re.findall(r"^#+ (.*)", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @named([*DOCS, *OTHERS])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
+from support.extending import install
 
 from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
@@ -102,6 +103,18 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_
     assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 60 test examples, and guessing gives", failure)
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
     assert find(spec, silent()).failure == failure
+
+
+def test_models_that_a_run_does_not_use_are_not_imported(spec, document, tmp_path: Path, monkeypatch):
+    code, toml = (
+        f"open({str(tmp_path / 'imported')!r}, 'w')",
+        '[project.entry-points."podline.models"]\nother = "other:net"\n',
+    )
+    site = install(tmp_path, {"other": code}, toml)
+    monkeypatch.syspath_prepend(site)
+    evaluate(spec, silent())
+    assert not (tmp_path / "imported").exists()
+    assert read_evaluation(open_store(spec.root), spec.folder) == document
 
 
 def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):

@@ -74,8 +74,8 @@ def test_classes_with_probabilities(classifier, tmp_path):
 def test_people_on_pictures_of_any_size(network, tmp_path):
     files = [
         picture(tmp_path / "a", "wide.jpg", 300, 40),
-        picture(tmp_path / "a", "tall.png", 33, 200),
-        picture(tmp_path / "b", "wide.jpg", 20, 20),
+        picture(tmp_path / "a", "wide-2.png", 33, 200),
+        picture(tmp_path / "b", "Wide.jpg", 20, 20),
         picture(tmp_path / "b", "000000000785.jpg"),
     ]
     told = []
@@ -85,7 +85,7 @@ def test_people_on_pictures_of_any_size(network, tmp_path):
     assert "every instance is drawn, however low the score: no evaluation chose a threshold" in told[0]["message"]
     assert told[-1]["done"] == told[-1]["total"] == len(files)
     assert [Path(found.picture).name for found in result.pictures] == [
-        "wide.png", "tall.png", "wide-2.png", "000000000785.png",
+        "wide.png", "wide-2.png", "Wide-3.png", "000000000785.png",
     ]  # fmt: skip
     for found in result.pictures:
         drawn_on = cv2.imread(found.picture)
@@ -127,6 +127,8 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
     assert by_array._repr_png_().startswith(b"\x89PNG")
     [named] = notebook.predict(classifier.run, classifier.root, [pixels[..., 0]])
     assert str(named).startswith("picture 1: ")
+    with pytest.raises(SourceError, match=r"^picture 2: got shape \(50, 70, 4\), expected \(height, width\), "):
+        notebook.predict(classifier.run, classifier.root, [pixels, np.zeros((50, 70, 4), np.uint8)])
     assert named.prediction.classes is not None
 
 

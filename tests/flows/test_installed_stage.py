@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -64,9 +65,9 @@ def package(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook) -> Itera
         installed.syspath_prepend(folder)
         installed.setenv("PYTHONPATH", str(folder))
         installed.setenv("CONFUSION_WEBHOOK", webhook.url)
-        table.installed.cache_clear()
+        table.loaded.cache_clear()
         yield
-    table.installed.cache_clear()
+    table.loaded.cache_clear()
     del sys.modules["my_stage"]
 
 
@@ -128,6 +129,13 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
     assert "webhook" in podline("runs", "show", run, "--root", root).out
     assert podline("store", "verify", "--root", root).code == 0
 
+    with pytest.MonkeyPatch.context() as patched, display.shown() as listener, heard_by(listener):
+        patched.delenv("CONFUSION_WEBHOOK")
+        alone = training(form)
+    assert (alone["run"], list(alone["stages"])) == (run, [name for name in CHAIN if name != "webhook"])
+    problem = "goes on without this stage: stage webhook (my_stage:spec_of): KeyError: 'CONFUSION_WEBHOOK'"
+    assert problem in " ".join(capsys.readouterr().err.split())
+
 
 @pytest.mark.usefixtures("package")
 def test_the_form_offers_to_start_from_it() -> None:
@@ -141,6 +149,7 @@ def test_the_form_offers_to_start_from_it() -> None:
     ("before", "after", "message"),
     [
         ('"webhook",\n    WebhookSpec', '"other",\n    WebhookSpec', r"got the name 'other', expected 'webhook'"),
+        ("import os\n", 'import sys\nsys.exit("no licence")\n', r"SystemExit: no licence$"),
         ('after="evaluate"', 'after="convert"', r"got after='convert', .*; expected after to be one of train, "),
         ("STAGE = Stage(", "NO_STAGE = Stage(", r"AttributeError: module 'broken_stage' has no attribute 'STAGE'"),
     ],
@@ -153,7 +162,9 @@ def test_a_row_that_cannot_be_is_named(
     monkeypatch.delitem(sys.modules, "broken_stage", raising=False)
     point = EntryPoint("webhook", "broken_stage:STAGE", table.ENTRY_POINTS)
     monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == table.ENTRY_POINTS else [])
-    table.installed.cache_clear()
-    with pytest.raises(SettingsError, match=message):
-        list(table.in_order())
-    table.installed.cache_clear()
+    table.loaded.cache_clear()
+    assert list(table.in_order()) == list(table.CHAIN), "the others are there"
+    [problem] = table.loaded().problems
+    assert problem.startswith("stage webhook (broken_stage:STAGE of broken_stage): ")
+    assert re.search(message, problem)
+    table.loaded.cache_clear()

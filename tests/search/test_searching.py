@@ -285,6 +285,25 @@ def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "over"),
+    [
+        ("coco_pose", "task.targets.joint_sigma=3..9"),
+        ("coco_pose", "task.model.heatmap_stages=1,2"),
+        ("labels", "loss.kind=cross_entropy,focal"),
+    ],
+)
+def test_losses_of_different_formulas_are_not_compared(name: str, over: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--over {over.split('=', maxsplit=1)[0]}: trials of the kind .* change"):
+        spaces_of([over], registry.get(name))
+
+
+def test_values_beside_the_loss_are_compared_by_it() -> None:
+    assert spaces_of(["task.model.width=0.5..1", "task.augmentation.rotation=0,20"], registry.get("coco_pose"))
+    assert spaces_of(["task.label_smoothing=0..0.2", "model.width=0.5,1"], registry.get("labels"))
+    assert spaces_of(["task.label_smoothing=0,0.1"], MNIST), "classes are compared by the error"
+
+
+@pytest.mark.parametrize(
     ("texts", "words"),
     [
         ((), "got no value to search over"),

@@ -25,7 +25,7 @@ def test_a_machine_without_ray_says_what_is_missing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ray.job_submission", None)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        SettingsError, match=r"launch=ray:http://head:8265: got .*, expected Ray; install podline\[ray\]"
+        SettingsError, match=r"launch=ray:http://head:8265: got .*, expected Ray here .*pip install 'ray\[default\]"
     ):
         RayJobs("http://head:8265").find("run", ROOT)
 

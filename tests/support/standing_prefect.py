@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,21 +81,20 @@ def podline_up(folder: Path, variables: Mapping[str, str] | None = None) -> Iter
     ours = {"HOME": str(folder / "home"), "PODLINE_SERVER_TIMEOUT": "300"}
     environment = {**kept, **ours, **(variables or {})}
     [port] = free_ports(1)
-    with started(["--root", str(folder / "root"), "--port", str(port)], environment, folder / "up.log") as process:
+    command = (sys.executable, "-m", "podline.cli", "up", "--root", str(folder / "root"), "--port", str(port))
+    with started(command, environment, folder / "up.log") as process:
         yield Standing(folder / "root", f"http://127.0.0.1:{port}", environment, process, folder / "up.log")
 
 
 @contextlib.contextmanager
 def started(
-    options: list[str],
-    environment: Mapping[str, str],
-    log: Path,
-    command: tuple[str, ...] = (sys.executable, "-m", "podline.cli"),
-    cwd: Path = PROJECT,
+    command: Sequence[str], environment: Mapping[str, str], log: Path, cwd: Path = PROJECT
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """``podline up`` with options, from the moment that all is there; SIGINT ends it."""
+    """A command that runs ``podline up``, from the moment that all is there; Ctrl-C in its terminal ends it."""
     with log.open("wb") as output:
-        process = subprocess.Popen([*command, "up", *options], cwd=cwd, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, cwd=cwd, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
     try:
         deadline = time.monotonic() + 600
         while _READY not in log.read_text():
@@ -105,5 +104,5 @@ def started(
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
+            os.killpg(process.pid, signal.SIGINT)
         process.wait(180)

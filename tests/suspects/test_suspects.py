@@ -18,7 +18,7 @@ from dying_runs import Killed
 from parsing_here import parsing_here
 from PIL import Image
 
-pytest.importorskip("cleanlab", reason="podline[suspects] is not installed")
+pytest.importorskip("cleanlab", reason="the extra suspects is not installed")
 
 from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split

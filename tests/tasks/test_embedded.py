@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -36,11 +37,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def start(root: Path, act: str) -> subprocess.Popen[str]:
+def start(root: Path, act: str, *before: str) -> subprocess.Popen[str]:
     """A process with an embedded run of one act, in an empty home."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "XDG_", "PODLINE"))}
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root), act],
+        [*before, sys.executable, "-c", SCRIPT, str(root), act],
         env={
             **ours,
             "HOME": str(root.parent / "home"),
@@ -104,3 +105,12 @@ def test_kill_9_of_the_run_ends_all_and_that_of_its_server_costs_another_start_a
     # The first is of the run that was killed.
     assert sorted(tasks) == [("act", "Completed"), ("act", "Running")]
     database.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can make a network")
+def test_a_machine_with_the_loopback_address_of_ipv6_alone_runs_flows(root: Path) -> None:
+    alone = 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"'
+    process = start(root, "work", "unshare", "--net", "sh", "-c", alone, "sh")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert json.loads(out)["number"] == 6

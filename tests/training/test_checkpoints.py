@@ -139,6 +139,13 @@ EVALUATION = EvaluationLine(
 )
 
 
+def test_a_rehearsal_beside_a_training_keeps_its_file(folder, log, store):
+    rehearsed = f"{folder.folder}/preflight.npz"
+    store.publish_bytes(rehearsed, b"being written", replace=True)
+    save(folder, log, 10)
+    assert store.exists(rehearsed)
+
+
 def test_a_line_without_its_end_is_no_line_and_a_wrong_one_is_named(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     good = json.dumps(EVALUATION.model_dump())

@@ -73,6 +73,9 @@ def factors(settings: PlateauSettings, *losses: float) -> list[float]:
         # 0.995 is not 1 % below 1, 0.98 is.
         ({"factor": 0.5, "patience": 1}, (1, 0.995, 0.98), [1, 0.5, 0.5]),
         ({"factor": 0.5, "patience": 1, "least": 0.0}, (1, 0.995, 0.98), [1, 1, 1]),
+        # A negative loss improves when it falls too: -2.01 is not 1 % below -2, and -1.99 is no better at all.
+        ({"factor": 0.5, "patience": 1}, (-2, -2.01, -1.99, -2.03), [1, 0.5, 0.25, 0.25]),
+        ({"factor": 0.5, "patience": 2}, (0.01, -0.01, -0.02, -0.03), [1, 1, 1, 1]),
         ({"factor": 0.1, "patience": 1, "floor": 0.05}, (1, 1, 1, 1), [1, 0.1, 0.05, 0.05]),
         ({"factor": 0.5, "patience": 1, "cooldown": 2}, (1, 1, 1, 1, 1), [1, 0.5, 0.5, 0.5, 0.25]),
     ],
@@ -115,6 +118,8 @@ def stops(settings: EarlyStopSettings, *losses: float) -> list[EarlyStopLine]:
         # 0.995 is not 1 % below 1, 0.98 is.
         ({"patience": 1, "least": 0.01}, (1, 0.995), 20, 10),
         ({"patience": 1, "least": 0.01}, (1, 0.98), None, 20),
+        ({"patience": 1, "least": 0.05}, (-3, -3.1), 20, 10),
+        ({"patience": 1, "least": 0.05}, (-3, -3.2), None, 20),
         ({"patience": 1, "metric": "error"}, (0.5, 0.5), 20, 10),
         # At the end of the run nothing stops early, and the best state is gone back to all the same.
         ({"patience": 9}, (9, 8, 7, 6, 5, 4, 3, 2, 1, 3), None, 90),

@@ -116,6 +116,9 @@ def test_an_explosion_is_a_loss_far_above_the_lowest_or_no_number() -> None:
     assert explodes_at([*calm, math.inf]) == 30
     assert explodes_at([math.nan]) == 0
     assert explodes_at([*calm, *[20.0] * 10]) in (31, 32, 33)
+    below_zero = [loss - 5.0 for loss in calm]
+    assert explodes_at(below_zero) is None
+    assert explodes_at([*below_zero, *[60.0] * 10]) in (31, 32, 33)
     assert explodes_at([0.01, *[0.1, 0.01] * 30]) is None, "small losses that differ by much are no explosion"
 
 
@@ -142,6 +145,12 @@ def test_a_cliff_right_after_the_fall_keeps_the_suggestion_below_a_quarter_of_it
     assert found.blow_up is not None
     assert found.learning_rate <= found.blow_up / 4 * 1.05
     assert any("lowered to a quarter of that" in reason for reason in found.reasons)
+
+
+def test_a_loss_below_zero_gets_the_rate_of_the_same_curve_above_it() -> None:
+    losses = np.array(valley(0.01, 3.0))
+    above, below = (suggest(RATES.tolist(), (losses - moved).tolist(), ONE_CYCLE) for moved in (0.0, 9.0))
+    assert below.floor == pytest.approx(above.floor, rel=0.3)
 
 
 def test_trained_weights_get_a_rate_that_does_not_spoil_them() -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import keras
 import numpy as np
 import pytest
 from support.extending import code_of, install
 
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
+from podline.errors import PreemptedError, SettingsError
 from podline.input import augmentation
 from podline.input.augmentation import augmented
 from podline.kinds.classification import objective
 from podline.kinds.classification.objective import Classification
 from podline.recipes import registry
-from podline.recipes.parts import HOOKS, Registry
+from podline.recipes.parts import HOOKS, MODELS, Registry
 from podline.recipes.settings import AugmentationSettings, LossSettings
+from podline.training.hooks import InstalledHook
+from podline.training.loop import Hook, StepsDone, Stretch, run_loop
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
@@ -54,7 +58,10 @@ def test_an_example_s_picture_is_the_same_in_whatever_batch_it_is() -> None:
 
 @pytest.mark.usefixtures("brightness")
 def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match=r"augmentation brightness='much': (TypeError|UFuncTypeError): "):
+    with pytest.raises(
+        SettingsError,
+        match=r"brightness \(my_augmentations:.* of my_.*\), 'much': .*TypeError: ",
+    ):
         made(3, AugmentationSettings(also={"brightness": "much"}))
     with pytest.raises(SettingsError, match="there is no augmentation 'fog'; known: brightness"):
         made(3, AugmentationSettings(also={"fog": 1}))
@@ -105,9 +112,64 @@ def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -
     assert error["message"].startswith("there is no hook 'fog'; known: memory")
 
 
-def test_a_hook_that_cannot_be_made_or_found_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_cannot_be_made_or_found_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=r"there is no hook 'x'; no installed package adds one \(podline.no\)"):
         Registry[object]("hook", "podline.no").load("x")
-    monkeypatch.setattr(Registry, "load", lambda *_arguments: lambda _run: 1 / 0)
-    with pytest.raises(SettingsError, match="hook board: ZeroDivisionError"):
-        HOOKS.call("board", object())
+    code = "def zero(run):\n    return 1 / 0\n\ndef plain(run):\n    return run\n"
+    toml = '[project.entry-points."podline.hooks"]\nzero = "my_board:zero"\nplain = "my_board:plain"\n'
+    monkeypatch.syspath_prepend(install(tmp_path, {"my_board": code}, toml))
+    with pytest.raises(SettingsError, match=r"^hook zero \(my_board:zero of my_board\): ZeroDivisionError"):
+        HOOKS.call("zero", object())
+    with pytest.raises(SettingsError, match=r"^hook plain \(my_board:plain of my_board\): gives a int, expected a "):
+        InstalledHook(HOOKS.title("plain"), HOOKS.call("plain", 3))
+
+
+class Late(Hook):
+    """Fails at its second call, in the way of its choice, or asks for a step that is past."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.calls, self.error = 0, error
+
+    def next_stop(self, step: int) -> int:
+        return step + 1 if self.error else step
+
+    def after(self, stretch: Stretch) -> None:
+        self.calls += 1
+        if self.calls > 1 and self.error:
+            raise self.error
+
+    def rehearse(self, stretch: Stretch) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (ZeroDivisionError("later"), SettingsError, "hook late (x of y): ZeroDivisionError: later"),
+        (SystemExit(3), SettingsError, "hook late (x of y): SystemExit: 3"),
+        (None, SettingsError, "hook late (x of y): ValueError: next_stop(0) gives 0, expected a later step"),
+        (PreemptedError("asked to end"), PreemptedError, "asked to end"),
+        (KeyboardInterrupt("^C"), KeyboardInterrupt, "^C"),
+    ],
+)
+def test_a_hook_that_fails_late_ends_the_run_by_its_name(
+    error: BaseException | None, expected: type[BaseException], message: str
+) -> None:
+    hook = InstalledHook("hook late (x of y)", Late(error))
+    done = StepsDone({"loss": np.zeros(1, np.float32)}, 0.1, 0.0)
+    with pytest.raises(expected) as caught:
+        run_loop(lambda _: done, 0, 3, hooks=[hook], news=lambda *_: None, asked_to_stop=lambda: False)
+    assert str(caught.value) == message
+
+
+def test_what_a_module_sets_in_keras_at_its_import_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import keras\nkeras.config.set_dtype_policy('mixed_bfloat16')\nkeras.config.set_floatx('float16')\n"
+        "keras.config.set_image_data_format('channels_first')\nnet = keras.layers.Dense(1).dtype_policy.name\n"
+    )
+    toml = '[project.entry-points."podline.models"]\nhalf = "my_half:net"\n'
+    monkeypatch.syspath_prepend(install(tmp_path, {"my_half": code}, toml))
+    config = keras.config
+    before = config.dtype_policy().name, config.floatx(), config.image_data_format()
+    assert MODELS.load("half") == "mixed_bfloat16"
+    assert (config.dtype_policy().name, config.floatx(), config.image_data_format()) == before

@@ -78,7 +78,7 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
         ({"kind": "constant", "learning_rate": 0.3}, {0: 0.3, 1: 0.3, 199: 0.3}),
         (
             {"kind": "constant", "learning_rate": 0.3, "warmup": {"steps": 30}},
-            {0: 0.0, 1: 0.01, 15: 0.15, 29: 0.29, 30: 0.3, 199: 0.3},
+            {0: 0.01, 1: 0.02, 14: 0.15, 28: 0.29, 29: 0.3, 30: 0.3, 199: 0.3},
         ),
         (
             {"kind": "exponential", "learning_rate": 1.0, "decay": 0.5, "decay_every": {"epochs": 1}},
@@ -92,7 +92,7 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
                 "decay_every": {"examples": 200},
                 "warmup": {"epochs": 0.1},
             },
-            {0: 0.0, 4: 0.8, 5: 1.0, 14: 1.0, 15: 0.5, 25: 0.25},
+            {0: 0.2, 3: 0.8, 4: 1.0, 5: 1.0, 14: 1.0, 15: 0.5, 25: 0.25},
         ),
         (
             {"kind": "cosine", "learning_rate": 2.0},
@@ -100,11 +100,11 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
         ),
         (
             {"kind": "cosine", "learning_rate": 2.0, "final": 0.1, "warmup": {"epochs": 2}},
-            {0: 0.0, 50: 1.0, 100: 2.0, 150: 1.1, 200: 0.2, 999: 0.2},
+            {0: 0.02, 49: 1.0, 99: 2.0, 100: 2.0, 150: 1.1, 200: 0.2, 999: 0.2},
         ),
         (
             {"kind": "one_cycle", "learning_rate": 0.4, "warmup": {"steps": 40}},
-            {0: 0.0, 20: 0.2, 40: 0.4, 120: 0.2, 199: 0.0025, 200: 0.0, 300: 0.0},
+            {0: 0.01, 19: 0.2, 39: 0.4, 40: 0.4, 120: 0.2, 199: 0.0025, 200: 0.0, 300: 0.0},
         ),
         ({"kind": "one_cycle", "learning_rate": 1.0, "final": 0.5}, {0: 1.0, 100: 0.75, 200: 0.5}),
     ],

@@ -11,8 +11,10 @@ from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.kinds.classification.objective import Classification
+from podline.models.counts import describe
 from podline.progress import silent
 from podline.recipes.durations import Duration
+from podline.recipes.phases import PhaseSettings
 from podline.stages.from_recipe import pace_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
@@ -52,6 +54,25 @@ def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
     trained = files(root)
     preflight(spec_of(root), silent())
     assert files(root) == trained, "a run that is there stays as it is"
+
+
+def test_the_steps_of_later_phases_count_by_their_multiply_adds(root):
+    recipe = small_recipe(
+        model={"kind": "resnet", "width": 0.1},
+        duration={"epochs": 3},
+        evaluate_every=None,
+        augmentation={"image_size": 4},
+        phases=(
+            PhaseSettings(from_epoch=1, changes={"augmentation.image_size": 0}),
+            PhaseSettings(from_epoch=2, changes={"batch_size": 16}),
+        ),
+    )
+    answer = preflight(PreflightSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT), silent())
+    small, large = (describe(recipe.model, (side, side, 3), 3).multiply_adds for side in (4, 8))
+    steps = answer.step * (12 + (12 + 6 * 2) * large / small)
+    rest = answer.evaluation + answer.checkpoint
+    assert steps + rest < answer.training_seconds < steps + rest + 2 * answer.first_step, "two phases are traced later"
+    assert f"{8 / answer.step:,.0f} examples/s), in the first of 3 phases" in answer.lines()[1]
 
 
 def test_a_training_fits_into_the_minutes_that_it_may_take(root):

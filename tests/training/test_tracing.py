@@ -178,8 +178,16 @@ def test_a_few_examples_that_hold_most_of_an_exploded_loss_are_named(root: Path,
 def test_an_example_that_cannot_be_evaluated_is_named(root: Path):
     relabel(root, 17, split="test")
     message = failing(root, duration=Duration(steps=2))
-    assert message.startswith("the loss of the test split is nan after step 2\n1 of its 40 examples have no finite")
+    assert message.startswith(
+        "the loss of the test split is nan after step 2\n1 of its 40 examples have no finite loss, 1 of them"
+    )
     assert "\nexample 17 of the test split: record 7 of sample-test.tfrecord-00001-of-00004, at byte " in message
+
+
+def test_weights_that_grew_too_far_in_the_last_step_are_the_cause_and_no_record_is(root: Path):
+    message = failing(root, duration=Duration(steps=1), schedule={"kind": "constant", "learning_rate": 1e38})
+    assert "have no finite loss, and all have one with random weights: the weights are the cause" in message
+    assert "example " not in message.splitlines()[1]
 
 
 @given(st.integers(9, 200), st.data())
@@ -266,7 +274,12 @@ def test_what_is_no_explosion():
     assert explosion([2.0, *[1e-4] * 50, *[0.1] * 50]) == [], "a trained model's loss may be a thousand times as high"
     assert explosion([2.0, 1.0, 30.0, 30.0, 1.0, 30.0, 30.0, 1.0]) == [], "it came back"
     assert explosion([0.1, *[5.0 * 1.2**n for n in range(20)]], ExplosionSettings(factor=100.0)) == []
-    assert explosion([-1.0, -2.0, -3.0, 5.0, 5.0, 5.0]) == [], "ten times a negative loss is nothing"
+    assert explosion([-1.0, -2.0, -3.0, 5.0, 5.0, 5.0]) == [], "nine times the loss's size is not reached"
+
+
+def test_a_loss_that_began_below_zero_explodes_upwards():
+    [failure] = explosion([-1.0, -2.0, -3.0, 9.0, 9.0, 9.0])
+    assert (failure.step, failure.limit) == (6, 8.0)
 
 
 def test_a_run_that_goes_on_knows_what_was_usual_before():

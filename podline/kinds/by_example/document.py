@@ -26,7 +26,7 @@ class ImageEvaluation(RunEvaluation, Generic[F]):
     Attributes:
         class_names: names in the order of the logits.
         trained: the model's figures on the split.
-        untrained: the same network with its initial weights, on the same split.
+        untrained: the same network with random weights, on the same split.
         seen: the trained model on training examples without augmentation: the first ``seen.examples`` training records,
             at most as many as the judged split has.
         guessing: the figure of guessing, with the range that chance gives it.

@@ -13,19 +13,17 @@ import tensorflow as tf
 
 from podline.arrays import Array
 from podline.data.reader import SplitReader, open_split
-from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
-from podline.figures import metric_text, value_text
+from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.document import ExampleFigures
 from podline.kinds.by_example.measures import figures_of
 from podline.measures import measure_named
-from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.tools import ShowSpec
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 # A single example uses a kernel for matrix times vector, which sums in another order than the kernel for matrices that
 # all larger batches share. In pairs, outputs have the same bits for every batch size (measured on CPUs).
 _SMALLEST_BATCH = 2
-# For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
-_MORE, _LEAST_STEPS = 5, 400
 
 
 def judge(kind: ExampleKind, case: Case) -> Judgement:
@@ -62,20 +58,19 @@ def judge(kind: ExampleKind, case: Case) -> Judgement:
     )
     for reader in readers.values():
         reader.require_unchanged()
-    figures, measure = _figures(kind, trained), measure_named(kind.measure)
-    guessing = _figures(kind, replace(trained, answers=kind.guesses(trained.labels))).metrics[kind.measure]
+    figures, measure = _figures(kind, trained, case), measure_named(kind.measure)
+    guessing = _figures(kind, replace(trained, answers=kind.guesses(trained.labels)), case).metrics[kind.measure]
     value = figures.metrics[kind.measure].value
     document = kind.document(
         kind=kind.name,
         **case.of_run(),
         trained=figures,
-        untrained=_figures(kind, untrained),
-        seen=_figures(kind, remembered),
+        untrained=_figures(kind, untrained, case),
+        seen=_figures(kind, remembered, case),
         guessing=guessing,
         better_than_guessing=measure.better(value, guessing.high if measure.higher_is_better else guessing.low),
     )
-    failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
-    return Judgement(document, {Answered.file: trained.to_bytes()}, failure=failure)
+    return Judgement(document, {Answered.file: trained.to_bytes()})
 
 
 def reader_of(case: Case, split: str) -> SplitReader:
@@ -161,8 +156,8 @@ def _decoded(kind: ExampleKind, recipe: Recipe, asked: Asked) -> Answered:
     return Answered(asked.targets, kind.decoded(asked.outputs, recipe))
 
 
-def _figures(kind: ExampleKind, said: Answered) -> ExampleFigures:
-    return ExampleFigures(examples=len(said.labels), metrics=figures_of(said, kind.name))
+def _figures(kind: ExampleKind, said: Answered, case: Case) -> ExampleFigures:
+    return ExampleFigures(examples=len(said.labels), metrics=figures_of(said, kind.name, failed=case.problems.add))
 
 
 def asked(
@@ -178,25 +173,3 @@ def asked(
     figure = metric_text(kind.measure, figures_of(said, kind.name)[kind.measure])
     about = f"test examples with its answers; its {measure_named(kind.measure).label} on all of them is {figure}"
     return Block(f"Answers of {spec.run}", about, [PictureRow("the first", pictures)]), 0, 0
-
-
-def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
-    """Return the message for a model that is not better than guessing, with remedies."""
-    name, measure = document.measure, measure_named(document.measure)
-    limit = document.guessing.high if measure.higher_is_better else document.guessing.low
-    steps = plan_training(case.recipe, case.manifest).total_steps
-    images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
-    helps = [f"more than {images}", "pretrained weights (--init FILE)"]
-    seen = document.seen.metrics[name].value
-    found = f"on training images it is {value_text(name, seen)}"
-    if measure.better(seen, limit):
-        found += ", so more steps alone do not help"
-    else:
-        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
-        helps.append("another learning rate, correct labels")
-    value, most = (value_text(name, each) for each in (document.trained.metrics[name].value, limit))
-    way = "up" if measure.higher_is_better else "down"
-    return (
-        f"sanity check: {document.run} has the {measure.label} {value} on {document.examples} {document.split} "
-        f"examples, and guessing gives {way} to {most}; {found}; what may help: {'; '.join(helps)}"
-    )

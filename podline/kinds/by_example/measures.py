@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from podline import entry_points
 from podline.arrays import Array
 from podline.documents.metric import Metric
-from podline.errors import SettingsError, one_line
+from podline.errors import SettingsError
 from podline.evaluation.per_example import PerExample
 from podline.intervals import mean_interval, wilson_interval
-from podline.measures import Measure, of_kind
+from podline.kinds.table import kind_named
+from podline.measures import Measure, loaded, of_kind
 
 _RESAMPLES = 1_000
 
 
-def figures_of(said: PerExample, kind: str, classes: int | None = None) -> dict[str, Metric]:
+def figures_of(
+    said: PerExample, kind: str, classes: int | None = None, failed: Callable[[str], object] | None = None
+) -> dict[str, Metric]:
     """Return every measure of a kind with its 95 % interval.
 
     A share gets Wilson's interval, any other mean the normal one, a single number the bootstrap's over examples.
 
+    Args:
+        said: the answers.
+        kind: name of the kind.
+        classes: number of classes; a measure may need more.
+        failed: called with the reason why a measure is left out.
+
     Raises:
-        SettingsError: a measure raises, or does not return a finite number or finite values.
+        SettingsError: the kind's main measure cannot be loaded, raises, or does not return finite numbers.
     """
-    measures = [measure for measure in of_kind(kind) if classes is None or classes >= measure.least_classes]
-    return {measure.name: figure_of(measure, said) for measure in measures}
+    found, main = dict[str, Metric](), kind_named(kind).measure
+    for measure in of_kind(kind):
+        if classes is None or classes >= measure.least_classes:
+            try:
+                found[measure.name] = figure_of(measure, said)
+            except SettingsError as error:
+                if measure.name == main:
+                    raise
+                if failed:
+                    failed(str(error))
+    if main not in found:
+        raise SettingsError(
+            "; ".join((f"there is no measure {main}, the main one of the kind {kind}", *loaded().problems))
+        )
+    return found
 
 
 def value_of(measure: Measure, said: PerExample) -> float:
@@ -65,16 +88,14 @@ def values_of(measure: Measure, said: PerExample) -> Array:
     """
     compute, examples = measure.compute, len(said.labels)
     if compute is None:
-        raise SettingsError(f"the measure {measure.name} has no function (compute=None); set compute")
-    try:
+        raise SettingsError(f"measure {measure.name} has no function (compute=None); set compute")
+    with entry_points.explained(f"measure {measure.name} ({compute.__module__})"):
         found = np.asarray(compute(said))
         finite = bool(np.isfinite(found).all())
-    except Exception as error:
-        raise SettingsError(f"the measure {measure.name}: {type(error).__name__}: {one_line(error)}") from error
     if found.shape not in ((), (examples,)) or not finite:
         got = f"{found}" if found.shape == () else f"an array of shape {found.shape}"
         raise SettingsError(
-            f"the measure {measure.name} gives {got}, expected a finite number, or one for each of {examples} examples"
+            f"measure {measure.name} gives {got}, expected a finite number, or one for each of {examples} examples"
         )
     return found
 

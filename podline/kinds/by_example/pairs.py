@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from podline.data.reader import SplitReader
 from podline.datasets.census import census_of, same_examples
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
-from podline.errors import ArtifactError, StoreError
+from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.differences import Difference, ShareChange, difference
 from podline.evaluation.per_example import PerExample
 from podline.kinds.by_example.answered import Answered
@@ -48,7 +49,11 @@ class AnsweredPair:
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
         """Return the difference of each measure on the same examples; see :class:`podline.reporting.pairs.Pair`."""
-        return {measure.name: self._difference(measure, seeds[measure.name]) for measure in self.measures}
+        found = dict[str, Difference]()
+        for measure in (measure for measure in self.measures if measure.name in seeds):
+            with contextlib.suppress(SettingsError):  # the evaluation has said why it is left out
+                found[measure.name] = self._difference(measure, seeds[measure.name])
+        return found
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
         """Return no changes, since there are no classes."""

@@ -30,7 +30,7 @@ def headline(run: RunFacts) -> verdict.Headline:
     return verdict.Headline(
         about=f"on the {found.split} split of {found.dataset}",
         guessing=(
-            f"The best answer that ignores the image gives {guessing}, the network before training "
+            f"The best answer that ignores the image gives {guessing}, the network with random weights "
             f"{untrained}.{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model "
             f"has {seen}."
         ),

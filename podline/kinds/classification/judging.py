@@ -16,7 +16,7 @@ from podline.evaluation.forward import News, answers_of
 from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
-from podline.kinds.by_example.judging import batches_of, not_better_than_guessing, reader_of
+from podline.kinds.by_example.judging import batches_of, reader_of
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
@@ -50,13 +50,13 @@ def judge(case: Case) -> Judgement:
     )
     for reader in readers.values():
         reader.require_unchanged()
-    figures, guessing = trained.figures(), guessing_interval(manifest.split(spec.split).class_counts)
+    figures, guessing = trained.figures(case.problems.add), guessing_interval(manifest.split(spec.split).class_counts)
     document = Evaluation(
         **case.of_run(),
         class_names=manifest.class_names,
         trained=figures,
-        untrained=untrained.figures(),
-        seen=remembered.figures(),
+        untrained=untrained.figures(case.problems.add),
+        seen=remembered.figures(case.problems.add),
         guessing=guessing,
         better_than_guessing=figures.metrics["top1"].value > guessing.high,
         per_class=trained.per_class(manifest.class_names),
@@ -65,10 +65,9 @@ def judge(case: Case) -> Judgement:
         calibration=trained.guesses().calibration(),
         mistakes=trained.mistakes(),
         views=views,
-        over_views=averaged[0].figures() if averaged else None,
+        over_views=averaged[0].figures(case.problems.add) if averaged else None,
     )
-    failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
-    return Judgement(document, {Guesses.file: trained.guesses().to_bytes()}, notes=_notes(document), failure=failure)
+    return Judgement(document, {Guesses.file: trained.guesses().to_bytes()}, notes=_notes(document))
 
 
 def _notes(document: Evaluation) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class ImageObjective(Objective):
         """Return the loss by its name; ``cross_entropy`` is in nats.
 
         Args:
-            batch: a batch with the target, any integer type, (n, …); for mixed images (:mod:`podline.input.mixing`),
+            batch: a batch with the target, (n, …); for mixed images (:mod:`podline.input.mixing`),
                 the loss is the sum over both targets, weighted by their shares.
             outputs: logits, float32, (n, classes).
 
@@ -81,12 +81,8 @@ class ImageObjective(Objective):
     def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Return the loss of each example for some targets, float32, (n,); see :meth:`terms`."""
         name = self.settings.kind
-        try:
+        with entry_points.explained(LOSSES.title(name), tf.errors.OpError):
             losses = tf.cast(self._loss(targets, outputs), tf.float32)
-        except tf.errors.OpError:
-            raise
-        except Exception as error:
-            raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
         if losses.shape.rank != 1:
             raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): return one number per example")
         return losses
@@ -167,7 +163,7 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) 
     """Compute the cross-entropy of each example, in nats.
 
     Args:
-        labels: class indices, any integer type, shape (n,).
+        labels: class indices, int32 or int64, shape (n,).
         logits: float32, shape (n, classes).
         smoothing: share of the target that is spread evenly over all classes. Szegedy et al.: "Rethinking the Inception
             Architecture", CVPR 2016, section 7.

@@ -31,7 +31,7 @@ def headline(run: RunFacts) -> verdict.Headline:
         about=f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly",
         guessing=(
             f"Always naming the most frequent class of the {evaluation.split} split would be right for "
-            f"{_accuracy(evaluation.guessing)}, the same network before training for "
+            f"{_accuracy(evaluation.guessing)}, the same network with random weights for "
             f"{_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On {figures.count(evaluation.seen.examples)} "
             f"examples that it was trained on the model is right for {_accuracy(evaluation.seen.metrics['top1'])}."
         ),

@@ -18,8 +18,7 @@ class ImageSettings(TaskSettings):
         label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
     """
 
-    may_change = ("task.label_smoothing",)
-    has_error = True
+    may_change = beside_loss = ("task.label_smoothing",)
     mixes_targets = True
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
@@ -45,6 +44,7 @@ class ClassificationSettings(ImageSettings):
 
     may_change = (*ImageSettings.may_change, "task.class_weights")
     judging = ("views",)
+    has_error = True
 
     kind: str = "classification"
     views: Literal[1, 2, 6] = Field(default=1, exclude_if=lambda views: views == 1)

@@ -6,7 +6,7 @@ Each example is reduced to a few numbers of its own. Sums over examples are comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +58,13 @@ class ClassificationTally:
             raise ValueError("no examples were judged")
         return Guesses.joined(self._judged)
 
-    def figures(self) -> Figures:
-        """Return the number of correct examples, and every measure."""
+    def figures(self, failed: Callable[[str], object] | None = None) -> Figures:
+        """Return the number of correct examples, and every measure; for ``failed`` see :func:`figures_of`."""
         judged = self.guesses()
         return Figures(
             examples=len(judged.labels),
             correct=int(judged.right.sum()),
-            metrics=figures_of(judged, "classification", self.classes),
+            metrics=figures_of(judged, "classification", self.classes, failed),
         )
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:

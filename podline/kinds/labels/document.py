@@ -15,8 +15,7 @@ class LabelsFigures(ImageFigures):
     Attributes:
         metrics: ``map`` (mean of the labels' average precision), ``f1_micro`` and ``f1_macro`` (at the thresholds),
             ``exact`` (share of examples with exactly the right labels) and ``loss`` (mean over the examples of the
-        summed
-            cross-entropies of their labels, in nats), each with its 95 % interval.
+            summed cross-entropies of their labels, in nats), each with its 95 % interval.
     """
 
     metrics: dict[str, Metric]

@@ -27,7 +27,7 @@ def headline(run: RunFacts) -> verdict.Headline:
         about=f"over the labels of the {found.split} split of {found.dataset}",
         guessing=(
             f"Guessing gives {figures.metric_text('map', found.guessing)}: the same scores assigned to the images at "
-            f"random, about the mean share of images with a label. The network before training has {untrained}."
+            f"random, about the mean share of images with a label. The network with random weights has {untrained}."
             f"{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
         ),
         tiles=further_tiles(run),

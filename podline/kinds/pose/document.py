@@ -80,12 +80,11 @@ class PoseEvaluation(RunEvaluation):
 
     Attributes:
         trained: the model's figures on the split.
-        untrained: the same network with its initial weights, on the same split.
+        untrained: the same network with random weights, on the same split.
         seen: the trained model on training images without augmentation: the first ``seen.images`` training records, as
             many as the judged split has, and at least 200.
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
-        better_than_guessing: the sanity check: the trained network's AP on the split is above the intervals of guessing
-            and of the untrained network.
+        better_than_guessing: the sanity check: the trained network's AP on the split is above guessing's interval.
         learned: the same check on the training images. A network that passes only this check needs more training
             images; one that fails it has learned nothing.
         threshold: None if no person was found in the training images.
@@ -131,8 +130,6 @@ class PoseEvaluation(RunEvaluation):
             f"AP {ap.value:.3f} vs {untrained.value:.3f} of the untrained network and {self.guessing.value:.3f} of "
             "one and the same pose in every image"
         )
-        if not self.trained.people:
-            return f"There is nothing to find in the {self.split} split."
         if self.better_than_guessing:
             return f"The result is better than guessing: {against}."
         if self.learned:

@@ -40,7 +40,7 @@ def ranked(images: list[ImageFigures], shown: int = SHOWN) -> Ranked:
 def _image(evaluation: Any, image: Any, threshold: float) -> ImageFigures:
     # OKS of results, highest score first, with people in the order of the annotations.
     place = image["image_id"], image["category_id"]
-    similarity, annotations = evaluation.ious[place], [person["id"] for person in evaluation._gts[place]]
+    similarity, annotations = evaluation.ious[place], evaluation.cocoGt.getAnnIds(imgIds=place[0], catIds=place[1])
     counted = [person for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True) if not ignored]
     matched: list[float] = []
     false_alarms = 0

@@ -20,7 +20,7 @@ from podline.data.sources.coco_truth import read_truth
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Skeleton
-from podline.errors import DivergenceError
+from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
 from podline.frozen import JsonObject
@@ -71,7 +71,7 @@ def judge(case: Case) -> Judgement:
     The people, as COCO results, and the network's maps of one image are written beside the document.
 
     Raises:
-        ArtifactError: the data set has no truth, or has changed.
+        ArtifactError: the data set has no truth, the split has no people, or the data have changed.
         DivergenceError: a network's outputs are not finite.
     """
     poses = PoseSettings.of(case.recipe)
@@ -98,8 +98,7 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
     for each in (split, seen):
         each.reader.require_unchanged()
-    warning = "" if document.better_than_guessing else document.verdict()
-    return Judgement(document, _files(document.split, people, seen_people, maps), warning)
+    return Judgement(document, _files(document.split, people, seen_people, maps))
 
 
 def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | None) -> dict[str, bytes]:
@@ -235,8 +234,11 @@ def _document(
         judged(seen.truth, seen_people),
     )
     trained, baseline, memory = (_figures(evaluation) for evaluation in (after, before, on_seen))
+    if not trained.people:
+        raise ArtifactError(
+            f"no image of the {of_run['split']} split has a labelled person: there is nothing to evaluate"
+        )
     guessing = _figures(judged(split.truth, guessed)).metrics["ap"]
-    chance = max(guessing.high, baseline.metrics["ap"].high)
     found, score = tables(after), tables(on_seen).score_threshold
     pictures = ranked(by_image(after, score or 0.0))
     return PoseEvaluation(
@@ -245,8 +247,8 @@ def _document(
         untrained=baseline,
         seen=memory,
         guessing=guessing,
-        better_than_guessing=trained.people > 0 and trained.metrics["ap"].value > chance,
-        learned=memory.people > 0 and memory.metrics["ap"].value > chance,
+        better_than_guessing=trained.metrics["ap"].value > guessing.high,
+        learned=memory.metrics["ap"].value > guessing.high,
         threshold=None
         if score is None
         else ChosenThreshold(

@@ -47,7 +47,7 @@ class FoundPair:
 
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
-        """Annotated people by annotation id, with the joints that the first and the second network found close."""
+        """The joints of the annotated people that each network found close, by their place in the truth."""
         return close_joints(self.before), close_joints(self.after)
 
     def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
@@ -120,7 +120,7 @@ class LostImage(NamedTuple):
         there: number of its people, and of their labelled joints.
         before: those that the first network finds.
         after: those that the second network finds.
-        lost: ids of the annotations of people that only the first network finds.
+        lost: places in the truth of people that only the first network finds.
     """
 
     image_id: int
@@ -161,7 +161,7 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
 
 
 def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
-    """Describe an image from its people: annotation id, the first network's joints and the second's."""
+    """Describe an image from its people: place in the truth, the first network's joints and the second's."""
 
     def found(sides: Sequence[CloseJoints]) -> Found:
         return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))

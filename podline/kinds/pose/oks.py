@@ -125,7 +125,7 @@ def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
 
 
 def people_in(evaluation: COCOeval) -> Mapping[int, Person]:
-    """Return the annotations of a :func:`judged` evaluation by id."""
+    """Return the annotations of a :func:`judged` evaluation by their place in the truth, from 1."""
     annotations: Any = evaluation.cocoGt.anns
     return annotations
 
@@ -153,7 +153,7 @@ class CloseJoints(NamedTuple):
 
 
 def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
-    """Return the close joints, and the matching result, of every person that counts, by annotation id."""
+    """Return the close joints, and the matching result, of every person that counts, by place in the truth."""
     matches, found = _Matches(evaluation), {}
     for person, annotation in matches.people.items():
         labelled, result = np.reshape(annotation["keypoints"], (-1, 3))[:, 2] > 0, matches.results.get(person)
@@ -165,7 +165,8 @@ def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
 
 
 def _evaluated(truth: Truth, results: Results) -> COCOeval:
-    annotations = [dict(annotation) for annotation in truth["annotations"]]
+    # pycocotools stores the id of a match and reads 0 as no match, so the copies are numbered from 1.
+    annotations = [{**annotation, "id": number} for number, annotation in enumerate(truth["annotations"], start=1)]
     wanted = _coco(truth, annotations)
     copies: Any = [dict(result) for result in results]
     found = wanted.loadRes(copies) if results else _coco(truth, [])
@@ -190,8 +191,8 @@ class _Matches:
     """The matches of people and results at OKS 0.5, for all sizes.
 
     Attributes:
-        people: annotations that count, by id.
-        results: the matching result, by annotation id.
+        people: annotations that count, by their place in the truth, from 1.
+        results: the matching result, by the annotation's place.
         scores: (score, right) of the results that count; ``right`` tells whether the result matches a person.
     """
 

@@ -137,6 +137,15 @@ class PoseSettings(TaskSettings):
     common = ()
     may_change = ("task.augmentation", "task.emphasis", "task.targets.joint_sigma", "task.targets.limb_sigma")
 
+    beside_loss = (
+        "task.augmentation",
+        *(
+            f"task.model.{name}"
+            for name in PoseModelSettings.model_fields
+            if name not in ("paf_stages", "heatmap_stages")
+        ),
+    )
+
     kind: str = "pose"
     side: int = Field(default=368, ge=32, le=4096, multiple_of=8)
     max_people: int = Field(default=20, ge=1, le=127)

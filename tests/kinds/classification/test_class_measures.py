@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from podline.intervals import wilson_interval
 from podline.kinds.by_example.measures import figures_of, value_of
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.ledger import publish
-from podline.measures import Measure, measure_named, shown
+from podline.measures import SHIPPED, Measure, measure_named, shown
+from podline.recipes.parts import Loaded
 from podline.store.opening import open_store
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
@@ -64,7 +66,7 @@ def test_a_measure_of_each_example_is_their_mean_with_wilson_s_interval(page: di
 )
 def test_a_measure_that_gives_no_number_is_named(value: Any, message: str) -> None:
     odd = Measure("odd", "odd", compute=lambda _: value)
-    with pytest.raises(SettingsError, match=f"the measure odd.*{message}"):
+    with pytest.raises(SettingsError, match=f"measure odd.*{message}"):
         value_of(odd, SAID)
 
 
@@ -73,16 +75,24 @@ def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() 
     assert measure_named("gone_figure").in_percent is False
 
 
-def test_one_that_cannot_be_loaded_fails_an_evaluation_and_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_fails_is_left_out_of_an_evaluation_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = Measure("odd", "odd", compute=lambda _: sys.exit("no licence"))
+    monkeypatch.setattr(measures, "loaded", lambda: Loaded({**{each.name: each for each in SHIPPED}, "odd": odd}, ()))
+    problems: list[str] = []
+    assert set(figures_of(SAID, "classification", 3, problems.append)) == {"top1", "loss", "calibration_error"}
+    assert problems == [f"measure odd ({__name__}): SystemExit: no licence"]
+
+
+def test_one_that_cannot_be_loaded_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toml = '[project.entry-points."podline.measures"]\nbroken = "broken_measures:BROKEN"\n'
     monkeypatch.syspath_prepend(install(tmp_path, {"broken_measures": "raise OSError('no licence')"}, toml))
     measures.loaded.cache_clear()
     try:
         assert list(measures.known()) == [measure.name for measure in measures.SHIPPED]
-        with pytest.raises(SettingsError, match=r"broken_measures:BROKEN.*no licence"):
-            measures.of_kind("classification")
+        assert "top1" in figures_of(SAID, "classification", 3)
+        assert measures.loaded().problems == (
+            "measure broken (broken_measures:BROKEN of broken_measures): OSError: no licence",
+        )
         publish(open_store(tmp_path / "root"), night(0))
         listed = CliRunner().invoke(runs_group, ["list", "--root", str(tmp_path / "root")])
         assert listed.exit_code == 0

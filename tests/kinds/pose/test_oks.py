@@ -72,6 +72,25 @@ def test_figures_are_pycocotools_own_to_the_last_digit(seed, tmp_path, capsys):
     assert ours == pycocotools_figures(truth, results, tmp_path)
 
 
+@pytest.mark.parametrize("ids", [range(99), range(-7, 99), range(-30, 999, 10), [5, 0, 17, -1, *range(50, 99)]])
+def test_ids_of_annotations_change_no_figure(ids, tmp_path):
+    """pycocotools reads a match with the annotation of the id 0 as no match."""
+    truth = random_truth(2)
+    results = [
+        result(person["keypoints"], image=person["image_id"], score=1 - 0.01 * place)
+        for place, person in enumerate(truth["annotations"])
+    ]
+    people = [{**person, "id": new} for person, new in zip(truth["annotations"], ids, strict=False)]
+    renumbered = truth | {"annotations": people}
+    counted = [{**person, "id": number} for number, person in enumerate(people, start=1)]
+    expected = pycocotools_figures(truth | {"annotations": counted}, results, tmp_path)
+    assert figures(renumbered, results) == expected
+    again = evaluate_results(renumbered, results)
+    assert again == evaluate_results(truth, results), "nor a figure of the tables"
+    quality = [by_image(judged(each, results), 0.0) for each in (truth, renumbered)]
+    assert quality[0] == quality[1]
+
+
 @pytest.mark.parametrize(
     "truth",
     [

@@ -11,14 +11,18 @@ from small_coco import publish_people
 
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder
-from podline.errors import ArtifactError, DivergenceError
+from podline.errors import ArtifactError, DivergenceError, SanityError
+from podline.evaluation.evaluate import evaluate
 from podline.kinds.pose.document import MAPS, SEEN, people_name
 from podline.kinds.pose.judging import judge_answers
 from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.oks import evaluate_results
-from podline.progress import Reporter
+from podline.progress import Reporter, silent
+from podline.recipes.durations import Duration
+from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec
 from podline.store.opening import open_store
+from podline.training.train import train
 
 pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
 
@@ -97,6 +101,28 @@ def test_nobody_found_is_said_and_crashes_nothing(dataset):
     assert not document.better_than_guessing
     assert not document.learned
     assert "not even on training images" in document.verdict()
+
+
+def test_a_network_that_learned_nothing_fails_the_sanity_check(dataset):
+    store, manifest = dataset
+    recipe = RECIPE.model_copy(update={"duration": Duration(steps=1), "evaluate_every": None})
+    training = training_spec(store, recipe, manifest.fingerprint, "cpu")
+    evaluated = evaluate(evaluation_spec(training, train(training, silent())), silent())
+    expected = r"has the AP 0\.000 on \d+ test examples, and guessing gives up to .*; what may help: more than 1 step "
+    with pytest.raises(SanityError, match=expected):
+        evaluated.require_sane()
+
+
+def test_a_split_without_people_is_refused(dataset, monkeypatch):
+    unlabelled = {"keypoints": [0] * 51, "num_keypoints": 0}
+
+    def read(*given):
+        found = read_truth(*given)
+        return found | {"annotations": [annotation | unlabelled for annotation in found["annotations"]]}
+
+    monkeypatch.setattr("podline.kinds.pose.judging.read_truth", read)
+    with pytest.raises(ArtifactError, match="no image of the test split has a labelled"):
+        judged(dataset, nothing, perfect)
 
 
 def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
