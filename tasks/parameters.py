@@ -61,7 +61,9 @@ class TrainingForm(RunOptions):
         """
         self.training_recipe()
         if not self.source and self.drawn is None:
-            raise SettingsError(f"the recipe {self.recipe} needs a source: give the folder with its raw data")
+            raise SettingsError(
+                f"the recipe {self.recipe} needs a source: give the folder of its raw data (--source DIR)"
+            )
         return self
 
     @property

@@ -229,9 +229,9 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
         say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
     if result.verdict == "undecided":
-        raise UndecidedError(f"{result.headline}: {'; '.join((result.doubt, *result.notes))}")
+        raise UndecidedError(f"{result.headline}: {result.reason}")
     if result.verdict == "refused":
-        raise RefusedError(f"{result.headline}: {'; '.join((*result.refusals, *result.notes))}")
+        raise RefusedError(f"{result.headline}: {result.reason}")
     say([result.headline, *result.refusals, *result.notes])
 
 

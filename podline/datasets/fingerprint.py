@@ -212,7 +212,7 @@ def _state(source: str, settings: ConverterSettings) -> object:
         return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]
     place = Path(source).expanduser().absolute()
     if not place.exists():
-        raise SourceError(f"{source} does not exist; give an existing folder or file with --source")
+        raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
     folders = [place.parent / name for name in settings.folders]
     if place.is_dir():
         folders = [place, *(place / name for name in settings.folders)]

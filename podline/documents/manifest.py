@@ -5,18 +5,19 @@ It depends only on the source's bytes and the converter's settings, so it is the
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardTable
 from podline.documents.skeleton import SKELETON, Skeleton
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen, JsonObject, is_object
 from podline.kinds.shipped import USUAL_KIND
 from podline.store import digests
@@ -332,11 +333,24 @@ def manifest_digest(store: Store, folder: str) -> str:
         StoreError: there is no manifest, or it cannot be read.
         ArtifactError: the manifest has changed.
     """
-    return store.read_document(f"{folder}/{MANIFEST}")[1]
+    with converted_first(store, name := f"{folder}/{MANIFEST}"):
+        return store.read_document(name)[1]
+
+
+@contextlib.contextmanager
+def converted_first(store: Store, name: str) -> Generator[None, None, None]:
+    """Name the remedy if the body cannot read a manifest because it does not exist."""
+    try:
+        yield
+    except StoreError as error:
+        if store.exists(name):
+            raise
+        raise StoreError(f"{store.where(name)} does not exist; run `podline convert` first") from error
 
 
 def _read(store: Store, name: str) -> tuple[Manifest, str]:
-    document, digest = store.read_document(name)
+    with converted_first(store, name):
+        document, digest = store.read_document(name)
     found = document.get("layout_version") if is_object(document) else None
     if found != LAYOUT_VERSION:
         raise ArtifactError(

@@ -71,7 +71,7 @@ def finished_model(store: Store, run: str) -> keras.Model:
 
 
 class News:
-    """Reports progress in examples, at most once a second, and at the end."""
+    """Reports progress in answers of models, at most once a second, and at the end."""
 
     def __init__(self, reporter: Reporter, total: int) -> None:
         self._reporter, self._total = reporter, total
@@ -81,5 +81,5 @@ class News:
         """Count more examples as done."""
         self._done += examples
         if time.monotonic() - self._told > _NEWS_SECONDS or self._done == self._total:
-            self._reporter.progress(self._done, self._total, "examples")
+            self._reporter.progress(self._done, self._total, "answers")
             self._told = time.monotonic()

@@ -33,7 +33,7 @@ from podline.store.opening import open_store
 _BATCH = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predicted:
     """A picture and the model's answer; a notebook shows both.
 
@@ -51,6 +51,8 @@ class Predicted:
     def __str__(self) -> str:
         """Return the model's answer for the picture as a line."""
         return self.prediction.line()
+
+    __repr__ = __str__
 
 
 class PictureReader(Protocol):

@@ -15,8 +15,8 @@ from podline.documents.completion import (
     packed,
     read_completion,
 )
-from podline.documents.manifest import MANIFEST, listed_files, read_manifest, stored_name
-from podline.errors import ArtifactError, StoreError
+from podline.documents.manifest import MANIFEST, converted_first, listed_files, read_manifest, stored_name
+from podline.errors import ArtifactError
 from podline.progress import Reporter
 from podline.stages.specs import Result, Spec
 from podline.stages.table import stage_of
@@ -119,7 +119,5 @@ def manifest_sha256(store: Store, folder: str) -> str:
     Raises:
         StoreError: the data set does not exist.
     """
-    name = f"{folder}/{MANIFEST}"
-    if not store.exists(name):
-        raise StoreError(f"{store.where(name)} does not exist; run `podline convert` first")
-    return store.sha256(name)
+    with converted_first(store, name := f"{folder}/{MANIFEST}"):
+        return store.sha256(name)

@@ -51,8 +51,9 @@ from podline.tpu.tensorflow_errors import explain
 # Seconds to save work after the parent's death, which delay the next start at most.
 ORPHAN_GRACE = 2.0
 # Seconds between two events of a waiting process, and between two of its log lines; the latter is shorter than the
-# limit for a hang on a node (tpu.limits.worker).
-_BEAT_SECONDS, _NEWS_SECONDS = 10.0, 600.0
+# limit for a hang on a node (tpu.limits.worker). The log lines come at 30 s, a minute, two minutes, and so on.
+_BEAT_SECONDS, _FIRST_NEWS_SECONDS, _NEWS_SECONDS = 10.0, 30.0, 600.0
+_TURN = "waits for its turn, as one training at a time runs on this machine (PODLINE_TRAIN_LOCK= for no turns)"
 
 
 class Order(Frozen):
@@ -147,7 +148,7 @@ def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None
     machine = load()
     with contextlib.ExitStack() as stack:
         if machine.train_lock and isinstance(spec, TrainSpec) and not spec.by_workers and machine.tpu is None:
-            waiting = _Waiting(reporter, "waits for its turn, since one training at a time runs on this machine")
+            waiting = _Waiting(reporter, _TURN)
             try:
                 stack.enter_context(locks.turn(Path(machine.train_lock).expanduser(), holder, waiting))
             except OSError as error:
@@ -170,7 +171,7 @@ class _Waiting:
         if seconds >= self._news:
             so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
             self._reporter.log(f"{self._why}{so_far}: {holder}")
-            self._news = seconds + _NEWS_SECONDS
+            self._news = seconds + min(max(seconds, _FIRST_NEWS_SECONDS), _NEWS_SECONDS)
         if seconds >= self._beat:
             self._reporter.waiting(f"{self._why}: {holder}")
             self._beat = seconds + _BEAT_SECONDS

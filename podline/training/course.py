@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -43,6 +44,7 @@ from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
+_TOLD = 12  # evaluations in the log
 
 
 class Between(NamedTuple):
@@ -230,6 +232,8 @@ class Scoring:
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
         self._objective = run.objective.evaluated
         self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective)
+        # The last one, and as many before it as a terminal shows well; metrics.jsonl has all.
+        self._told = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _TOLD)])
 
     def rehearse(self) -> float:
         """Score one batch; return the estimated seconds for all batches."""
@@ -266,7 +270,8 @@ class Scoring:
             raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
         shares = self._objective.headline(score.sums, score.examples).items()
         said = [f"loss {score.loss:.4f}", *(f"{name} {share:.2%}" for name, share in shares)]
-        run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
+        if step in self._told:
+            run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
         return EvaluationLine(
             step=step,
             epoch=run.plan.epoch(step),

@@ -17,8 +17,9 @@ from podline.documents.manifest import (
     read_manifest,
 )
 from podline.documents.shard_table import ShardInfo, ShardTable
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, StoreError
 from podline.recipes.registry import get
+from podline.stages.completed import manifest_sha256
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import TrainSpec
 from podline.store.digests import KEY
@@ -55,6 +56,14 @@ def test_one_of_another_data_set_or_than_a_stage_was_given_is_refused(store: Fol
     replace(store, manifest, fingerprint="f" * 16)
     with pytest.raises(ArtifactError, match="was changed"):
         read_manifest(store, FOLDER)
+
+
+@pytest.mark.parametrize("read", [read_manifest, manifest_digest, manifest_sha256])
+def test_one_that_is_gone_is_an_error_with_its_remedy(store: FolderStore, manifest: Manifest, read: Any) -> None:
+    assert read(store, FOLDER)
+    store.delete(NAME)
+    with pytest.raises(StoreError, match=r"manifest\.json does not exist; run `podline convert` first"):
+        read(store, FOLDER)
 
 
 def test_a_run_s_name_depends_on_the_manifest(store: FolderStore, manifest: Manifest) -> None:

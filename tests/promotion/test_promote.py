@@ -360,7 +360,7 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
     command += ["--set", "promotion.margin=0.001"]
     undecided = CliRunner().invoke(cli, ["models", *command])
     assert isinstance(undecided.exception, UndecidedError)
-    assert "would decide; margins: 0.1 points" in str(undecided.exception)
+    assert "would decide" in str(undecided.exception)
     as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")
     promote(spec(fresh, runs[1]), silent())

@@ -63,7 +63,9 @@ def test_a_second_training_waits_says_for_whom_and_begins_when_the_first_is_kill
     process = first.process()
     second = Training(tmp_path / "second")
     said = second.waiting()
-    assert said.startswith("waits for its turn, since one training at a time runs on this machine: train of runs/first")
+    assert said.startswith(
+        "waits for its turn, as one training at a time runs on this machine (PODLINE_TRAIN_LOCK= for no"
+    )
     assert f"(process {process} on " in said
     assert any(event["event"] == "log" and event["message"] == said for event in second.events)
     assert not (second.root / "working").exists()

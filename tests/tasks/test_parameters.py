@@ -38,7 +38,7 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
     ("given", "message"),
     [
         ({"training": {"steps": 1}, "epochs": 2}, "epochs=2 and steps=1: give one of"),
-        ({"recipe": "mnist"}, "the recipe mnist needs a source"),
+        ({"recipe": "mnist"}, "the recipe mnist needs a source: give its raw data's folder .--source DIR."),
         (
             {"source": "https://me:hush@host/x.tgz"},
             r"source https://\*\*\*@host/x.tgz: a source has no user or password",

@@ -221,8 +221,8 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})
     if len(names) < (least := settings.targets.least_classes):
         raise SourceError(
-            f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image vs {least} at least"
-            f"{_most_left_out(images)}"
+            f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
+            f"{''.join(f', {name!r},' for name in names)} vs {least} at least{_most_left_out(images)}"
         )
     stored: FilesByRow | None = JpegFiles(pixels, settings.shape) if settings.keep_jpeg else None
     if settings.keep_files:

@@ -181,7 +181,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
     if not fitting:
         wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
-        remedy = "" if "Git LFS" in why else f"; {_remedy(files)}"
+        remedy = "" if "Git LFS" in why else _remedy(files, nearly=bool(why))
         raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
     return next(iter(fitting.items()))
 
@@ -195,15 +195,16 @@ def others(layout: Layout, files: Files) -> Iterator[Found]:
     yield from (file for file in beside if not layout.reads(file))
 
 
-def _remedy(files: Files) -> str:
-    """Return the remedy for an unknown layout: unpack an archive, or use an accepted layout."""
+def _remedy(files: Files, *, nearly: bool) -> str:
+    """Return the remedy for an unknown layout: unpack an archive, or use an accepted layout if none nearly fits."""
     for file in files.ending(".zip", ".gz", ".tgz"):
         refuse_lfs_pointer(Path(file.path), file.path)
     if remedy := unpacking([file.path for file in files.asked if not file.hidden]):
-        return f"of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
-    return (
-        f"accepted are {', '.join(LAYOUTS.load(name).accepts for name in LAYOUTS.names())}; see docs/how-to/images.md"
-    )
+        return (
+            f"; of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
+        )
+    accepted = "" if nearly else f"; accepted are {', '.join(LAYOUTS.load(name).accepts for name in LAYOUTS.names())}"
+    return f"{accepted}; see docs/how-to/images.md"
 
 
 def _summary(files: Sequence[Found]) -> str:

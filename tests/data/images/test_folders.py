@@ -132,9 +132,11 @@ def test_folders_that_may_be_splits_or_classes_are_refused(folders: str, named: 
     assert named in str(error.value)
 
 
-def test_split_folders_without_classes_are_no_class_folders() -> None:
-    for folders in ("train test", "images/train images/val", "train/images valid/images"):
-        assert found(*folders.split()) is None
+def test_split_folders_without_classes_are_no_class_folders_and_one_class_is_named() -> None:
+    assert found("train", "test") is None
+    for folders in ("images/train images/val", "train/images valid/images", "images"):
+        with pytest.raises(SourceError, match="one class, 'images'; a classifier needs two"):
+            found(*folders.split())
 
 
 def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) -> None:
@@ -184,10 +186,10 @@ def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
 
 def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
     one = as_folders(tmp_path / "one", {"cat": images()["cat"]})
-    with pytest.raises(SourceError, match="is not a source of images"):
+    with pytest.raises(SourceError, match=r"it holds 10 .*; one class, 'cat'; a classifier needs two; see"):
         opened(one)
     few = as_folders(tmp_path / "few", {"cat": {"1.png": encoded(drawn(1))}, "dog": {"1.png": b"x"}})
-    with pytest.raises(SourceError, match=r"1 class with a training image vs 2 at least; 1 of 2 files are left out"):
+    with pytest.raises(SourceError, match=r"1 class .*image, '.*', vs 2 at least; 1 of 2 files are left out"):
         opened(few)
     untested = as_folders(tmp_path / "none", {name: {"1.png": encoded(drawn(at))} for at, name in enumerate("ab")})
     with pytest.raises(SourceError, match="the test split has no image vs 1 at least"):

@@ -46,7 +46,10 @@ def default_of(field: FieldInfo, inner: type[BaseModel] | None) -> str:
         shown = str(default) if isinstance(default, Duration) else ""
     else:
         shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
-    bounds = [f"{SIGNS[type(each)]} {next(iter(vars_of(each)))}" for each in field.metadata if type(each) in SIGNS]
+    limits = {SIGNS[type(each)]: f"{vars_of(each)[0]:,}" for each in field.metadata if type(each) in SIGNS}
+    bounds = [f"{sign} {limit}" for sign, limit in limits.items()]
+    if limits.keys() == {"≥", "≤"}:
+        bounds = [f"{limits['≥']}…{limits['≤']}"]
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     more = ", ".join(bounds) or ", ".join(str(each) for each in choices if each != default)
     return f"{shown} ({more})" if more else shown

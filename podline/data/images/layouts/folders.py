@@ -63,18 +63,20 @@ class Folders(Layout):
     opens = ()
 
     @classmethod
-    def find(cls, files: Files, _settings: ImagesSettings, /) -> Self | None:
+    def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
         """Return class folders if at least two of them hold images.
 
         Raises:
-            SourceError: a folder may be a split or a class.
+            SourceError: a folder may be a split or a class, or only one class folder holds images.
         """
         images = Counter(file.folder for file in files.readable if file.is_image)
         found = images or Counter(file.folder for file in files.readable)
         folders = {_parts(folder): count for folder, count in found.items()}
         depth = split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
-        if not depth and len(class_folders(folders)) < 2:
+        if not depth and len(named := class_folders(folders)) < 2:
+            if images and named and settings.targets.least_classes > 1:
+                raise SourceError(f"one class, {printable('/'.join(*named))!r}; a classifier needs two")
             return None  # for example train/1.jpg, test/1.jpg
         return cls(files.asked, depth) if len(classes) > 1 else None
 
