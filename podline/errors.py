@@ -160,6 +160,13 @@ class ChildKilledError(TransientError):
     retry_delays = (5.0, 60.0, 300.0)
 
 
+class OutOfMemoryError(ChildKilledError):
+    """Memory ran out, and the kernel ended a process; one retry, as another program may have used it up."""
+
+    heading = "Out of memory"
+    retry_delays = (60.0,)
+
+
 class StageTimeoutError(TransientError):
     """A stage took longer than its time-out."""
 
