@@ -25,6 +25,7 @@ from podline.errors import SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.kinds.table import kind_of
 from podline.models.counts import forward_multiply_adds
+from podline.models.variables import copy_weights
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
@@ -272,7 +273,7 @@ class Run(Trainer):
             if phase:
                 shape = self.batches(phase).image_shape
                 copy = keras.models.clone_model(copy, keras.Input(shape, dtype=copy.inputs[0].dtype))
-            copy.set_weights(model.get_weights())
+            copy_weights(model, copy)
         return copy
 
     def steps(self, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
