@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from podline.arrays import Array, Arrays, Tensor
-from podline.errors import ArtifactError
-from podline.models.keras_internals import fresh_names
+from podline.errors import ArtifactError, SettingsError
+from podline.models.keras_internals import fresh_names, with_sublayers
 from podline.models.variables import Variables, assign, copy_weights, is_averaged, require_fit, values_of
 from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer
@@ -37,8 +39,9 @@ class TrainingState:
     ) -> None:
         self.steps_before = self.seen = steps_before
         self.model, self.average_decay = model, average_decay
-        # All variables, trainable or not, so that layers can become trainable later.
+        # All variables that some phase may train; what the model itself has frozen never trains.
         self._trained = model.trainable_variables
+        self._frozen = [layer for layer in with_sublayers(model) if not layer.trainable]
         self._settings, self.optimizer = settings, self._built(settings)
         self.average: keras.Model | None = None
         if average_decay:
@@ -63,6 +66,32 @@ class TrainingState:
         shapes = [[tuple(variable.shape) for variable in each.variables] for each in (before, self.optimizer)]
         if type(before) is type(self.optimizer) and shapes[0] == shapes[1]:
             assign(self.optimizer.variables, values_of(before.variables))
+
+    def let_train(self, beginnings: Sequence[str]) -> None:
+        """Make only the layers trainable whose names start with one of some prefixes, except those frozen by the model.
+
+        Batch norm that does not train normalises by its moving statistics and leaves them as they are.
+
+        Raises:
+            SettingsError: a prefix matches no layer with weights, or no variable would be trainable.
+        """
+        weighted = [layer for layer in self.model.layers if layer.weights]
+        for beginning in beginnings:
+            if not any(layer.name.startswith(beginning) for layer in weighted):
+                raise SettingsError(
+                    f"trainable_layers: no layer with weights starts with {beginning!r}; "
+                    f"the layers are: {', '.join(layer.name for layer in weighted)}"
+                )
+        for layer in self.model.layers:
+            for inner in with_sublayers(layer):
+                inner.trainable = layer.name.startswith(tuple(beginnings))
+        for layer in self._frozen:
+            layer.trainable = False
+        if not self.model.trainable_variables:
+            raise SettingsError(
+                f"trainable_layers={list(beginnings)}: no variable would train; name a layer that has one"
+                f"{' and that the model itself does not freeze' if self._frozen else ''}"
+            )
 
     @property
     def evaluated(self) -> keras.Model:

@@ -52,7 +52,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a function the model ``odd``, or the optimizer ``odd``."""
 
     def make(function: Any) -> None:
-        point = SimpleNamespace(name="odd", value="odd:odd", group="podline", load=lambda: function)
+        point = SimpleNamespace(name="odd", value="odd:odd", module="odd", dist=None, load=lambda: function)
         monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [point])
 
     return make
@@ -95,7 +95,10 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
     assert parts.OPTIMIZERS.names()[-1] == "lion"
     with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
         built(ModelSettings(kind="vitt"))
-    with pytest.raises(SettingsError, match=r"model vit: TypeError: .* unexpected keyword argument 'head'"):
+    with pytest.raises(
+        SettingsError,
+        match=r"model vit \(my_models:vit of my_models\): TypeError: .* unexpected keyword argument 'head'",
+    ):
         built(ModelSettings(kind="vit", options={"head": 2}))
     with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
         built(ModelSettings(options={"heads": 2}))
@@ -172,7 +175,7 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
             lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]),
             r"model odd: got outputs \(None, 32, 32, 10\), expected one tensor of logits, \(None, 10\)",
         ),
-        (lambda *_: 1 / 0, "model odd: ZeroDivisionError: division by zero"),
+        (lambda *_: 1 / 0, r"model odd \(odd:odd of odd\): ZeroDivisionError: division by zero"),
         (lambda *_: Own(), r"gives a Own without a graph, expected keras.Model\(inputs, outputs\)"),
         (
             lambda shape, classes, _settings: keras.Sequential(

@@ -168,7 +168,7 @@ def test_a_blocks_norm_is_that_of_all_its_gradients():
     ]
     norms = GradientNorms(variables)
     assert norms.blocks == ("stage1", "stage2", "head")
-    gradients = [tf.constant([1.0, 2.0]), tf.constant([0.0, 2.0]), tf.constant([4.0, 0.0]), None]
+    gradients = [tf.constant([1.0, 2.0]), tf.constant([0.0, 2.0]), tf.constant([4.0, 0.0]), tf.zeros(2)]
     one = norms.of(gradients).numpy()
     np.testing.assert_allclose(one, [5.0, 3.0, 4.0, 0.0])
     series = norms.series(np.stack([one, 2 * one]))
