@@ -8,7 +8,9 @@ import keras
 
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError, SettingsError
-from podline.models.build import untrained
+from podline.models.build import policy_of_layers, untrained
+from podline.models.keras_internals import fresh_names
+from podline.models.precision import POLICIES
 from podline.recipes.parts import MODELS
 from podline.stages.specs import ARCHITECTURE, SPEC
 from podline.store.contract import Store
@@ -29,7 +31,8 @@ def network_of(store: Store, folder: str) -> keras.Model:
     except SettingsError as error:
         missing = f"; {error}"
     try:
-        model: Any = keras.models.model_from_json(text)
+        with fresh_names(), policy_of_layers(POLICIES["float32"]):
+            model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(
             f"{store.where(name)} cannot be loaded as a model ({error}{missing}); train the run again, or install the "

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from podline.errors import ArtifactError
 from podline.models.build import exportable, in_float32
 from podline.models.of_run import network_of
+from podline.models.variables import set_weights, weights
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
-from podline.training.state import set_weights, weights
 
 KERAS = "model/model.keras"
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from podline.arrays import Tensor
+from podline.models.keras_internals import place_in
 from podline.recipes.settings import OptimizerSettings
 
 # The polynomial's coefficients and its number of iterations: Jordan's values for networks like airbench's.
@@ -60,14 +61,14 @@ class Muon(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         """Apply one step to one variable."""
-        moments = self._moments[self._get_variable_index(variable)]
+        moments = self._moments[place_in(self, variable)]
         if self._turns(variable):
             self._turn(gradient, variable, learning_rate, *moments)
         else:
             self._adam(gradient, variable, learning_rate * self.adam_rate, *moments)
 
     def _turns(self, variable: Tensor) -> bool:
-        return self._turned[self._get_variable_index(variable)]
+        return self._turned[place_in(self, variable)]
 
     def _turn(self, gradient: Tensor, kernel: Tensor, rate: Tensor, momentum: Tensor) -> None:
         self.assign(momentum, momentum * self.momentum + gradient)

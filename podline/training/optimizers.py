@@ -8,21 +8,19 @@ functions of the settings and a rate. This module adds weight decay, clipping an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from podline.arrays import Tensor
 from podline.errors import SettingsError
+from podline.models.keras_internals import APPLYING, place_in, without_sum
 from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
 
 # Parts of the names of variables that do not decay: biases, scales and offsets of norms.
 NOT_A_KERNEL = r"^(?!.*kernel)"
-# The arguments that switch off Keras's own decay, clipping and averaging, which this module replaces.
-_KERAS_OWN = ("apply", "_backend_apply_gradients", "_apply_weight_decay", "_clip_gradients")
-# The arguments of these that only the recipe may set.
+# Arguments of Keras's optimizers that only the recipe may set.
 _OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps")
 
 
@@ -43,12 +41,8 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> 
     optimizer.weight_decay = settings.weight_decay or None
     optimizer.global_clipnorm = settings.clip_norm
     optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
-    optimizer._all_reduce_sum_gradients = _summed_already
+    without_sum(optimizer)
     return optimizer
-
-
-def _summed_already(gradients_and_variables: Any) -> Any:
-    return gradients_and_variables
 
 
 def _require_usable(kind: str, optimizer: object) -> None:
@@ -56,7 +50,7 @@ def _require_usable(kind: str, optimizer: object) -> None:
         raise SettingsError(
             f"optimizer {kind}: its function gives a {type(optimizer).__name__}, expected a keras.optimizers.Optimizer"
         )
-    for name in _KERAS_OWN:
+    for name in APPLYING:
         if getattr(type(optimizer), name) is not getattr(keras.optimizers.Optimizer, name):
             raise SettingsError(
                 f"optimizer {kind}: {type(optimizer).__name__} has a {name} of its own; write update_step, and leave "
@@ -127,7 +121,7 @@ class Adafactor(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         """Apply one step to one variable."""
-        moments = self._moments[self._get_variable_index(variable)]
+        moments = self._moments[place_in(self, variable)]
         iterations: Tensor = self.iterations
         beta_2 = 1.0 - tf.cast(iterations + 1, tf.float32) ** self.beta_2_decay
         second_moment = self._updated_moment(moments, tf.square(gradient) + self.epsilon_1, beta_2)

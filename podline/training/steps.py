@@ -158,7 +158,12 @@ class TrainingSteps:
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
             if self._network.losses:
                 loss += tf.add_n(self._network.losses) / replicas
-        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+        # A variable that the loss does not depend on has a gradient of zero.
+        gradients = tape.gradient(
+            loss,
+            [variable.value for variable in model.trainable_variables],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
         # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._state.optimizer.apply(gradients, model.trainable_variables)
@@ -266,21 +271,16 @@ class GradientNorms:
         """Return the norm of all gradients together and of each block: float32, of :attr:`shape`.
 
         Args:
-            gradients: one for each variable, summed over the replicas and not clipped; None counts as zero.
+            gradients: one for each variable, summed over the replicas and not clipped.
         """
-        squares = [None if gradient is None else tf.nn.l2_loss(gradient) for gradient in gradients]
-        sums = tf.stack([_sum([squares[place] for place in places]) for places in self._members])
+        squares = [tf.nn.l2_loss(gradient) for gradient in gradients]
+        sums = tf.stack([tf.add_n([squares[place] for place in places]) for places in self._members])
         return tf.sqrt(2.0 * tf.concat([tf.reduce_sum(sums, keepdims=True), sums], 0))
 
     def series(self, norms: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
         """Return the norms of several steps, shape (steps, …), by name: ``gradient_norm`` and one for each block."""
         names = [TOTAL, *(f"{TOTAL}/{block}" for block in self.blocks)]
         return dict(zip(names, norms.T, strict=True))
-
-
-def _sum(squares: Sequence[Tensor]) -> Tensor:
-    there = [square for square in squares if square is not None]
-    return tf.add_n(there) if there else tf.constant(0.0)
 
 
 @contextlib.contextmanager

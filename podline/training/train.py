@@ -292,7 +292,7 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     run.require_data_unchanged()
     test = run.test_reader
     images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
-    run.state.model.trainable = True
+    run.state.let_train(("",))
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
     description = described(run.state.model).model_dump_json(indent=2) + "\n"
     run.store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.encode(), replace=True)

@@ -52,7 +52,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a function the model ``odd``, or the optimizer ``odd``."""
 
     def make(function: Any) -> None:
-        point = SimpleNamespace(name="odd", value="odd:odd", group="podline", load=lambda: function)
+        point = SimpleNamespace(name="odd", value="odd:odd", module="odd", dist=None, load=lambda: function)
         monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [point])
 
     return make
@@ -95,7 +95,10 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
     assert parts.OPTIMIZERS.names()[-1] == "lion"
     with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
         built(ModelSettings(kind="vitt"))
-    with pytest.raises(SettingsError, match=r"model vit: TypeError: .* unexpected keyword argument 'head'"):
+    with pytest.raises(
+        SettingsError,
+        match=r"model vit \(my_models:vit of my_models\): TypeError: .* unexpected keyword argument 'head'",
+    ):
         built(ModelSettings(kind="vit", options={"head": 2}))
     with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
         built(ModelSettings(options={"heads": 2}))
@@ -135,6 +138,13 @@ class Unregistered(layers.Layer):
         return inputs
 
 
+class Own(keras.Model):
+    """A model without a graph."""
+
+    def call(self, inputs):
+        return inputs
+
+
 @keras.saving.register_keras_serializable()
 class Unnamed(layers.Layer):
     """A layer that does not say how it was made."""
@@ -160,12 +170,39 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda *_: 3, r"model odd: from \['a int'\] .* vs from \(None, 32, 32, 3\) to "),
+        (lambda *_: 3, r"model odd: its function gives a int, expected keras.Model\(inputs, outputs\)"),
         (
             lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]),
-            r"to \[\(None, 32, 32, 10\)\] vs from .* to \(None, 10\)",
+            r"model odd: got outputs \(None, 32, 32, 10\), expected one tensor of logits, \(None, 10\)",
         ),
-        (lambda *_: 1 / 0, "model odd: ZeroDivisionError: division by zero"),
+        (lambda *_: 1 / 0, r"model odd \(odd:odd of odd\): ZeroDivisionError: division by zero"),
+        (lambda *_: Own(), r"gives a Own without a graph, expected keras.Model\(inputs, outputs\)"),
+        (
+            lambda shape, classes, _settings: keras.Sequential(
+                [keras.Input(shape, batch_size=8), layers.Flatten(), layers.Dense(classes)]
+            ),
+            r"got inputs \(8, 32, 32, 3\), expected \(None, 32, 32, 3\); leave batch_size=8 out",
+        ),
+        (
+            lambda shape, classes, _settings: keras.Sequential(
+                [keras.Input((None, *shape[1:])), layers.GlobalMaxPooling2D(), layers.Dense(classes)]
+            ),
+            r"got inputs \(None, None, 32, 3\), .*; take keras.Input\(\(32, 32, 3\)\)",
+        ),
+        (
+            lambda shape, classes, _settings: keras.Model(
+                image := keras.Input(shape), {"scores": layers.Dense(classes)(layers.Flatten()(image))}
+            ),
+            r"got outputs \{'scores': \(None, 10\)\}, expected one tensor of logits",
+        ),
+        (
+            sequential(lambda: [layers.Conv2D(4, 3, activation=lambda inputs: inputs * 2)]),
+            r"layer conv2d \(Conv2D\) cannot be made .* write a function, with @keras.saving.register_keras",
+        ),
+        (
+            sequential(lambda: [layers.DepthwiseConv2D(3, dtype="float16")]),
+            "layer depthwise_conv2d: .*/kernel is float16, expected float32; leave the layer's dtype out",
+        ),
         (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
         (sequential(lambda: [Unregistered()]), r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"),
         (

@@ -13,12 +13,13 @@ from podline.errors import ArtifactError
 from podline.kinds.classification.objective import Classification
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
+from podline.models.variables import set_weights, weights
 from podline.recipes.durations import Part
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.training import devices
 from podline.training.schedules import Schedule, build_schedule
-from podline.training.state import TrainingState, set_weights, weights
+from podline.training.state import TrainingState
 from podline.training.steps import GradientNorms, TrainingSteps
 
 BATCH, STEPS, CLASSES = 8, 6, 3
@@ -151,12 +152,12 @@ def test_a_snapshot_of_something_else_is_refused_and_changes_nothing():
     state = fresh_state()
     snapshot = state.snapshot()
     kernel = next(name for name in snapshot if name.endswith("kernel"))
-    with pytest.raises(ArtifactError, match=r"holds \d+ arrays vs \d+ of this model; first difference: average/"):
+    with pytest.raises(ArtifactError, match="it holds 0 arrays vs 2 of this model"):
         state.restore(fresh_state(decay=0.0).snapshot())
-    with pytest.raises(ArtifactError, match=rf"its {kernel} is .*float64.* vs .*float32.* in this model"):
+    with pytest.raises(ArtifactError, match=rf"^{kernel} is .*float64.* vs .*float32.* in this model"):
         state.restore(snapshot | {kernel: snapshot[kernel].astype(np.float64)})
     assert equal(state.snapshot(), snapshot)
-    with pytest.raises(ArtifactError, match=r"classifier/bias is \(4,\) vs \(3,\) in the model"):
+    with pytest.raises(ArtifactError, match=r"classifier/bias is .*\(4,\)\) vs .*\(3,\)\) of"):
         set_weights(state.model, weights(state.model) | {"classifier/bias": np.zeros(4, np.float32)})
 
 
@@ -167,7 +168,7 @@ def test_a_blocks_norm_is_that_of_all_its_gradients():
     ]
     norms = GradientNorms(variables)
     assert norms.blocks == ("stage1", "stage2", "head")
-    gradients = [tf.constant([1.0, 2.0]), tf.constant([0.0, 2.0]), tf.constant([4.0, 0.0]), None]
+    gradients = [tf.constant([1.0, 2.0]), tf.constant([0.0, 2.0]), tf.constant([4.0, 0.0]), tf.zeros(2)]
     one = norms.of(gradients).numpy()
     np.testing.assert_allclose(one, [5.0, 3.0, 4.0, 0.0])
     series = norms.series(np.stack([one, 2 * one]))
