@@ -200,11 +200,10 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     except ValidationError as error:
         problem = problem_in(error)
         where = ".".join(map(str, problem.loc))
-        # An error about the whole recipe concerns several values, which its message names.
-        value = where or ", ".join(changes)
         if where and not is_object(problem.input):
-            value = f"{where} = {problem.input!r}"
-        raise SettingsError(f"recipe {recipe.name}: {value}: {problem.msg}") from None
+            where += f" = {problem.input!r}"
+        # An error about the whole recipe concerns several values, which its message names.
+        raise SettingsError(": ".join(filter(None, (f"recipe {recipe.name}", where, problem.msg)))) from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # The recipe of a run stays readable if its package is missing.
     if any(getattr(changed, name) != getattr(recipe, name) for name in ("model", "optimizer", "loss", "phases")):

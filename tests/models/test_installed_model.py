@@ -52,7 +52,9 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a function the model ``odd``, or the optimizer ``odd``."""
 
     def make(function: Any) -> None:
-        point = SimpleNamespace(name="odd", value="odd:odd", group="podline", load=lambda: function)
+        point = SimpleNamespace(
+            name="odd", value="odd:odd", group="podline", module="odd", dist=None, load=lambda: function
+        )
         monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [point])
 
     return make
@@ -95,7 +97,10 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
     assert parts.OPTIMIZERS.names()[-1] == "lion"
     with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
         built(ModelSettings(kind="vitt"))
-    with pytest.raises(SettingsError, match=r"model vit: TypeError: .* unexpected keyword argument 'head'"):
+    with pytest.raises(
+        SettingsError,
+        match=r"model vit \(my_models:vit of my_models\): TypeError: .* unexpected keyword argument 'head'",
+    ):
         built(ModelSettings(kind="vit", options={"head": 2}))
     with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
         built(ModelSettings(options={"heads": 2}))
@@ -165,7 +170,7 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
             lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]),
             r"to \[\(None, 32, 32, 10\)\] vs from .* to \(None, 10\)",
         ),
-        (lambda *_: 1 / 0, "model odd: ZeroDivisionError: division by zero"),
+        (lambda *_: 1 / 0, r"model odd \(odd:odd of odd\): ZeroDivisionError: division by zero"),
         (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
         (sequential(lambda: [Unregistered()]), r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"),
         (
@@ -282,6 +287,12 @@ class Itself(keras.optimizers.SGD):
         (lambda *_: 3, "its function gives a int, expected a keras.optimizers.Optimizer"),
         (lambda *_: Itself(), "Itself has a apply of its own; write update_step"),
         (lambda *_: keras.optimizers.SGD(clipnorm=1.0), "clipnorm=1.0: leave it out"),
+        (lambda *_: keras.optimizers.Nadam(global_clipnorm=1e-9), "global_clipnorm=1e-09: leave it out"),
+        (lambda *_: keras.optimizers.AdamW(), "weight_decay=0.004: leave it out, or give 0; a recipe has"),
+        (
+            lambda *_: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9)),
+            "it has a schedule of its own; give it the rate",
+        ),
         (lambda *_: keras.optimizers.SGD(use_ema=True), "use_ema=True: leave it out"),
     ],
 )
