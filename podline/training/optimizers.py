@@ -21,7 +21,7 @@ from podline.recipes.settings import OptimizerSettings
 # Parts of the names of variables that do not decay: biases, scales and offsets of norms.
 NOT_A_KERNEL = r"^(?!.*kernel)"
 # Arguments of Keras's optimizers that only the recipe may set.
-_OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps")
+_OTHER_BOUNDS = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema", "gradient_accumulation_steps")
 
 
 def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> keras.optimizers.Optimizer:
@@ -37,7 +37,7 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> 
         SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer.
     """
     optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
-    _require_usable(settings.kind, optimizer)
+    _require_usable(settings.kind, optimizer, learning_rate)
     optimizer.weight_decay = settings.weight_decay or None
     optimizer.global_clipnorm = settings.clip_norm
     optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
@@ -45,7 +45,7 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> 
     return optimizer
 
 
-def _require_usable(kind: str, optimizer: object) -> None:
+def _require_usable(kind: str, optimizer: object, learning_rate: float) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise SettingsError(
             f"optimizer {kind}: its function gives a {type(optimizer).__name__}, expected a keras.optimizers.Optimizer"
@@ -59,9 +59,16 @@ def _require_usable(kind: str, optimizer: object) -> None:
     for name in _OTHER_BOUNDS:
         if getattr(optimizer, name):
             raise SettingsError(
-                f"optimizer {kind}: {name}={getattr(optimizer, name)}: leave it out; a recipe has optimizer.clip_norm "
-                "and ema_decay"
+                f"optimizer {kind}: {name}={getattr(optimizer, name)}: leave it out, or give 0; a recipe has "
+                "optimizer.weight_decay, optimizer.clip_norm and ema_decay"
             )
+    try:
+        optimizer.learning_rate = learning_rate
+    except TypeError:
+        raise SettingsError(
+            f"optimizer {kind}: it has a schedule of its own; give it the rate that its function gets, since the "
+            "schedule is the recipe's"
+        ) from None
 
 
 def sgd(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:

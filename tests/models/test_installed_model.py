@@ -52,7 +52,9 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a function the model ``odd``, or the optimizer ``odd``."""
 
     def make(function: Any) -> None:
-        point = SimpleNamespace(name="odd", value="odd:odd", module="odd", dist=None, load=lambda: function)
+        point = SimpleNamespace(
+            name="odd", value="odd:odd", group="podline", module="odd", dist=None, load=lambda: function
+        )
         monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [point])
 
     return make
@@ -319,6 +321,12 @@ class Itself(keras.optimizers.SGD):
         (lambda *_: 3, "its function gives a int, expected a keras.optimizers.Optimizer"),
         (lambda *_: Itself(), "Itself has a apply of its own; write update_step"),
         (lambda *_: keras.optimizers.SGD(clipnorm=1.0), "clipnorm=1.0: leave it out"),
+        (lambda *_: keras.optimizers.Nadam(global_clipnorm=1e-9), "global_clipnorm=1e-09: leave it out"),
+        (lambda *_: keras.optimizers.AdamW(), "weight_decay=0.004: leave it out, or give 0; a recipe has"),
+        (
+            lambda *_: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9)),
+            "it has a schedule of its own; give it the rate",
+        ),
         (lambda *_: keras.optimizers.SGD(use_ema=True), "use_ema=True: leave it out"),
     ],
 )

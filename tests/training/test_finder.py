@@ -85,7 +85,7 @@ def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Pa
         search(root, RECIPE.model_copy(update={"dataset": "mnist"}), run=spec.run)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "rmsprop", "adafactor", "muon"])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "rmsprop", "adafactor", "muon"])
 def test_our_optimizers_do_what_the_rate_says(kind: Any) -> None:
     settings = OptimizerSettings(kind=kind, weight_decay=0.01, clip_norm=1.0)
     require_obedient([build_optimizer(settings) for _ in range(2)], 1e-5, 10.0, 300)

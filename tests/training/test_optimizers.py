@@ -11,7 +11,7 @@ from podline.recipes.settings import OptimizerSettings
 from podline.training.muon import orthogonalised
 from podline.training.optimizers import build_optimizer
 
-KINDS = ["sgd", "adam", "adamw", "rmsprop", "adafactor"]
+KINDS = ["sgd", "adam", "rmsprop", "adafactor"]
 RATE = 0.1
 
 
