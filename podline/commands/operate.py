@@ -39,7 +39,7 @@ _project_option = click.option(
 def up(host: str, port: int, project: Path | None, **options: Any) -> None:
     """Run a Prefect server, a worker and all deployments on this machine, until Ctrl-C.
 
-    Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
+    Open the address in a browser: Deployments, sample-manual, Run. Its form is filled in for the drawn sample, which
     needs no data. Changes that a person makes in the browser survive a restart of this command.
 
       podline up

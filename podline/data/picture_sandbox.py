@@ -115,7 +115,7 @@ def require_picture_file(path: Path) -> None:
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     if path.is_dir():
-        raise SourceError(f"{path} is a folder; give its pictures, as {path.name}/*")
+        raise SourceError(f"{path} is a folder; give its pictures, as {path}/*")
     if size > bounds.IMAGE_BYTES:
         raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
 

@@ -37,7 +37,7 @@ def test_from_a_run_to_its_report_to_all_nights_and_back(screenshots: Path, tmp_
         ui = PrefectUi(context.new_page(), up.url, screenshots)
         ui.open("deployments")
         ui.log_in(up.secret)
-        ui.start_run("cifar-manual", lambda: ui.field("Steps").fill("30"))
+        ui.start_run("sample-manual", lambda: ui.field("Steps").fill("30"))
         assert ui.wait_for_end() == "Completed"
 
         ui.tab("Artifacts")
@@ -56,7 +56,7 @@ def test_from_a_run_to_its_report_to_all_nights_and_back(screenshots: Path, tmp_
             page.screenshot(path=screenshots / f"{names}.png")
         # From the deployment as well.
         ui.open("deployments")
-        ui.page.get_by_role("link", name="cifar-manual", exact=True).click()
+        ui.page.get_by_role("link", name="sample-manual", exact=True).click()
         ui.tab("Description")
         expect(ui.page.get_by_role("link", name="All nights")).to_be_visible()
         ui.screenshot("description")

@@ -48,10 +48,10 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         ui = PrefectUi(browser.new_page(viewport={"width": 1400, "height": 1000}), up.url, screenshots)
         ui.open("deployments")
         ui.log_in(up.secret)
-        expect(ui.page.get_by_text("cifar-manual")).to_be_visible()
+        expect(ui.page.get_by_text("sample-manual")).to_be_visible()
         ui.screenshot("deployments")
 
-        ui.start_run("cifar-manual", lambda: _fill_in(ui))
+        ui.start_run("sample-manual", lambda: _fill_in(ui))
         with _damaged_while_training(ui, up):
             assert ui.wait_for_end() == "Failed"
         ui.tab("Logs")

@@ -64,15 +64,15 @@ def test_what_is_written_is_what_the_server_has_and_deploying_again_changes_noth
         assert deployment.enforce_parameter_schema
         assert deployment.description
         assert load_flow_from_entrypoint(WRITTEN[name]["entrypoint"], use_placeholder_flow=False).description
-    for kind in ("cifar", "coco", "images", "keypoints"):
+    for kind in ("sample", "coco", "images", "keypoints"):
         assert {f"{kind}-nightly", f"{kind}-manual"} <= set(found)
     for name in NIGHTS:
         assert found[name].global_concurrency_limit.limit == 1
         assert found[name].concurrency_options.collision_strategy == "ENQUEUE"
         [schedule] = found[name].schedules
-        assert schedule.active == (name == "cifar-nightly")
+        assert schedule.active == (name == "sample-nightly")
         assert schedule.schedule.timezone == "Europe/Berlin"
-    assert found["cifar-manual"].pull_steps == [
+    assert found["sample-manual"].pull_steps == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
     ]
     assert [change for change in deployed(PROJECT) if change.did != "as it was"] == []
@@ -91,9 +91,9 @@ def test_the_form_is_as_it_was(name: str, client: SyncPrefectClient) -> None:
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("cifar-manual", {"recipe": "sample", "epochs": -1}),
+        ("sample-manual", {"recipe": "sample", "epochs": -1}),
         ("coco-manual", {"recipe": "coco_pose", "data": {"keep_files": "perhaps"}}),
-        ("cifar-manual", {"recipe": "sample", "batch_size": 1}),
+        ("sample-manual", {"recipe": "sample", "batch_size": 1}),
         ("lr-find", {"step": 300}),
     ],
 )

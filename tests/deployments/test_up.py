@@ -130,10 +130,10 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
     with podline_up(tmp_path) as standing:
         said = standing.log.read_text()
         assert f"secret             {standing.secret}, kept in {scratch}/server/secret" in said
-        assert "deploy | deployment         cifar-manual: made" in said
+        assert "deploy | deployment         sample-manual: made" in said
         assert httpx.post(f"{standing.url}/api/deployments/filter", json={}).status_code == 401
         found = {each["name"]: each["work_pool_name"] for each in standing.ask("deployments/filter", {})}
-        assert found["cifar-manual"] == "cpu"
+        assert found["sample-manual"] == "cpu"
         assert "tpu-stage" not in found  # no TPU is set
         ours = processes.marked(MARK, str(standing.folder))
         assert len(ours) >= 2

@@ -20,7 +20,7 @@ from podline.deployments.deploy import Change, deployed
 from podline.errors import SettingsError
 
 PROJECT = Path(__file__).parent.parent.parent
-NAME = "cifar-nightly"
+NAME = "sample-nightly"
 RECIPE = "parameters.parameters.recipe"
 TPU = {"PODLINE_TPU_NODE": "node", "PODLINE_TPU_API_PROJECT": "project", "PODLINE_TPU_API_ZONE": "zone"}
 FOR_TPUS = ("tpu-patrol", "tpu-stage")
@@ -158,7 +158,7 @@ def test_a_deployment_of_another_flow_that_has_the_same_name_is_left_alone(
 
 def test_a_flow_that_is_not_there_is_named(client: SyncPrefectClient, project: Path) -> None:
     _change(project, entrypoint="podline.flows.nothing.nothing")
-    with pytest.raises(SettingsError, match=r"podline\.flows\.nothing.*cifar-nightly"):
+    with pytest.raises(SettingsError, match=r"podline\.flows\.nothing.*sample-nightly"):
         _deploy(project)
 
 

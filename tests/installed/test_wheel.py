@@ -195,10 +195,10 @@ def test_a_flow_that_failed_is_retried_beside_packages_of_the_same_names(person:
     with person.up(("podline", "up", "--root", root.name, "--port", str(port)), port, person.here, root) as up:
         said = up.log.read_text()
         assert re.search(r"deployments +of .*/podline/deployments/prefect.yaml", said)
-        assert "cifar-manual: made" in said
+        assert "sample-manual: made" in said
         source = person.here / "drawn later"
         parameters = {"recipe": "sample", "source": str(source), "training": {"steps": 120}}
-        run = _triggered(up, "cifar-manual", parameters)
+        run = _triggered(up, "sample-manual", parameters)
         failed = _ended(up, run)
         assert (failed["type"], str(source) in failed["message"]) == ("FAILED", True), failed
         person.podline("data", "draw", str(source))

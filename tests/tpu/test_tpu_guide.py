@@ -177,9 +177,9 @@ def test_whoever_follows_the_guide_has_a_node_and_a_run(cloud: Cloud) -> None:
     assert f"node {NODE}: READY, HEALTHY" in patrolled
     with get_client(sync_client=True) as client:
         deployments = {deployment.name: deployment for deployment in client.read_deployments()}
-        assert {"cifar-manual", "tpu-stage", "tpu-patrol"} <= set(deployments)
+        assert {"sample-manual", "tpu-stage", "tpu-patrol"} <= set(deployments)
         assert deployments["tpu-stage"].work_pool_name == "tpu"
         assert deployments["tpu-patrol"].schedules
-        runs = [run for run in client.read_flow_runs() if run.deployment_id == deployments["cifar-manual"].id]
+        runs = [run for run in client.read_flow_runs() if run.deployment_id == deployments["sample-manual"].id]
         assert [run.parameters for run in runs] == [{"parameters": {"recipe": "sample"}}]
     gc.collect()
