@@ -30,6 +30,7 @@ from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
 from podline.training.plan import Phase
+from podline.training.publication import require_reloadable
 from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
 
@@ -89,6 +90,8 @@ def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> 
                 hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=end, last=True))
         left = run.plan.phase(step).end - step - 1
         timed = steps.advance(min(_TIMED_STEPS, left)) if left else first
+    if run.agreement.chief:
+        require_reloadable(run.shared, run.recipe, run.state.evaluated, run.some_images(), run.reporter)
     run.state.restore(before)
     answer = _estimate(run, step, steps.tracing_seconds, first.seconds, timed.seconds / timed.steps, hooks)
     return answer.model_copy(update={"seconds": time.monotonic() - started})

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Arrays
+from podline.arrays import Array, Arrays
 from podline.data.reader import SplitReader, open_split
 from podline.documents.initial_weights import InitialWeights
 from podline.documents.manifest import Manifest
@@ -36,7 +37,7 @@ from podline.training.checkpoints import KEPT, CheckpointFolder
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
 from podline.training.loop import StepsDone
-from podline.training.objective import Objective
+from podline.training.objective import IMAGE, Objective
 from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_batches
 from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
@@ -242,6 +243,10 @@ class Run(Trainer):
         lasting = frozenset(self.plan.evaluations) if keep == "all" else ()
         kept = max(KEPT, keep) if isinstance(keep, int) else KEPT
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
+
+    def some_images(self) -> Array:
+        """Return a few images of the test split."""
+        return self.test_reader.gather(np.arange(few(self.test_reader, self.manifest)), (IMAGE,))[IMAGE]
 
     def require_data_unchanged(self) -> None:
         """Check that the data have not changed since the run began.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import keras
@@ -167,6 +168,22 @@ class Head(keras.Model):
 def headed(shape: Any, classes: int, _settings: Any) -> keras.Model:
     image = keras.Input(shape)
     return keras.Model(image, Head(classes)(layers.Conv2D(6, 3)(image)))
+
+
+BORN = time.time() % 100
+
+
+@registered
+class Dated(layers.Layer):
+    """Its answers depend on when its module was imported."""
+
+    def call(self, inputs: Any) -> Any:
+        return inputs * BORN
+
+
+def dated(shape: Any, classes: int, _settings: Any) -> keras.Model:
+    image = keras.Input(shape)
+    return classified(image, Dated()(layers.Conv2D(6, 3)(image)), classes)
 
 
 class Late(Hook):

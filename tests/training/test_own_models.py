@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 import own_models
 import pytest
+from extending import install
 from small_dataset import FINGERPRINT, small_recipe
 
 from podline.documents.manifest import read_manifest
@@ -17,6 +19,7 @@ from podline.documents.metrics_log import METRICS, EvaluationLine, read_metrics
 from podline.documents.model_description import DESCRIPTION, ModelDescription
 from podline.errors import SettingsError
 from podline.evaluation.evaluate import evaluate
+from podline.inventory.verification import verify
 from podline.models import build, of_run, precision
 from podline.models.build import build_model, exportable, in_float32
 from podline.models.variables import set_weights
@@ -29,6 +32,7 @@ from podline.recipes.settings import ModelSettings, OptimizerSettings, Precision
 from podline.stages.specs import SPEC, WEIGHTS, EvaluateSpec, TrainSpec
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
+from podline.training import publication
 from podline.training.checkpoints import read_arrays, write_arrays
 from podline.training.export import KERAS, export_model
 from podline.training.run import initial_model, prepared
@@ -39,14 +43,19 @@ SHAPE, CLASSES = (16, 16, 3), 4
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, *SHAPE), dtype=np.uint8)
 
 
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with all of them."""
-    points = [EntryPoint(each.__name__, f"own_models:{each.__name__}", parts.MODELS.group) for each in own_models.ALL]
-    points.append(EntryPoint("late", "own_models:Late", parts.HOOKS.group))
-    monkeypatch.setattr(
-        parts.entry_points, "installed", lambda group: [point for point in points if point.group == group]
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A package with all of them, and with a hook, for this process and those that it starts."""
+    models = "\n".join(
+        f'{each.__name__} = "own_models:{each.__name__}"' for each in (*own_models.ALL, own_models.dated)
     )
+    tables = f'[project.entry-points."{parts.MODELS.group}"]\n{models}\n'
+    tables += f'[project.entry-points."{parts.HOOKS.group}"]\nlate = "own_models:Late"\n'
+    folder = install(tmp_path_factory.mktemp("site"), {"own_package": ""}, tables)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(folder)
+        patched.setenv("PYTHONPATH", os.pathsep.join(map(str, (folder, Path(own_models.__file__).parent))))
+        yield
 
 
 def built(kind: str, seed: int = 0, precision: Precision = "float32") -> keras.Model:
@@ -131,11 +140,11 @@ def test_layers_within_layers_compute_in_bfloat16_and_are_checked_in_float32(
     assert float(np.abs(expected - model(IMAGES, training=False)).max()) > 1e-4
 
 
-def trained(root: Path, kind: str, **values: Any) -> TrainSpec:
-    """Train a model for a few steps, with its rehearsal, and evaluate it."""
+def trained(root: Path, kind: str, *, preflight: bool = False, **values: Any) -> TrainSpec:
+    """Train a model for a few steps, and evaluate it."""
     few = {"duration": Duration(steps=6), "evaluate_every": Duration(steps=3), "batch_size": 8, "seed": 3}
     recipe = with_code(small_recipe(model=ModelSettings(kind=kind), **(few | values)))
-    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=preflight)
     result = train(spec, silent())
     judging = {"run": result.run, "dataset": "sample", "weights_sha256": result.weights_sha256}
     found = evaluate(EvaluateSpec(root=str(root), fingerprint=FINGERPRINT, **judging), silent())
@@ -180,7 +189,21 @@ def test_later_phases_and_the_last_call_of_a_hook_are_rehearsed(root: Path, monk
         patched.setattr(keras.optimizers.RMSprop, "update_step", refused)
         phase = PhaseSettings(from_epoch=1, changes={"optimizer.kind": "rmsprop"})
         with pytest.raises(SettingsError, match="fails: ValueError: no such step"):
-            trained(root, "fire", duration=Duration(epochs=2), phases=(phase,))
+            trained(root, "fire", preflight=True, duration=Duration(epochs=2), phases=(phase,))
 
-    with pytest.raises(SettingsError, match=r"hook late \(own_models:Late of own_models\): ZeroDivisionError: step 6"):
-        trained(root, "fire", hooks=("late",))
+    with pytest.raises(SettingsError, match=r"hook late \(own_models:Late of own_package\): ZeroDivisionError: step 6"):
+        trained(root, "fire", preflight=True, hooks=("late",))
+
+
+@pytest.mark.slow
+def test_a_new_architecture_is_loaded_in_other_processes_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(root)
+    with pytest.raises(SettingsError, match=r"model dated: the model in a new process gives answers that differ by "):
+        trained(root, "dated", preflight=True)
+    assert not (root / "architectures").exists()
+    trained(root, "residual", preflight=True)
+    assert len(list((root / "architectures").iterdir())) == 1
+    monkeypatch.setattr(publication.subprocess, "Popen", None)
+    trained(root, "residual", preflight=True, seed=4)
+    found = verify(store, silent())
+    assert "architectures" not in "".join((*found.problems, *found.notes))
