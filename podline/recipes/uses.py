@@ -19,7 +19,7 @@ class Use(NamedTuple):
 
     Attributes:
         field: another setting of the section.
-        values: its values with which the setting has an effect; empty for any but 0, false and none.
+        values: its values that give an effect; empty for any but 0, false and none.
     """
 
     field: str
