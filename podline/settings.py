@@ -174,6 +174,7 @@ class Settings(Frozen):
     parse_limits: float = Field(
         default=1.0,
         gt=0,
+        allow_inf_nan=False,
         description="the factor for memory and CPU time to read an untrusted file; see docs/reference/limits.md",
     )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(

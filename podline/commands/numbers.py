@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import click
 
 
 class Whole(click.IntRange):
-    """A whole number within bounds."""
+    """A whole number within bounds, and of 64 bits."""
 
     name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, which code in C can take."""
+        number: int = super().convert(value, param, ctx)
+        return number if abs(number) <= sys.maxsize else self.fail(f"{value!r} is too large.", param, ctx)
 
 
 class Number(click.FloatRange):

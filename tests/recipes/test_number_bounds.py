@@ -105,6 +105,7 @@ def test_a_recipe_file_and_an_option_have_the_same_bounds(
         ("tune", "input", "sample", "--seconds", "x"): "--seconds': 'x' is not a valid number",
         ("tune", "search", "sample", "--over", "optimizer.weight_decay=0..Infinity"): "optimizer.weight_decay",
         ("store", "prune", "--days", "inf"): "--days",
+        ("runs", "list", "--last", 10**20): "--last': '100000000000000000000' is too large",
     }.items():
         found = podline(*words)
         assert (found.code, told in found.err, found.err.count("\n")) == (2, True, 1), found.err
