@@ -2,6 +2,9 @@
 
 ``keras.Model.fit`` does not work under every strategy. A ``tf.function`` that contains the loop does, and so do Keras's
 layers and optimizers in it. The number of steps is a tensor, so one trace serves for any number.
+
+The host runs ahead of a single accelerator: a batch is requested when the loss of the step before the last is known. So
+it is made and copied, and its step launched, while the device still works on the last step.
 """
 
 from __future__ import annotations
@@ -105,10 +108,10 @@ class TrainingSteps:
         count = tf.shape(rates)[0]
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Tensor, ...]:
-            batch, asked, there = self._next_timed(iterator, after=last)
+            batch, idle = self._next_timed(iterator, last)
             outputs = self._one(batch, rates[index], shares[index])
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
-            return index + 1, outputs["loss"], waiting + (there - asked), written
+            return index + 1, outputs["loss"], waiting + idle, written
 
         shapes = {"loss": (), **dict.fromkeys(self._objective.measured, ()), _NORMS: self._norms.shape}
         _, _, waiting, series = tf.while_loop(
@@ -120,7 +123,9 @@ class TrainingSteps:
                 tf.constant(0.0, tf.float64),
                 {name: tf.TensorArray(tf.float32, count, element_shape=shape) for name, shape in shapes.items()},
             ],
-            parallel_iterations=1,
+            # A second iteration begins when all variables of the first are up to date, before its loss is known. Sums
+            # over replicas must not overlap.
+            parallel_iterations=2 if self._strategy.num_replicas_in_sync == 1 else 1,
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
@@ -132,21 +137,21 @@ class TrainingSteps:
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
 
-    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """Return the next batch, requested after ``after`` is computed, with the times of request and arrival.
+    def _next_timed(self, iterator: Any, last: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Return the next batch, and the seconds from the end of the last step, whose loss is ``last``, to its arrival.
 
-        Without this order TensorFlow would request the next batch during the previous step, and the difference would
-        not be waiting time. The order costs nothing, since the dataset prefetches.
+        The request does not wait for the last step. The clocks run in this iteration of the loop, and the next one
+        begins after them; so requests are at most one step ahead.
         """
         with tf.device("CPU:0"):
-            with tf.control_dependencies([after]):
-                asked = self._now()
-            with tf.control_dependencies([asked]):
-                batch = next(iterator)
+            with tf.control_dependencies([last]):
+                ended = self._now()
+            batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
                 there = self._now()
+            idle = tf.maximum(there - ended, 0.0)
         with tf.control_dependencies([there]):
-            return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
+            return tf.nest.map_structure(_in_place, batch, expand_composites=True), idle
 
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step of one replica; return its share of the loss, of the measures and of the gradients' norms."""

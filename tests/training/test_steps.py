@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -146,6 +147,52 @@ def test_waiting_for_input_is_seen_by_either_clock(clock):
     steps = TrainingSteps(tf.distribute.get_strategy(), fresh_state(), schedule().at, OBJECTIVE, source, BATCH)
     part = steps.advance(STEPS)
     assert 0.05 * STEPS <= part.waiting < part.seconds
+
+
+class OnDevice(Classification):
+    """Stands in for an accelerator: launches a step at once, and knows its loss when it has worked on it."""
+
+    seconds = 0.25
+
+    def __init__(self) -> None:
+        super().__init__(0.1)
+        self.working = threading.Lock()
+
+    def terms(self, batch: dict[str, tf.Tensor], outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        def work(losses: np.ndarray) -> np.ndarray:
+            with self.working:
+                time.sleep(self.seconds)
+            return losses
+
+        [losses] = super().terms(batch, outputs).values()
+        known = tf.ensure_shape(tf.numpy_function(work, [losses], tf.float32, stateful=False), losses.shape)
+        return {"cross_entropy": losses + tf.stop_gradient(known - losses)}
+
+
+@pytest.mark.parametrize(("makes", "waits"), [(0.2, 0.0), (0.35, 0.1)])
+def test_the_next_batch_is_made_while_the_device_works_on_the_last(makes: float, waits: float):
+    state, plain, asked = fresh_state(), fresh_state(), []
+
+    def late(labels: np.ndarray) -> np.ndarray:
+        asked.append(time.perf_counter())
+        time.sleep(makes)
+        return labels
+
+    def slowed(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return batch | {"label": tf.ensure_shape(tf.numpy_function(late, [batch["label"]], tf.int64), (BATCH,))}
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    source = dataset(batches()).map(slowed).with_options(options)
+    steps = TrainingSteps(tf.distribute.get_strategy(), state, schedule().at, OnDevice(), source, BATCH)
+    part = steps.advance(STEPS)
+    # One after the other, they would take 1.0 and 1.25 s longer, and the waiting as well.
+    assert part.seconds == pytest.approx(makes + (STEPS - 1) * max(makes, OnDevice.seconds) + OnDevice.seconds, abs=0.5)
+    assert part.waiting == pytest.approx(makes + (STEPS - 1) * waits, abs=0.3)
+    # The batch of step 4 is requested once the loss of step 2 is known.
+    assert asked[3] - asked[0] > makes + 2 * OnDevice.seconds - 0.01
+    assert part.series["loss"].tobytes() == steps_of(plain).advance(STEPS).series["loss"].tobytes()
+    assert equal(state.snapshot(), plain.snapshot())
 
 
 def test_a_snapshot_of_something_else_is_refused_and_changes_nothing():
