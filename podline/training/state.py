@@ -158,6 +158,11 @@ class TrainingState:
         """
         self.restore({**arrays, STEPS: np.array(self.seen)})
 
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """All variables that a snapshot holds."""
+        return [variable for variables in self._groups().values() for variable in variables]
+
     def _groups(self) -> dict[str, Variables]:
         """Return all variables in groups; an optimizer's group has its class, since others may have the same shapes."""
         average = {"average": self.average.weights} if self.average else {}
