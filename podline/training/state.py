@@ -51,9 +51,7 @@ class TrainingState:
 
     def _built(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         with fresh_names():  # its variables have its name
-            optimizer = build_optimizer(settings)
-            optimizer.build(self._trained)
-        return optimizer
+            return build_optimizer(settings, self._trained, layers=with_sublayers(self.model))
 
     def use_optimizer(self, settings: OptimizerSettings) -> None:
         """Switch to the optimizer of some settings; call this in the strategy's scope.
