@@ -27,7 +27,7 @@ from podline.models.keras_internals import (
     with_sublayers,
 )
 from podline.models.precision import POLICIES, policy
-from podline.models.variables import copy_weights, finish
+from podline.models.variables import copy_weights, finish, is_kernel
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import ModelSettings, Precision, Recipe
 
@@ -444,7 +444,7 @@ def _float32(output: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def _kernels(layer: keras.layers.Layer) -> list[keras.Variable]:
-    return [variable for variable in layer.trainable_variables if "kernel" in variable.name]
+    return [variable for variable in layer.trainable_variables if is_kernel(variable)]
 
 
 def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> None:

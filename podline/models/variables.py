@@ -17,6 +17,8 @@ from podline.errors import ArtifactError
 from podline.models.keras_internals import with_sublayers
 
 Variables = Sequence[keras.Variable]
+# What Keras's layers call weights that neither turn nor mix their inputs.
+_NO_KERNELS = ("bias", "beta", "gamma", "scale", "alpha")
 
 
 def values_of(variables: Variables, owner: str = "") -> dict[str, Array]:
@@ -78,6 +80,14 @@ def finish(model: keras.Model) -> None:
     for layer in with_sublayers(model):
         if hasattr(layer, "finalize_state"):
             layer.finalize_state()
+
+
+def is_kernel(variable: keras.Variable) -> bool:
+    """Return whether a weight is a kernel, which weight decay and L2 reduce: one with two axes or more.
+
+    Biases and the parameters of norms and activations are none, whatever their axes, as those of attention's biases.
+    """
+    return len(variable.shape) >= 2 and variable.name not in _NO_KERNELS
 
 
 def is_averaged(variable: keras.Variable) -> bool:

@@ -77,7 +77,8 @@ class ModelSettings(Frozen):
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels, but not to biases or norms.
+    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels: all weights with two axes or more,
+    except those called bias, beta, gamma, scale or alpha.
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from podline.arrays import Arrays
 from podline.models.opened import OpenedModel
-from podline.training.objective import IMAGE, Objective
+from podline.training.objective import IMAGE, Objective, penalties
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class BatchCheck:
         with tf.GradientTape() as tape:
             outputs, inner = self._opened(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
-            penalties = self._model.losses
-            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + penalties)
+            of_model = penalties(self._model)
+            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + of_model)
         layers = {
             f"the output of {'layer' if output.is_of_layer else 'operation'} {output.name}": output.value
             for output in inner
         }
         of_terms = {f"the loss term {name}": term for name, term in terms.items()}
-        of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(penalties, start=1)}
+        of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(of_model, start=1)}
         forward = _first(layers, "the outputs before it are finite") or _first(
             of_terms | of_penalties, "the output of every layer is finite"
         )

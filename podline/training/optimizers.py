@@ -15,23 +15,35 @@ import tensorflow as tf
 from podline.arrays import Tensor
 from podline.errors import SettingsError
 from podline.models.keras_internals import APPLYING, place_in, without_sum
+from podline.models.variables import Variables, is_kernel
 from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
+from podline.training.muon import Muon, filter_axes
 
-# Parts of the names of variables that do not decay: biases, scales and offsets of norms.
-NOT_A_KERNEL = r"^(?!.*kernel)"
 # Arguments of Keras's optimizers that only the recipe may set.
 _OTHER_BOUNDS = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema", "gradient_accumulation_steps")
 
 
-def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> keras.optimizers.Optimizer:
-    """Build a recipe's optimizer; then call ``build(model.trainable_variables)`` in the strategy's scope.
+def build_optimizer(
+    settings: OptimizerSettings,
+    variables: Variables,
+    learning_rate: float = 0.0,
+    layers: Sequence[keras.layers.Layer] = (),
+) -> keras.optimizers.Optimizer:
+    """Build a recipe's optimizer for some variables, in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
     has none, and :mod:`podline.training.muon` explains ``muon``'s. ``nesterov`` applies to ``sgd``. Weight decay is
     decoupled in every optimizer: each step first multiplies a kernel by ``1 - learning rate × weight_decay``
     (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``.
-    ``clip_norm`` bounds the norm of all gradients together.
+    Kernels are chosen by :func:`podline.models.variables.is_kernel`. ``clip_norm`` bounds the norm of all gradients
+    together.
+
+    Args:
+        settings: the settings.
+        variables: the variables to train.
+        learning_rate: the rate; a training sets it before each step.
+        layers: the layers of the variables, of which ``muon`` learns what their kernels mean.
 
     Raises:
         SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer.
@@ -40,8 +52,11 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> 
     _require_usable(settings.kind, optimizer, learning_rate)
     optimizer.weight_decay = settings.weight_decay or None
     optimizer.global_clipnorm = settings.clip_norm
-    optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
+    optimizer.exclude_from_weight_decay([variable for variable in variables if not is_kernel(variable)])
     without_sum(optimizer)
+    if isinstance(optimizer, Muon):
+        optimizer.filter_axes = filter_axes(layers)
+    optimizer.build(variables)
     return optimizer
 
 

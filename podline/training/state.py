@@ -51,9 +51,7 @@ class TrainingState:
 
     def _built(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         with fresh_names():  # its variables have its name
-            optimizer = build_optimizer(settings)
-            optimizer.build(self._trained)
-        return optimizer
+            return build_optimizer(settings, self._trained, layers=with_sublayers(self.model))
 
     def use_optimizer(self, settings: OptimizerSettings) -> None:
         """Switch to the optimizer of some settings; call this in the strategy's scope.
@@ -157,6 +155,11 @@ class TrainingState:
             ArtifactError: the snapshot has other names or shapes.
         """
         self.restore({**arrays, STEPS: np.array(self.seen)})
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """All variables that a snapshot holds."""
+        return [variable for variables in self._groups().values() for variable in variables]
 
     def _groups(self) -> dict[str, Variables]:
         """Return all variables in groups; an optimizer's group has its class, since others may have the same shapes."""

@@ -22,11 +22,12 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from podline.arrays import Tensor
-from podline.errors import SettingsError
+from podline.errors import SettingsError, one_line
 from podline.input.pipeline import MASK
 from podline.stages.specs import TrainSpec
 from podline.training.loop import StepsDone
-from podline.training.objective import IMAGE, Batch, Objective
+from podline.training.objective import IMAGE, Batch, Objective, penalties
+from podline.training.resumable import require_resumable, variables_explained
 from podline.training.state import TrainingState
 
 Series = dict[str, tf.TensorArray]
@@ -63,6 +64,9 @@ class TrainingSteps:
     ) -> None:
         """Trace the step into a graph.
 
+        Raises:
+            SettingsError: a resumed run would not repeat the step; see :mod:`podline.training.resumable`.
+
         Args:
             strategy: the strategy to run under.
             state: the state to train.
@@ -84,7 +88,9 @@ class TrainingSteps:
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
         floats = tf.TensorSpec((None,), tf.float32)
-        self._many.get_concrete_function(self._iterator, floats, floats)
+        with variables_explained(state.model):
+            traced = self._many.get_concrete_function(self._iterator, floats, floats)
+        require_resumable(traced.graph, state, strategy)
         self.tracing_seconds = time.perf_counter() - before
 
     def rewind(self, batches: Iterable[Any]) -> None:
@@ -161,8 +167,7 @@ class TrainingSteps:
             outputs = self._network(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
-            if self._network.losses:
-                loss += tf.add_n(self._network.losses) / replicas
+            loss += tf.add_n([tf.zeros(()), *penalties(self._network)]) / replicas
         # A variable that the loss does not depend on has a gradient of zero.
         gradients = tape.gradient(
             loss,
@@ -298,14 +303,8 @@ def permanent(spec: TrainSpec) -> Iterator[None]:
         yield
     except (tf.errors.ResourceExhaustedError, MemoryError) as error:
         raise SettingsError(
-            f"a batch of {spec.recipe.batch_size} does not fit into memory ({_first_line(error)}); choose a smaller "
+            f"a batch of {spec.recipe.batch_size} does not fit into memory ({one_line(error)}); choose a smaller "
             "batch_size, or a narrower model"
         ) from error
     except (tf.errors.InvalidArgumentError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise SettingsError(
-            f"the first step of {spec.run} fails: {type(error).__name__}: {_first_line(error)}"
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        raise SettingsError(f"the first step of {spec.run} fails: {type(error).__name__}: {one_line(error)}") from error

@@ -107,7 +107,7 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
     with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models know it"):
         built(VIT.model_copy(update={"data_format": "channels_first"}))
     with pytest.raises(SettingsError, match="there is no optimizer 'lionn'; did you mean 'lion'"):
-        build_optimizer(OptimizerSettings(kind="lionn"))
+        build_optimizer(OptimizerSettings(kind="lionn"), [])
 
 
 def test_an_untrained_model_by_its_architecture_has_the_weights_that_training_began_with(installed: None) -> None:
@@ -283,22 +283,22 @@ def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None
 def test_the_optimizer_is_keras_own_lion_under_several_replicas_too() -> None:
     settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25, options={"beta_2": 0.98})
 
-    def theirs() -> keras.Optimizer:
+    def theirs(variables: list[keras.Variable]) -> keras.Optimizer:
         lion = keras.optimizers.Lion(0.1, beta_1=0.9, beta_2=0.98, weight_decay=0.5, global_clipnorm=0.25)
         lion.exclude_from_weight_decay(var_names=["bias"])
+        lion.build(variables)
         return lion
 
     ended = []
     one = tf.distribute.get_strategy()
     for strategy, make in (
         (one, theirs),
-        *((each, lambda: build_optimizer(settings, 0.1)) for each in (one, replicas())),
+        *((each, lambda variables: build_optimizer(settings, variables, 0.1)) for each in (one, replicas())),
     ):
         with strategy.scope():
             layer = layers.Dense(3, kernel_initializer="ones")
             layer.build((None, 4))
-            optimizer = make()
-            optimizer.build(layer.trainable_variables)
+            optimizer = make(layer.trainable_variables)
         for step in (1.0, 2.0, 3.0):
             gradients = [tf.reshape(tf.cos(tf.range(12.0) * step), (4, 3)), tf.sin(tf.range(3.0) + step)]
             tf.function(strategy.run)(functools.partial(optimizer.apply, gradients))
@@ -333,7 +333,7 @@ class Itself(keras.optimizers.SGD):
 def test_an_optimizer_that_cannot_be_used_is_refused_by_name(odd: Any, make: Any, message: str) -> None:
     odd(make)
     with pytest.raises(SettingsError, match=f"optimizer odd: {message}"):
-        build_optimizer(OptimizerSettings(kind="odd"))
+        build_optimizer(OptimizerSettings(kind="odd"), [])
 
 
 @pytest.mark.slow
