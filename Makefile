@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu run test test-slow test-long check docs wheel lock clean
+.PHONY: help setup setup-gpu run test test-slow test-long test-wheel test-tpu check docs wheel lock clean
 
 help: ## this list
 	@echo "Podline: image archives become TFRecords, a trained model and a report, every night."
@@ -30,7 +30,7 @@ endif
 
 # The lock has hashes and no address: packages come from wherever this machine's pip gets its own.
 $(READY): requirements.lock pyproject.toml deployments/setup.sh
-	@PYTHON=$(PYTHON) bash deployments/setup.sh $(VENV) requirements.lock
+	@PYTHON="$(PYTHON)" bash deployments/setup.sh $(VENV) requirements.lock
 	@touch $@
 
 setup-gpu: $(READY) ## add NVIDIA's libraries to .venv, so that every command can use GPUs; see docs/how-to/gpu.md
@@ -51,6 +51,14 @@ test-slow: $(READY) ## run the tests that take minutes
 test-long: $(READY) ## run the tests that take an hour: 200 kills, and what else is tried very often
 	@echo "Podline: running the long tests"
 	@$(PYTEST) -m long --timeout 7200 -rAP
+
+test-wheel: $(READY) ## build the wheel, install it elsewhere with deployments/cpu.lock alone, and use all of it; minutes
+	@echo "Podline: trying the wheel in an environment of its own"
+	@$(PYTEST) -n 0 -m slow tests/installed/test_wheel.py
+
+test-tpu: $(READY) ## install deployments/tpu.lock elsewhere and run the chain on the CPU with that TensorFlow; minutes
+	@echo "Podline: trying the TPU build of TensorFlow on the CPU"
+	@$(PYTEST) -n 0 -m slow tests/installed/test_tpu_build.py
 
 check: $(READY) ## lint, format, types, layers, dependencies
 	$(BIN)/ruff check .

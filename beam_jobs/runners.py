@@ -18,11 +18,13 @@ import apache_beam as beam
 import grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from podline.cores import memory_kills
 from podline.engines import LOCAL
 from podline.errors import (
     ChildKilledError,
     EngineError,
     EngineLostError,
+    OutOfMemoryError,
     PodlineError,
     QuotaError,
     from_json,
@@ -91,13 +93,14 @@ def run(
         warn: called if the engine did not cancel the job, which may still run.
 
     Raises:
-        ChildKilledError: a worker process of the local engine was killed.
+        ChildKilledError: a worker process of the local engine was killed; OutOfMemoryError if memory ran out.
         PodlineError: a step's error under :func:`crossing_borders`, with its class; otherwise the error that stands
             for the engine's failure.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     lost, taken = threading.Event(), threading.Event()
     jobs: list[PipelineResult] = []
+    kills = memory_kills()
 
     def work() -> None:
         try:
@@ -134,9 +137,10 @@ def run(
             return
         text = _with_causes(error)
         if not _MARK.search(text) and lost.wait(_TO_NOTICE):
-            raise ChildKilledError(
-                "a worker process of the conversion was killed, perhaps because memory ran out; start the conversion "
-                "again; it resumes where it stopped"
+            out = memory_kills() > kills
+            raise (OutOfMemoryError if out else ChildKilledError)(
+                f"a worker process of the conversion was killed{' as memory ran out' * out}; start the conversion "
+                f"again{', with fewer workers' * out}; it resumes where it stopped"
             ) from error
     raise error_within(text, engine) from error
 

@@ -174,7 +174,7 @@ def _fit(
 ) -> None:
     model = initial_model(recipe, manifest, prepared(recipe, "cpu"))
     model.compile(
-        optimizer=build_optimizer(recipe.optimizer, _LEARNING_RATE),
+        optimizer=build_optimizer(recipe.optimizer, model.trainable_variables, _LEARNING_RATE),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

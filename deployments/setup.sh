@@ -11,8 +11,9 @@ works() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.vers
 
 # The first of those named, or of the usual names, that is a Python of ours; 3.11 first, which most tests ran on.
 find_python() {
-  local candidate
-  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+  local candidate candidates=(python3.11 python3.12 python3.13 python3)
+  [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+  for candidate in "${candidates[@]}"; do
     if works "$candidate"; then
       command -v "$candidate"
       return
@@ -26,6 +27,8 @@ echo "Podline: installing $lock into $venv (about 4 GB, 8 GB with a GPU's librar
 # The first line of pip's script names the interpreter, by a path that may be gone.
 if ! works "$venv/bin/python" || ! "$venv/bin/pip" --version >/dev/null 2>&1; then
   python=$(find_python)
+  ! compgen -G "$venv/*" >/dev/null || [ -f "$venv/pyvenv.cfg" ] || [ -f "$venv/.ready" ] ||
+    fail "got $venv, a folder with files and no virtual environment; name a new folder"
   rm -rf "$venv"
   "$python" -m venv "$venv" || fail "cannot make $venv"
 fi

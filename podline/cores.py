@@ -1,4 +1,4 @@
-"""Counts the cores that this process may use, by its affinity and the quotas of its control groups.
+"""Counts the cores that this process may use, and the processes that ran out of memory, by its control groups.
 
 A container with two of 64 cores has a quota but no affinity: 64 processes would share two cores.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_MACHINE = Path("/proc/vmstat")
+_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def usable_cores(groups: Path = GROUPS, own: Path = OWN) -> int:
@@ -23,6 +26,25 @@ def usable_cores(groups: Path = GROUPS, own: Path = OWN) -> int:
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([affinity, *_quotas(groups, own)])))
+
+
+def memory_kills(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MACHINE) -> int:
+    """Return how many processes the kernel has killed as memory ran out, in this process's group or else here.
+
+    ``memory.events`` belongs to version 2 of control groups, ``memory.oom_control`` to version 1.
+
+    Args:
+        groups: mount point of control groups.
+        own: the file with the names of this process's groups.
+        machine: the file with the count of the whole machine.
+    """
+    places = control_groups(groups, own, "memory")
+    counts = [group / name for group in places for name in ("memory.events", "memory.oom_control")]
+    for count in [*counts, machine]:
+        with contextlib.suppress(OSError):
+            if found := _KILLS.search(count.read_text()):
+                return int(found[1])
+    return 0
 
 
 def _quotas(groups: Path, own: Path) -> list[float]:
@@ -38,19 +60,19 @@ def _quotas(groups: Path, own: Path) -> list[float]:
     return [quota for quota in quotas if quota > 0]
 
 
-def control_groups(groups: Path = GROUPS, own: Path = OWN) -> Iterator[Path]:
-    """Yield the possible folders of the CPU controller for this process's group and its parents."""
+def control_groups(groups: Path = GROUPS, own: Path = OWN, controller: str = "cpu") -> Iterator[Path]:
+    """Yield the possible folders of a controller for this process's group, and then for its parents."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = own.read_text().splitlines()
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        root = groups if not controllers else groups / "cpu"
-        if controllers and "cpu" not in controllers.split(","):
+        root = groups if not controllers else groups / controller
+        if controllers and controller not in controllers.split(","):
             continue
         inner = PurePosixPath(path.lstrip("/"))
         # In a container the path may be that of the host.
-        yield from (root / folder for folder in {inner, *inner.parents, PurePosixPath()})
+        yield from (root / folder for folder in dict.fromkeys((inner, *inner.parents, PurePosixPath())))
 
 
 def _quota(group: Path) -> float:

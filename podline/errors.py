@@ -9,6 +9,7 @@ class with :func:`from_json`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,11 +17,19 @@ from typing import Any, ClassVar
 from podline.plain import plain
 
 _LONGEST_LINE = 500
+# Where Keras and TensorFlow say which layer or operation failed, and why; stacks stand between the two.
+_IN_LAYER = re.compile(r"Exception encountered when calling (?P<where>[^\n]+?)\.call\(\)\.\s+(?P<cause>[^\n]+)")
+_IN_GRAPH = re.compile(r"(?P<cause>[^\n]+)\n\s*\[\[\{\{node (?P<where>[^}\s]+)\}\}")
+_MARKS = re.compile(r"\x1b\[[0-9;]*m|\{\{.*?\}\}\s*")
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error in one line of bounded length."""
-    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    """Return an error in one line of bounded length; of one in a layer or a graph, the place and the cause."""
+    text = str(error).strip()
+    whole = str(error.args[0]) if isinstance(error, KeyError) and error.args else text  # its text is a repr
+    found = _IN_LAYER.search(whole) or _IN_GRAPH.search(whole)
+    line = _MARKS.sub("", f"{found['where']}: {found['cause']}").strip() if found else text.partition("\n")[0]
+    line = line or type(error).__name__
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
 
@@ -158,6 +167,13 @@ class ChildKilledError(TransientError):
 
     heading = "Process killed"
     retry_delays = (5.0, 60.0, 300.0)
+
+
+class OutOfMemoryError(ChildKilledError):
+    """Memory ran out, and the kernel ended a process; one retry, as another program may have used it up."""
+
+    heading = "Out of memory"
+    retry_delays = (60.0,)
 
 
 class StageTimeoutError(TransientError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.cores import usable_cores
+from podline.cores import memory_kills, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +35,24 @@ def test_quotas(tmp_path: Path, own: str, files: dict[str, str], cores: int) -> 
         (tmp_path / "groups" / name).write_text(f"{text}\n")
     assert usable_cores(tmp_path / "groups", tmp_path / "own") == cores
     assert usable_cores(tmp_path / "groups", tmp_path / "nowhere") == 8
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "kills"),
+    [
+        ("0::/a/b", {"a/b/memory.events": "low 0\noom 5\noom_kill 2", "a/memory.events": "oom_kill 9"}, 2),
+        ("0::/of/the/host", {"memory.events": "oom 5\noom_kill 3\noom_group_kill 0"}, 3),
+        ("4:memory:/a\n0::/", {"memory/a/memory.oom_control": "under_oom 0\noom_kill 4"}, 4),
+        ("0::/", {}, 7),
+    ],
+)
+def test_kills_for_memory_are_those_of_the_own_group(
+    tmp_path: Path, own: str, files: dict[str, str], kills: int
+) -> None:
+    (tmp_path / "own").write_text(own)
+    (tmp_path / "machine").write_text("pgfault 1\noom_kill 7\n")
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(f"{text}\n")
+    assert memory_kills(tmp_path / "groups", tmp_path / "own", tmp_path / "machine") == kills
+    assert memory_kills(tmp_path, tmp_path / "nowhere", tmp_path / "nowhere") == 0

@@ -54,3 +54,31 @@ def test_a_preemption_costs_no_failure_and_what_cannot_help_is_not_tried() -> No
     assert [budgets.after(errors.UnexplainedError("?")) for _ in range(2)] == [errors.Retry(60, 1, 1), None]
     assert budgets.after(errors.SourceError("bad")) is None
     assert budgets.after(KeyError("bug")) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            ValueError("Exception encountered when calling Gate.call().\n\n\x1b[1mno axis 7\x1b[0m\n\nArguments: 3"),
+            "Gate: no axis 7",
+        ),
+        (KeyError("Exception encountered when calling Gate.call().\n\n\x1b[1mrate\x1b[0m\n"), "Gate: rate"),
+        (
+            RuntimeError(
+                'Graph execution error:\n\nDetected at node a/Reshape defined at:\n  File "x.py", line 4, in call\n\n'
+                "6 values, but a multiple of 46\n\t [[{{node a/Reshape}}]] [Op:__inference_f_16]"
+            ),
+            "a/Reshape: 6 values, but a multiple of 46",
+        ),
+        (
+            RuntimeError("{{function_node __inference_f_7}} indices[0] = 9\n\t [[{{node GatherV2}}]]"),
+            "GatherV2: indices[0] = 9",
+        ),
+        (ValueError("{{ name }} is open\nsecond line"), "{{ name }} is open"),
+        (KeyError("HOME"), "'HOME'"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_an_error_in_one_line_says_where_in_a_model_and_why(error: Exception, line: str) -> None:
+    assert errors.one_line(error) == line

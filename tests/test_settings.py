@@ -93,7 +93,8 @@ def test_no_other_module_touches_the_environment() -> None:
         for path in modules
         if any(_reads_the_environment(node) for node in ast.walk(ast.parse(path.read_text())))
     }
-    assert readers == {"podline/settings.py"}
+    # podline/__init__.py owns KERAS_BACKEND and PYTHONPATH, before anything else is imported.
+    assert readers == {"podline/__init__.py", "podline/settings.py"}
 
 
 TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU_API_ZONE": "z"}

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline.arrays import Array, Image
+from podline.models.opened import InnerOutput, OpenedModel
 
 _HEAT = 0.5  # weight of the colours in a picture
 
@@ -34,25 +35,34 @@ def looked_at(model: keras.Model, images: Sequence[Image]) -> list[Image]:
 
 def place_weights(model: keras.Model, images: Array) -> Array | None:
     """Return how much each place of the model's last maps supports its answer: float32 (n, rows, columns), 0…1."""
-    maps = _last_maps(model)
+    with tf.GradientTape() as tape:
+        logits, inner = OpenedModel(model)(tf.constant(images), training=False)
+        answered = tf.reduce_sum(tf.reduce_max(tf.nest.flatten(logits)[0], axis=-1))
+    maps = _last_maps(inner)
     if maps is None:
         return None
-    both = keras.Model(model.inputs[0], [maps, model.outputs[0]])
-    with tf.GradientTape() as tape:
-        values, logits = both(images, training=False)
-        answered = tf.reduce_sum(tf.reduce_max(logits, axis=-1))
-    gradient: Any = tape.gradient(answered, values)
-    places = tf.nn.relu(tf.reduce_sum(tf.reduce_mean(gradient, (1, 2), keepdims=True) * values, axis=-1)).numpy()
+    gradient: Any = tape.gradient(answered, maps, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    places = tf.nn.relu(tf.reduce_sum(tf.reduce_mean(gradient, (1, 2), keepdims=True) * maps, axis=-1)).numpy()
     return places / np.maximum(places.max((1, 2), keepdims=True), np.finfo(np.float32).tiny)
 
 
-def _last_maps(model: keras.Model) -> Any:
-    """Return the last layer output with shape (n, rows, columns, channels), or None."""
-    learned = [layer for layer in model.layers if layer.weights]
-    first = model.layers.index(learned[0]) if learned else len(model.layers)
-    outputs = [layer.output for layer in model.layers[first:]]
-    maps = [output for output in outputs if len(getattr(output, "shape", ())) == 4 and min(output.shape[1:3]) > 1]
-    return maps[-1] if maps else None
+def _last_maps(inner: Sequence[InnerOutput]) -> Any:
+    """Return the last output with shape (n, rows, columns, channels) after a layer with weights, or None.
+
+    It tells nothing of a model that goes on to mix places as a sequence, like attention over patches of an image.
+    """
+    learned = [bool(getattr(output.operation, "weights", ())) for output in inner]
+    first = learned.index(True) if True in learned else len(inner)
+    maps = [place for place in range(first, len(inner)) if _is_map(inner[place].value)]
+    if not maps:
+        return None
+    after = zip(inner[maps[-1] + 1 :], learned[maps[-1] + 1 :], strict=True)
+    mixed = any(learns and len(output.value.shape) == 3 for output, learns in after)
+    return None if mixed else inner[maps[-1]].value
+
+
+def _is_map(value: Any) -> bool:
+    return len(value.shape) == 4 and min(value.shape[1:3]) > 1 and value.dtype.is_floating
 
 
 def _coloured(image: Array, weights: Array) -> Image:

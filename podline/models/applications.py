@@ -69,7 +69,7 @@ def _classifier(
     """Build an application with average pooling, dropout and a dense layer.
 
     Raises:
-        SettingsError: images are too small or do not have three channels; or the network does not have this width.
+        SettingsError: images are too small or do not have three channels.
     """
     height, width, channels = image_shape
     if min(height, width) < SMALLEST_SIDE or channels != 3:
@@ -77,8 +77,6 @@ def _classifier(
             f"model {settings.kind}: images of {height} × {width} × {channels} vs at least "
             f"{SMALLEST_SIDE} × {SMALLEST_SIDE} × 3; take another model, or larger images in colour"
         )
-    if "alpha" not in options and settings.width != 1:
-        raise SettingsError(f"model {settings.kind}: width={settings.width:g} vs 1, the only width that it has")
     network = application(
         input_shape=image_shape, include_top=False, include_preprocessing=False, weights=None, pooling="avg", **options
     )

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-# Keras has no public way to reset its numbering of names.
-from keras.src.backend.common import global_state
-
+from podline.arrays import Array
 from podline.documents.manifest import Manifest
-from podline.entry_points import reason
 from podline.errors import SettingsError
 from podline.models.applications import PIXELS
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
+from podline.models.keras_internals import (
+    Initializer,
+    fresh_names,
+    has_graph,
+    initializer_of,
+    nodes_of,
+    set_initializer,
+    with_sublayers,
+)
 from podline.models.precision import POLICIES, policy
+from podline.models.variables import copy_weights, finish, is_kernel
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import ModelSettings, Precision, Recipe
 
@@ -33,6 +40,15 @@ _OWN = {stock: own for own, stock in STOCK.items()}
 _TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 _SEED_STATE = "seed_generator_state"
+_LONGEST_CAUSE = 200  # characters of an error's cause
+_FUNCTION = "write a function, with @keras.saving.register_keras_serializable() before it"
+_REMEDIES = {
+    "__init__": "let get_config return every argument of __init__, and __init__ take **kwargs for its base class",
+    "lambda": _FUNCTION,
+    "Could not locate": _FUNCTION,
+    "Could not interpret": _FUNCTION,
+}
+"""Remedies for layers that cannot be made from their configs, by words of Keras's message."""
 Exchange = Callable[[keras.layers.Layer], keras.layers.Layer]
 """A function that converts a layer to another layer."""
 
@@ -72,15 +88,14 @@ def build_model(
         )
     _require_data_format(settings)
     network = _made(settings, image_shape, classes)
-    shapes = [_shapes(network, side) for side in ("inputs", "outputs")]
-    if shapes != [[(None, *image_shape)], [(None, classes)]]:
-        raise SettingsError(
-            f"model {settings.kind}: from {shapes[0]} to {shapes[1]} vs from {(None, *image_shape)} to "
-            f"{(None, classes)}: its function must return a functional keras.Model from normalised images to logits"
-        )
-    _require_fixed_constants(settings, network, lambda: _made(settings, image_shape, classes))
+    _require_classifier(settings.kind, network, image_shape, classes)
+    own: dict[int, Array] = {}
+    if settings.kind not in MODELS.shipped:
+        again = _made(settings, image_shape, classes)
+        _require_fixed_constants(settings.kind, network, again)
+        own = _own_values(settings.kind, network, again)
     mean, std = PIXELS.get(settings.kind, (mean, std))
-    return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers, precision)
+    return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers, precision, own)
 
 
 def image_model(recipe: Recipe, manifest: Manifest, outputs: int) -> keras.Model:
@@ -103,6 +118,7 @@ def trainable_model(
     l2: float = 0.0,
     l2_layers: tuple[str, ...] = (),
     precision: Precision = "float32",
+    own: Mapping[int, Array] | None = None,
 ) -> keras.Model:
     """Return a trainable copy of a functional model with new weights.
 
@@ -114,17 +130,17 @@ def trainable_model(
         name: name of the new model.
         mean: mean per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
-        seed: seed of weights and dropout; the random values of a variable depend only on this seed, the variable and
-            the name of its layer.
+        seed: seed of weights and dropout; the random values of a variable depend only on this seed, the name of its
+            layer and its place in the layer.
         l2: factor of the L2 term for each kernel …
         l2_layers: … of the layers whose names start with one of these prefixes.
         precision: precision of all layers before the last one with a kernel.
+        own: values that weights begin with instead of those of their initializers, by place in ``network.weights``.
 
     Raises:
         SettingsError: the mean or deviation does not fit the images' channels; bfloat16 would be emulated; a prefix in
             ``l2_layers`` matches no layer with a kernel; an initializer takes no seed; or several replicas would
-        compute a
-            layer differently from one.
+            compute a layer differently from one.
     """
     _, *image_shape = network.inputs[0].shape
     if not len(mean) == len(std) == image_shape[-1]:
@@ -133,7 +149,7 @@ def trainable_model(
             "give one of each per channel"
         )
     dtype = policy(precision)
-    return _trainable(network, name, seed, lambda image: _normalised(image, mean, std), l2, l2_layers, dtype)
+    return _trainable(network, name, seed, lambda image: _normalised(image, mean, std), l2, l2_layers, dtype, own or {})
 
 
 def untrained(model: keras.Model, seed: int) -> keras.Model:
@@ -149,16 +165,19 @@ def _trainable(
     l2: float = 0.0,
     l2_layers: tuple[str, ...] = (),
     dtype: str = POLICIES["float32"],
+    own: Mapping[int, Array] | None = None,
 ) -> keras.Model:
     # Variables created in such a scope get their values at its end.
-    with _fresh_names(), keras.StatelessScope():
-        image = keras.Input(network.inputs[0].shape[1:], dtype="uint8", name="image")
-        outputs = _computed(network, front(image), dtype)
+    with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope() as scope:
+        image: Any = keras.Input(network.inputs[0].shape[1:], dtype="uint8", name="image")
+        outputs = _computed(network, image, front, dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
-        model.trainable = True  # the recipe decides later which layers train
         _regularise(model, l2, l2_layers)
+        _require_float32(model)
         _require_shared_state(model)
         _seed(model, seed)
+        _begin_with(model, own or {}, scope)
+    finish(model)
     return model
 
 
@@ -173,14 +192,15 @@ def exportable(model: keras.Model) -> keras.Model:
 
 def in_float32(model: keras.Model) -> keras.Model:
     """Return the model with all layers in float32: itself, or a copy with copies of the weights."""
-    if all(layer.dtype_policy.name not in _TO_FLOAT32 for layer in model.layers):
+    if all(layer.dtype_policy.name not in _TO_FLOAT32 for layer in with_sublayers(model)):
         return model
     return _copied(model, _exchanging({}, _TO_FLOAT32))
 
 
 def _copied(model: keras.Model, exchange: Exchange) -> keras.Model:
-    copy = _cloned(model, exchange)
-    copy.set_weights(model.get_weights())
+    with fresh_names(), policy_of_layers(POLICIES["float32"]):
+        copy = keras.models.clone_model(model, clone_function=exchange, recursive=True)
+    copy_weights(model, copy)
     return copy
 
 
@@ -203,49 +223,105 @@ def _require_data_format(settings: ModelSettings) -> None:
 
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
-    with _fresh_names():
+    with fresh_names(), policy_of_layers(POLICIES["float32"]):
         return MODELS.make(settings, image_shape, classes, settings)
 
 
-def _require_fixed_constants(settings: ModelSettings, network: keras.Model, again: Callable[[], keras.Model]) -> None:
+def _require_classifier(kind: str, network: Any, image_shape: tuple[int, int, int], classes: int) -> None:
+    """Refuse what is no functional model from images to one output with a value for each class.
+
+    Raises:
+        SettingsError: it has no graph, or other inputs or outputs.
+    """
+    expected = "keras.Model(inputs, outputs), a functional model from normalised images to logits"
+    if not isinstance(network, keras.Model):
+        raise SettingsError(f"model {kind}: its function gives a {type(network).__name__}, expected {expected}")
+    if not has_graph(network):
+        raise SettingsError(
+            f"model {kind}: its function gives a {type(network).__name__} without a graph, expected {expected}; a "
+            "subclass of keras.Model can be one of its layers"
+        )
+    inputs = [tuple(tensor.shape) for tensor in network.inputs]
+    if inputs != [(None, *image_shape)]:
+        batch = inputs[0][0] if len(inputs) == 1 and inputs[0][1:] == image_shape else None
+        remedy = f"leave batch_size={batch} out" if batch else f"take keras.Input({image_shape})"
+        raise SettingsError(f"model {kind}: got inputs {_listed(inputs)}, expected {(None, *image_shape)}; {remedy}")
+    outputs = _functional(network).output
+    found: Any = keras.tree.map_structure(lambda tensor: tuple(tensor.shape), outputs)
+    if isinstance(outputs, dict) or [tuple(each.shape) for each in network.outputs] != [(None, classes)]:
+        raise SettingsError(
+            f"model {kind}: got outputs {found}, expected one tensor of logits, {(None, classes)}; for other outputs "
+            "add a kind of task"
+        )
+
+
+def _functional(network: Any) -> Any:
+    """Return a model as a functional one of its own layers, not compiled."""
+    if isinstance(network, keras.Sequential):
+        return keras.Model(network.inputs[0], network.outputs[0])
+    return keras.Model(network.input, network.output)
+
+
+def _listed(shapes: Sequence[tuple[Any, ...]]) -> str:
+    return " and ".join(map(str, shapes))
+
+
+@contextlib.contextmanager
+def policy_of_layers(name: str) -> Iterator[None]:
+    """Make a policy that of all layers that name none."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _require_fixed_constants(kind: str, network: keras.Model, again: keras.Model) -> None:
     """Refuse a layer with random weights that is called on a constant, because its output is a random constant.
 
     Raises:
         SettingsError: the constants differ when the model is built again.
     """
-    first = _constants(network)
-    if first and not all(map(np.array_equal, first, _constants(again()))):
+    if not all(map(np.array_equal, _constants(network), _constants(again))):
         raise SettingsError(
-            f"model {settings.kind}: its constants differ each time it is built, as those of a layer that is called "
-            "on a constant and never trains; call layers on tensors that depend on the image"
+            f"model {kind}: its constants differ each time it is built, as those of a layer that is called on a "
+            "constant and never trains; call layers on tensors that depend on the image"
         )
 
 
 def _constants(network: keras.Model) -> list[Any]:
-    nodes = itertools.chain(*_graph(network)._nodes_by_depth.values())
-    arguments = [keras.tree.flatten([node.arguments.args, node.arguments.kwargs]) for node in nodes]
-    return [np.asarray(value) for value in itertools.chain(*arguments) if isinstance(value, _VALUES)]
+    arguments = [value for node in nodes_of(network) for value in node.arguments]
+    return [np.asarray(value) for value in arguments if isinstance(value, _VALUES)]
 
 
-def _graph(network: keras.Model) -> Any:
-    return getattr(network, "_functional", network)  # a Sequential holds one
+def _own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int, Array]:
+    """Return the values that a model's function has set itself, as by ``adapt`` or ``load_weights``, by place.
 
+    A variable's value was set if its initializer gives another one. What a random initializer gave is not known any
+    more: then a value was set if the model has it each time it is built, and no seed of the model gives it.
 
-def _shapes(network: keras.Model, side: str) -> list[Any]:
-    """Return the shapes of a functional model's inputs or outputs; for other objects their type."""
-    tensors = getattr(network, side, None) if isinstance(network, keras.Model) else None
-    return [f"a {type(network).__name__}"] if tensors is None else [tuple(tensor.shape) for tensor in tensors]
-
-
-@contextlib.contextmanager
-def _fresh_names() -> Iterator[None]:
-    """Restart Keras's numbering of unnamed layers, independent of earlier models in the process."""
-    names = global_state.get_global_attribute("object_name_uids")
-    global_state.set_global_attribute("object_name_uids", None)
-    try:
-        yield
-    finally:
-        global_state.set_global_attribute("object_name_uids", names)
+    Raises:
+        SettingsError: the function sets other values each time.
+    """
+    values: dict[int, Array] = {}
+    with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope(initialize_variables=False):
+        fresh = keras.models.clone_model(_functional(network), clone_function=_exchanging({}, {}), recursive=True)
+        sides = (_functional(network), _functional(again), fresh)
+        for place, (variable, other, blank) in enumerate(zip(*(side.weights for side in sides), strict=True)):
+            value, initializer = np.asarray(variable), initializer_of(blank)
+            alike = np.array_equal(value, np.asarray(other))
+            initial, redrawn = (_drawn(initializer, blank) for _ in range(2))
+            unknown = hasattr(initializer, "seed") or not np.array_equal(initial, redrawn)
+            if np.array_equal(value, initial) or (unknown and not alike):
+                continue
+            if not alike:
+                raise SettingsError(
+                    f"model {kind}: {variable.path} has other values each time the model is built; if its function "
+                    "draws random numbers or random images, give them a seed"
+                )
+            values[place] = value
+    return values
 
 
 def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[float]) -> keras.KerasTensor:
@@ -254,27 +330,47 @@ def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[f
     return keras.layers.Rescaling(scale, offset, name="normalise")(image)
 
 
-def _computed(network: keras.Model, image: keras.KerasTensor, dtype: str) -> Any:
-    """Apply copies of a functional model's layers to an image, with Podline's layers instead of stock ones."""
-    made: dict[int, Any] = {}
+def _computed(
+    network: keras.Model, image: keras.KerasTensor, front: Callable[[Any], keras.KerasTensor], dtype: str
+) -> Any:
+    """Apply a front and copies of a functional model's layers to an image, with Podline's layers instead of stock ones.
+
+    A copy trains like its original: what the model has frozen stays frozen.
+    """
     last = max((place for place, layer in enumerate(network.layers) if _kernels(layer)), default=0)
-    exact = {id(layer) for layer in network.layers[last:]}
+    exact = {id(inner) for layer in network.layers[last:] for inner in with_sublayers(layer)}
     exchanges = {
         exactly: _exchanging(_OWN, {} if exactly else {POLICIES["float32"]: dtype}) for exactly in (True, False)
     }
+    copies: list[tuple[keras.layers.Layer, keras.layers.Layer]] = []
 
-    def copied(layer: keras.layers.Layer) -> Any:
-        # Each layer is copied once, even if it is called twice.
-        if id(layer) not in made:
-            nested, exchange = isinstance(layer, keras.Model), exchanges[id(layer) in exact]
-            made[id(layer)] = _cloned(layer, exchange) if nested else exchange(layer)
-        return made[id(layer)]
+    def copied(layer: keras.layers.Layer) -> keras.layers.Layer:
+        copies.append((layer, exchanges[id(layer) in exact](layer)))
+        return copies[-1][1]
 
-    return _graph(network)._run_through_graph(image, copied)
+    normalised = front(image)
 
+    def call(layer: Any, *arguments: Any, **options: Any) -> Any:
+        given: Any = keras.tree.map_structure(
+            lambda value: normalised if value is image else value, (arguments, options)
+        )
+        # Layers that it makes when it is built take the policy of the process.
+        with policy_of_layers(_policy_of(layer)):
+            return layer(*given[0], **given[1])
 
-def _cloned(model: keras.Model, exchange: Exchange) -> keras.Model:
-    return keras.models.clone_model(model, clone_function=exchange, recursive=True)
+    functional = _functional(network)
+    clone: Any = keras.models.clone_model(
+        functional,
+        keras.tree.map_structure(lambda _: image, functional.input),
+        clone_function=copied,
+        call_function=call,
+        recursive=True,
+    )
+    for original, copy in copies:
+        if isinstance(original, keras.layers.Layer):  # not an operation of keras.ops
+            for inner, inner_copy in zip(with_sublayers(original), with_sublayers(copy), strict=True):
+                inner_copy.trainable = inner.trainable
+    return clone.output
 
 
 def _exchanging(
@@ -286,15 +382,36 @@ def _exchanging(
         _require_loadable(type(layer), layer.name)
         try:
             # An operation that is no layer has no policy, and computes in the type of its input.
-            exchanged = policies.get(getattr(getattr(layer, "dtype_policy", None), "name", ""))
-            dtype = {"dtype": exchanged} if exchanged else {}
-            return classes.get(type(layer), type(layer)).from_config(layer.get_config() | dtype)
+            config = _with_policies(layer.get_config(), policies)
+            policy = _policy_of(layer)
+            # Layers that it makes take the policy of the process.
+            with policy_of_layers(policies.get(policy, policy)):
+                return classes.get(type(layer), type(layer)).from_config(config)
         except Exception as error:
             raise SettingsError(
-                f"layer {layer.name} ({type(layer).__name__}) cannot be made from its get_config(): {reason(error)}"
+                f"layer {layer.name} ({type(layer).__name__}) cannot be made from its get_config(): {_last(error)}"
             ) from error
 
     return exchange
+
+
+def _policy_of(layer: Any) -> str:
+    """Return the name of a layer's policy, if it is one of a precision; for others and for operations float32."""
+    name = getattr(getattr(layer, "dtype_policy", None), "name", "")
+    return name if name in POLICIES.values() else POLICIES["float32"]
+
+
+def _with_policies(config: Any, policies: dict[str, str]) -> Any:
+    """Return a layer's config with other policies, also in the configs of layers that it was given."""
+    if isinstance(config, list):
+        return [_with_policies(each, policies) for each in config]
+    if not isinstance(config, dict) or config.get("class_name") == "InputLayer":
+        return config
+    changed = {name: _with_policies(value, policies) for name, value in config.items()}
+    if isinstance(dtype := config.get("dtype"), (str, dict)):
+        name = dtype if isinstance(dtype, str) else dtype["config"].get("name", "")
+        changed["dtype"] = policies.get(name, dtype)
+    return changed
 
 
 def _require_loadable(kind: Any, name: str) -> None:
@@ -307,9 +424,19 @@ def _require_loadable(kind: Any, name: str) -> None:
         return
     if keras.saving.get_registered_object(keras.saving.get_registered_name(kind)) is not kind:
         raise SettingsError(
-            f"layer {name}: the class {kind.__name__} is not known to Keras by name; write "
-            "@keras.saving.register_keras_serializable() before it"
+            f"layer {name}: the class {kind.__module__}.{kind.__name__} is not known to Keras by name; write "
+            "@keras.saving.register_keras_serializable() before it, or for a class of a library "
+            f"keras.saving.register_keras_serializable()({kind.__name__}) in your package"
         )
+
+
+def _last(error: Exception) -> str:
+    """Return the first sentence of an error's cause, which Keras puts last, and the remedy."""
+    text = str(error)
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "no message")
+    cause = re.split(r"\.\s|: \{", last.strip().removeprefix("Exception encountered: "))[0]
+    remedy = next((remedy for words, remedy in _REMEDIES.items() if words in text), "")
+    return f"{type(error).__name__}: {cause[:_LONGEST_CAUSE]}{remedy and f'; {remedy}'}"
 
 
 def _float32(output: keras.KerasTensor) -> keras.KerasTensor:
@@ -317,7 +444,7 @@ def _float32(output: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def _kernels(layer: keras.layers.Layer) -> list[keras.Variable]:
-    return [variable for variable in layer.trainable_variables if "kernel" in variable.name]
+    return [variable for variable in layer.trainable_variables if is_kernel(variable)]
 
 
 def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> None:
@@ -329,6 +456,21 @@ def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> Non
         if layer.name.startswith(prefixes):
             for kernel in _kernels(layer):
                 kernel.regularizer = keras.regularizers.L2(l2)
+
+
+def _require_float32(model: keras.Model) -> None:
+    """Refuse trained variables of other types, for which loss and optimizer are not made.
+
+    Raises:
+        SettingsError: the model has such a variable.
+    """
+    for layer in model.layers:
+        for variable in layer.trainable_variables:
+            if variable.dtype != "float32":
+                raise SettingsError(
+                    f"layer {layer.name}: {variable.path} is {variable.dtype}, expected float32; leave the layer's "
+                    "dtype out, and let precision=bfloat16 of the recipe choose the type of the computation"
+                )
 
 
 def _require_shared_state(model: keras.Model) -> None:
@@ -352,31 +494,28 @@ def _require_shared_state(model: keras.Model) -> None:
 
 
 def _seed(model: keras.Model, seed: int) -> None:
-    """Seed the initializer of each variable that has no values yet."""
+    """Seed the initializer of each variable that has no values yet, by its layer's name and its place in the layer."""
     for layer in model.layers:
         states = [variable for variable in layer.variables if variable.name == _SEED_STATE]
-        for number, state in enumerate(states):
-            name = f"{layer.name}/{number}" if number else layer.name
-            state._initializer = _begin(_seed_of(seed, name))
-    for variable in model.variables:
-        if variable.name != _SEED_STATE:
-            name = variable.path.removesuffix("/kernel")
-            variable._initializer = _drawing(variable, _seed_of(seed, name))
+        for members, seeded in ((states, _begin), (layer.weights, _drawing)):
+            for number, variable in enumerate(members):
+                name = f"{layer.name}/{number}" if number else layer.name
+                set_initializer(variable, seeded(variable, _seed_of(seed, name)))
 
 
-def _begin(seed: int) -> Callable[..., Any]:
+def _begin(_state: Any, seed: int) -> Initializer:
     return lambda _shape, dtype=None, **_: keras.ops.convert_to_tensor([seed, 0], dtype=dtype)
 
 
-def _drawing(variable: Any, seed: int) -> Callable[..., Any]:
+def _drawing(variable: Any, seed: int) -> Initializer:
     """Return a variable's initializer with a seed.
 
     Raises:
         SettingsError: the initializer takes no seed, and draws other numbers each time.
     """
-    initializer = variable._initializer
+    initializer: Any = initializer_of(variable)
     if not hasattr(initializer, "seed"):
-        first, second = (np.asarray(initializer(variable.shape, dtype=variable.dtype)) for _ in range(2))
+        first, second = (_drawn(initializer, variable) for _ in range(2))
         if not np.array_equal(first, second):
             raise SettingsError(
                 f"the initial values of {variable.path} differ each time; use an initializer of keras.initializers, "
@@ -390,6 +529,23 @@ def _drawing(variable: Any, seed: int) -> Callable[..., Any]:
         return initializer(*arguments, **options)
 
     return draw
+
+
+def _drawn(initializer: Initializer, variable: Any) -> Array:
+    return np.asarray(initializer(variable.shape, dtype=variable.dtype))
+
+
+def _begin_with(model: keras.Model, own: Mapping[int, Array], scope: keras.StatelessScope) -> None:
+    """Let variables begin with the values that were assigned in a layer's ``build``, or that the model had before."""
+    for place, variable in enumerate(model.weights):
+        value = scope.get_current_value(variable)
+        value = own.get(place) if value is None else value
+        if value is not None:
+            set_initializer(variable, _constant(value))
+
+
+def _constant(value: Any) -> Initializer:
+    return lambda _shape, dtype=None, **_: keras.ops.convert_to_tensor(value, dtype=dtype)
 
 
 def _seed_of(seed: int, name: str) -> int:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import keras
 from keras import layers
-from keras.src.applications.convnext import LayerScale  # Keras has no public name for it
 
 from podline.models.build import STOCK
+from podline.models.keras_internals import LayerScale, has_graph, nodes_of
 
 Shape = tuple[Any, ...]
 """A shape without the batch; None for an axis of variable length."""
@@ -50,15 +50,9 @@ class Call(NamedTuple):
 
 def calls_of(model: keras.Model) -> Iterator[Call]:
     """Yield every call of a layer or operation, in the order of the model."""
-    functional: Any = getattr(model, "_functional", model)  # a Sequential holds one
-    nodes = {id(node) for at_depth in functional._nodes_by_depth.values() for node in at_depth}
-    for operation in functional.operations:
-        for node in operation._inbound_nodes:
-            if id(node) in nodes and not node.is_input:
-                inputs = [tuple(tensor.shape[1:]) for tensor in node.input_tensors]
-                outputs = [tuple(tensor.shape[1:]) for tensor in node.output_tensors]
-                sources = [tensor._keras_history.operation for tensor in node.input_tensors]
-                yield Call(operation, tuple(inputs), tuple(outputs), tuple(sources))
+    for node in nodes_of(model):
+        inputs, outputs = (tuple(tuple(each.shape[1:]) for each in side) for side in (node.inputs, node.outputs))
+        yield Call(node.operation, inputs, outputs, node.sources)
 
 
 def stock(layer: layers.Layer) -> type[layers.Layer]:
@@ -79,7 +73,7 @@ def multiply_adds(call: Call) -> int | None:
     variable length.
     """
     layer = call.layer
-    if isinstance(layer, keras.Model):
+    if isinstance(layer, keras.Model) and has_graph(layer):
         return total([multiply_adds(inner) for inner in calls_of(layer)])
     # Operations of keras.ops can only be recognised by name.
     count = _MULTIPLY_ADDS.get(stock(layer)) or _OF_OPERATIONS.get(type(layer).__name__)

@@ -8,7 +8,9 @@ import keras
 
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError, SettingsError
-from podline.models.build import untrained
+from podline.models.build import policy_of_layers, untrained
+from podline.models.keras_internals import fresh_names
+from podline.models.precision import POLICIES
 from podline.recipes.parts import MODELS
 from podline.stages.specs import ARCHITECTURE, SPEC
 from podline.store.contract import Store
@@ -23,17 +25,32 @@ def network_of(store: Store, folder: str) -> keras.Model:
     """
     name = f"{folder}/{ARCHITECTURE}"
     text = read_artifact(store, folder, "train", name).decode(errors="replace")
-    missing, kind = "", store.read_json(f"{folder}/{SPEC}")["recipe"]["model"]["kind"]
+    return loaded_network(text, store.read_json(f"{folder}/{SPEC}")["recipe"]["model"]["kind"], store.where(name))
+
+
+def loaded_network(text: str, kind: str, where: str) -> keras.Model:
+    """Return the model of an architecture, with arbitrary weights.
+
+    Args:
+        text: the architecture, as JSON of Keras.
+        kind: the name of the model in its recipe, whose package registers its layers.
+        where: the place of the architecture, for messages.
+
+    Raises:
+        ArtifactError: it has a layer of a missing class, or cannot be loaded.
+    """
+    missing = ""
     try:
         MODELS.load(kind)  # registers its layers with Keras
     except SettingsError as error:
         missing = f"; {error}"
     try:
-        model: Any = keras.models.model_from_json(text)
+        with fresh_names(), policy_of_layers(POLICIES["float32"]):
+            model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(
-            f"{store.where(name)} cannot be loaded as a model ({error}{missing}); train the run again, or install the "
-            "package of its layers"
+            f"{where} cannot be loaded as a model ({error}{missing}); train the run again, or install the package of "
+            "its layers"
         ) from error
     return model
 

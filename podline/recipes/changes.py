@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from podline.frozen import Json, JsonObject, is_object
 from podline.recipes.durations import Part
+from podline.recipes.uses import USES, has_effect
 
 
 def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
     """Return a recipe's document with new values at some dotted paths.
 
-    A duration holds one of steps, epochs, examples and share; setting one replaces another.
+    A duration holds one of steps, epochs, examples and share; setting one replaces another. Settings that have no
+    effect with a new kind of model, optimizer, loss or schedule get their defaults.
     """
     changed = dict(document)
     for path, value in changes.items():
@@ -20,4 +22,10 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
         if rest in Part.model_fields and inner.keys() <= Part.model_fields.keys():
             inner = {}
         changed[name] = with_changes(inner, {rest: value}) if rest else value
+    for section, uses in USES.items():
+        kind = changes.get(f"{section}.kind")
+        if kind is not None and is_object(inner := changed[section]):
+            without = {name for name in uses if not has_effect(section, name, kind)}
+            given = {path.rpartition(".")[2] for path in changes if path.startswith(f"{section}.")}
+            changed[section] = {name: value for name, value in inner.items() if name not in without - given}
     return changed

@@ -67,14 +67,17 @@ class Registry(Generic[T]):
         Raises:
             SettingsError: the name is unknown or ambiguous, or its object cannot be imported or has another type.
         """
-        if name not in self.shipped:
-            return self._installed(self.point(name))
-        found = self.shipped[name]
+        if name in self.shipped and not any(name == point.name for point in entry_points.installed(self.group)):
+            return self._shipped(name)
+        return self._installed(self.point(name))
+
+    def _shipped(self, name: str) -> T:
+        found: Any = self.shipped[name]
         return entry_points.load(found) if isinstance(found, str) else found
 
     def loaded(self) -> Loaded[T]:
         """Return all objects that can be loaded, and the problems of the others."""
-        found, problems = {name: self.load(name) for name in self.shipped}, list[str]()
+        found, problems = {name: self._shipped(name) for name in self.shipped}, list[str]()
         for name in dict.fromkeys(sorted(point.name for point in entry_points.installed(self.group))):
             try:
                 found[name] = self._installed(self.point(name))

@@ -203,9 +203,8 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
         where = ".".join(map(str, problem.loc))
         if where and not is_object(problem.input):
             where += f" = {problem.input!r}"
-        # An error about the whole recipe concerns several values, most of which its message names.
-        value = where or ", ".join(path for path in changes if path not in problem.msg)
-        raise SettingsError(": ".join(filter(None, (f"recipe {recipe.name}", value, problem.msg)))) from None
+        # An error about the whole recipe concerns several values, which its message names.
+        raise SettingsError(": ".join(filter(None, (f"recipe {recipe.name}", where, problem.msg)))) from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # The recipe of a run stays readable if its package is missing.
     if any(getattr(changed, name) != getattr(recipe, name) for name in ("model", "optimizer", "loss", "phases")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -21,6 +22,7 @@ from podline.recipes.durations import Duration, Part
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
+from podline.recipes.uses import require_effects
 
 # The names of a recipe, a model, an optimizer; a part of several, as 1/4.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
@@ -71,27 +73,21 @@ class ModelSettings(Frozen):
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
     _l2_has_layers = model_validator(mode="after")(l2_has_layers)
-
-    @model_validator(mode="after")
-    def _activation_is_of_resnet(self) -> ModelSettings:
-        if self.kind != "resnet" and self.activation != "relu":
-            raise ValueError(
-                f"got activation={self.activation} with kind={self.kind}, expected kind=resnet; leave activation out"
-            )
-        return self
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "model"))
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels, but not to biases or norms.
+    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels: all weights with two axes or more,
+    except those called bias, beta, gamma, scale or alpha.
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
-            (docs/how-to/train.md); or an installed package's. Change the learning rate with it: usual are 0.1 for
-            ``sgd``, and 0.001 for ``adam``, ``adamw`` and ``rmsprop``.
+            (docs/how-to/train.md); or an installed package's. Usual rates: 0.1 for ``sgd``, 0.001 for
+            ``adam``.
         momentum: momentum of ``sgd``, ``rmsprop`` and ``muon``; first beta of ``adam`` and ``adamw``.
         nesterov: Nesterov's momentum; ``sgd`` only.
-        weight_decay: each step reduces a kernel by the learning rate times this share; without effect on the kernels of
-            convolutions that ``muon`` trains, whose norm is fixed.
+        weight_decay: each step reduces a kernel by the learning rate times this share, but not those
+            that ``muon`` orthogonalises.
         clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
         adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
             rate.
@@ -105,6 +101,14 @@ class OptimizerSettings(Frozen):
     clip_norm: float | None = Field(default=None, gt=0)
     adam_rate: float = Field(default=0.1, gt=0, exclude_if=lambda rate: rate == 0.1)
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "optimizer"))
+
+    @model_validator(mode="after")
+    def _adamw_decays(self) -> OptimizerSettings:
+        if self.kind == "adamw" and not self.weight_decay:
+            raise ValueError("kind=adamw vs weight_decay=0: that is adam; give weight_decay=0.01, or kind=adam")
+        return self
 
 
 class LossSettings(Frozen):
@@ -121,11 +125,7 @@ class LossSettings(Frozen):
     gamma: float = Field(default=2.0, gt=0, le=10, exclude_if=lambda gamma: gamma == 2.0)
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
-    @model_validator(mode="after")
-    def _gamma_is_of_focal(self) -> LossSettings:
-        if self.kind != "focal" and self.gamma != 2.0:
-            raise ValueError(f"got gamma={self.gamma} with kind={self.kind}, expected kind=focal; leave gamma out")
-        return self
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "loss"))
 
 
 class PlateauSettings(Frozen):
@@ -178,11 +178,7 @@ class ScheduleSettings(Frozen):
             return {**values, "plateau": PlateauSettings()}
         return values
 
-    @model_validator(mode="after")
-    def _settings_have_a_plateau(self) -> ScheduleSettings:
-        if self.plateau and self.kind != "plateau":
-            raise ValueError(f"kind={self.kind} has no use for plateau; give kind=plateau, or plateau=null")
-        return self
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "schedule"))
 
 
 class AnnealingSettings(Frozen):
@@ -271,20 +267,10 @@ class AugmentationSettings(Augmentation):
     cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
-    @model_validator(mode="after")
-    def _alternates_what_it_flips(self) -> AugmentationSettings:
-        if self.alternate and not self.flip:
-            raise ValueError(
-                "alternate=true vs flip=false: it only changes when images are mirrored; give flip=true too"
-            )
-        return self
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "augmentation"))
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> AugmentationSettings:
-        for name, whole in (("crop_ratio", "crop"), ("magnitude", "rand_augment")):
-            default, value = type(self).model_fields[name].default, getattr(self, name)
-            if value != default and not getattr(self, whole):
-                raise ValueError(f"{name}={value} vs {whole}=0, which it is a part of; give {whole} too")
+    def _one_window(self) -> AugmentationSettings:
         if self.pad and self.crop:
             raise ValueError(f"pad={self.pad} vs crop={self.crop}: both choose a window of the image; give one of them")
         return self
@@ -378,8 +364,8 @@ class Recipe(Frozen):
         keep: checkpoints of a finished run: the newest N; ``all``, one per evaluation; ``best``, the last and that of
             the best evaluation. It does not affect the run's name.
         further: a finished run of the same store, whose state and order of data this run continues, with its own steps,
-            schedule and duration. ``champion`` means the recipe's champion when the training is first planned, or none
-            if there is none yet.
+            schedule and duration. ``champion``: the recipe's champion, if there is one when the training is first
+            planned.
         init: a file with initial weights; other layers get random weights.
         precision: precision of the network's layers; ``auto`` is ``bfloat16`` if the device supports it. See
             docs/how-to/train.md.

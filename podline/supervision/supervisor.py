@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from podline.errors import ChildKilledError, HangError, PodlineError, StageTimeoutError, from_json
+from podline.cores import memory_kills
+from podline.errors import ChildKilledError, HangError, OutOfMemoryError, PodlineError, StageTimeoutError, from_json
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK, Settings, child_environment, cluster
 from podline.stages.first_cause import tell_cause
@@ -86,7 +87,7 @@ def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, e
         PodlineError: an error of the stage, with the same class.
         StageTimeoutError: the stage exceeded the setting ``stage_timeout``.
         HangError: the stage made no progress for too long; the message has its threads' stacks.
-        ChildKilledError: a signal ended the child.
+        ChildKilledError: a signal ended the child; OutOfMemoryError if the kernel did as memory ran out.
     """
     machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
@@ -151,7 +152,7 @@ class _Child:
 
     def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
         self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
-        self._log_start = log.stat().st_size
+        self._log_start, self._memory_kills = log.stat().st_size, memory_kills()
         self._unfinished = b""
         self._said_its_last = self._hung = self._doomed = False
 
@@ -235,6 +236,11 @@ class _Child:
         if code >= 0:
             return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
         name = signal.Signals(-code).name
+        if name == "SIGKILL" and memory_kills() > self._memory_kills:
+            return OutOfMemoryError(
+                f"{self._stage}: killed by the kernel as memory ran out; end other programs, give it more (a container "
+                f"or job has its own limit), or lower batch_size{self._tail()}"
+            )
         why = {
             "SIGKILL": " (by a person, or by the kernel because memory ran out)",
             "SIGSEGV": " (a crash in native code)",

@@ -38,6 +38,7 @@ from podline.store import digests
 from podline.store.contract import Store, explained
 
 KEPT = 3
+_BITS_OF = ":bits of "
 
 
 class TimeSpent(Frozen):
@@ -85,7 +86,7 @@ def write_arrays(store: Store, name: str, arrays: Arrays) -> tuple[int, str]:
     with store.workspace("arrays") as folder:
         temporary = folder / "arrays.npz"
         with explained("write", store.where(name)):
-            np.savez(temporary, allow_pickle=False, **arrays)
+            np.savez(temporary, allow_pickle=False, **dict(_storable(name, array) for name, array in arrays.items()))
         size, sha256 = temporary.stat().st_size, digests.of_file(temporary)
         store.publish_file(temporary, name, replace=True)
     return size, sha256
@@ -105,9 +106,22 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
             raise ArtifactError(f"{path} has sha256 {found[:12]}… vs {sha256[:12]}… when it was written")
         try:
             with np.load(path, allow_pickle=False) as file:
-                return {key: file[key] for key in file.files}
+                return dict(_stored(key, file[key]) for key in file.files)
         except (ValueError, zipfile.BadZipFile) as error:
             raise ArtifactError(f"{path} is not a file of arrays ({error})") from error
+
+
+def _storable(name: str, array: Array) -> tuple[str, Array]:
+    """Return an array that ``.npy`` can hold: of a type that NumPy lacks, as bfloat16, its bits."""
+    array = np.asarray(array)
+    if array.dtype.kind != "V":
+        return name, array
+    return f"{name}{_BITS_OF}{array.dtype.name}", array.view(f"u{array.dtype.itemsize}")
+
+
+def _stored(name: str, array: Array) -> tuple[str, Array]:
+    name, _, dtype = name.partition(_BITS_OF)
+    return name, array.view(np.dtype(dtype)) if dtype else array
 
 
 class CheckpointCost(NamedTuple):

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Arrays
-from podline.training.objective import IMAGE, Objective
+from podline.models.opened import OpenedModel
+from podline.training.objective import IMAGE, Objective, penalties
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,7 @@ class BatchCheck:
     def __init__(self, model: keras.Model, objective: Objective) -> None:
         """Prepare the checks of a model."""
         self._model, self._objective = model, objective
-        with tf.device("CPU:0"):
-            functional: Any = self._model
-            # Includes operations that are no layers, for example a division by keras.ops.
-            self._layers = [one for one in functional.operations if not isinstance(one, keras.layers.InputLayer)]
-            opened = {"outputs": self._model.output, "layers": [layer.output for layer in self._layers]}
-            self._opened = keras.Model(self._model.inputs, opened)
+        self._opened = OpenedModel(model)
 
     def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> Fault | None:
         """Return the first fault of a training step on some examples of a batch, or None."""
@@ -62,24 +58,24 @@ class BatchCheck:
     def largest_output(self, batch: Arrays) -> tuple[str, float]:
         """Return the layer with the largest output for a batch, and its magnitude."""
         with tf.device("CPU:0"):
-            outputs = self._opened(tf.constant(batch[IMAGE]), training=True)["layers"]
-        largest = [max(float(np.max(np.abs(part))) for part in tf.nest.flatten(output)) for output in outputs]
+            _, inner = self._opened(tf.constant(batch[IMAGE]), training=True)
+        largest = [float(np.max(np.abs(output.value))) for output in inner]
         place = int(np.argmax(largest))
-        return self._layers[place].name, largest[place]
+        return inner[place].name, largest[place]
 
     def _fault(self, batch: dict[str, tf.Tensor]) -> Fault | None:
         variables, batch = self._model.trainable_variables, self._objective.prepared(batch)
         with tf.GradientTape() as tape:
-            opened = self._opened(batch[IMAGE], training=True)
-            terms = self._objective.terms(batch, opened["outputs"])
-            penalties = self._model.losses
-            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + penalties)
+            outputs, inner = self._opened(batch[IMAGE], training=True)
+            terms = self._objective.terms(batch, outputs)
+            of_model = penalties(self._model)
+            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + of_model)
         layers = {
-            f"the output of {'layer' if isinstance(layer, keras.Layer) else 'operation'} {layer.name}": out
-            for layer, out in zip(self._layers, opened["layers"], strict=True)
+            f"the output of {'layer' if output.is_of_layer else 'operation'} {output.name}": output.value
+            for output in inner
         }
         of_terms = {f"the loss term {name}": term for name, term in terms.items()}
-        of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(penalties, start=1)}
+        of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(of_model, start=1)}
         forward = _first(layers, "the outputs before it are finite") or _first(
             of_terms | of_penalties, "the output of every layer is finite"
         )
@@ -100,7 +96,7 @@ class BatchCheck:
 
 def _first(tensors: Mapping[str, Any], before: str) -> Fault | None:
     for where, tensor in tensors.items():
-        values = np.concatenate([np.ravel(part) for part in tf.nest.flatten(tensor)])
+        values = np.ravel(tensor)
         wrong = values[~np.isfinite(values)]
         if wrong.size:
             return Fault(where, str(wrong.flat[0]), before)

@@ -37,7 +37,7 @@ from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT
 from podline.training.probe import Probe
-from podline.training.rehearsal import rehearse
+from podline.training.rehearsal import rehearse, rehearse_later_phases
 from podline.training.run import Run, few
 from podline.training.steps import ScoringSteps, provided
 from podline.training.tensorboard import EventFile
@@ -101,6 +101,7 @@ def rehearsed(run: Run) -> Preflight:
     """
     between = _between(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
     require_keys(between.hooks, provided(run.objective))
+    rehearse_later_phases(run, 0)
     return rehearse(run, 0, run.steps(0), between.hooks)
 
 
@@ -118,13 +119,17 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         judge_probe(findings, line.step, probe.figures())
         judge_measures(findings, line, run.objective, plan.phases[0].schedule.warmup)
 
+    def rehearse_evaluation() -> float:
+        probe.figures()
+        return scoring.rehearse()
+
     def kept() -> int | None:
         if recipe.keep != "best":
             return annealing.accepted() or early_stop.needed()
         return early_stop.last.state if early_stop.last else lowest.step
 
     decide = (judge, plateau.decide, annealing.decide, early_stop.decide, lowest.decide, pruner.decide)
-    evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, decide)
+    evaluate = Evaluate(scoring.line, write, plan, rehearse_evaluation, decide)
     before = [line for line in lines if isinstance(line, StepsLine)]
     save = SaveCheckpoints(
         run.checkpoints,
@@ -166,6 +171,8 @@ def _loop(run: Run, step: int, between: Between) -> int:
     hooks, factor, findings = between.hooks, between.factor, between.findings
     require_keys(hooks, provided(run.objective))
     with measured("tracing"):
+        if run.spec.preflight:
+            rehearse_later_phases(run, step)
         steps = run.steps(step, factor)
         if run.spec.preflight:
             for line in rehearse(run, step, steps, hooks).lines():

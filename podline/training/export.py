@@ -16,12 +16,13 @@ import numpy.typing as npt
 from podline.errors import ArtifactError
 from podline.models.build import exportable, in_float32
 from podline.models.of_run import network_of
+from podline.models.variables import set_weights, weights
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
-from podline.training.state import set_weights, weights
 
 KERAS = "model/model.keras"
+Answers = list[npt.NDArray[np.float32]]
 
 # Stock batch norm and the fused one round differently: each layer adds a relative error of about 1e-6.
 _TOLERANCE = 1e-3
@@ -47,14 +48,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
             stock.save(file)
         store.publish_file(file, name, replace=True)
     published = keras.models.load_model(store.local(name), compile=False)
-    for expected, found in zip(_answers(in_float32(model), images), _answers(published, images), strict=True):
-        difference = float(np.max(np.abs(expected - found)))
-        allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
-        if not difference <= allowed:
-            raise ArtifactError(
-                f"{store.where(name)} gives answers that differ by {difference:g} vs at most {allowed:g} from those of "
-                "the trained model; it must not be used"
-            )
+    require_equal_answers(store.where(name), answers_of(in_float32(model), images), answers_of(published, images))
     return sha256
 
 
@@ -73,6 +67,22 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
     return model
 
 
-def _answers(model: Any, images: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.float32]]:
+def require_equal_answers(what: str, expected: Answers, found: Answers) -> None:
+    """Check that a published model answers as the trained one does, but for rounding.
+
+    Raises:
+        ArtifactError: the answers differ.
+    """
+    for one, other in zip(expected, found, strict=True):
+        difference = float(np.max(np.abs(one - other)))
+        allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(one))))
+        if not difference <= allowed:
+            raise ArtifactError(
+                f"{what} gives answers that differ by {difference:g} vs at most {allowed:g} from those of the trained "
+                "model; it must not be used"
+            )
+
+
+def answers_of(model: Any, images: npt.NDArray[np.uint8]) -> Answers:
     """Return a model's outputs: one for a classifier, one for each stage of a pose network."""
     return [np.asarray(answer) for answer in keras.tree.flatten(model(images, training=False))]

@@ -6,9 +6,10 @@ checkpoint it starts from stays unchanged, byte for byte.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -34,6 +35,7 @@ DOCUMENT, CHART = "finder.json", "chart.png"
 _STEPS_AT_ONCE = 10
 # Tolerance between the ratio of two step sizes and the ratio of their rates.
 _TOLERANCE = 0.01
+Build = Callable[[list[keras.Variable]], keras.optimizers.Optimizer]
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
@@ -59,8 +61,8 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
         reporter.log(trainer.base.in_words)
     first = trainer.state.step
     trainer = trainer.in_phase_of(first)
-    optimizers = [build_optimizer(trainer.recipe.optimizer) for _ in range(2)]
-    require_obedient(optimizers, spec.low, spec.high, trainer.state.steps_before + first + spec.steps)
+    build = functools.partial(build_optimizer, trainer.recipe.optimizer)
+    require_obedient(build, spec.low, spec.high, trainer.state.steps_before + first + spec.steps)
     rates = np.geomspace(spec.low, spec.high, spec.steps).tolist()
     losses = _losses(trainer, first, rates, reporter)
     rates = rates[: len(losses)]
@@ -86,11 +88,11 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
         ) from error
 
 
-def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, high: float, steps: int) -> None:
+def require_obedient(build: Build, low: float, high: float, steps: int) -> None:
     """Check that step sizes grow with the rate over the whole search; an optimizer that caps them flattens every curve.
 
     Args:
-        optimizers: two of the same kind, not built.
+        build: builds an optimizer for some variables.
         low: the lowest rate.
         high: the highest rate.
         steps: the number of the last step: some optimizers, like Keras's Adafactor, lower the cap with the step.
@@ -98,24 +100,24 @@ def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, h
     Raises:
         SettingsError: the step sizes do not grow with the rate.
     """
-    small, large = (_step_size(optimizer, rate, steps) for optimizer, rate in zip(optimizers, (low, high), strict=True))
+    (name, small), (_, large) = (_step_size(build, rate, steps) for rate in (low, high))
     asked, found = high / low, large / small if small else 0.0
     if abs(found / asked - 1) > _TOLERANCE:
         raise SettingsError(
-            f"optimizer {type(optimizers[0]).__name__}: at step {steps} a rate {asked:.3g} times as high makes a step "
+            f"optimizer {name}: at step {steps} a rate {asked:.3g} times as high makes a step "
             f"{found:.3g} times as large; the optimizer overrides the learning rate, so none can be found: choose "
             "another optimizer"
         )
 
 
-def _step_size(optimizer: Any, rate: float, steps: int) -> float:
-    """Return the size of an optimizer's last step for a variable at zero, where float32 is most exact."""
+def _step_size(build: Build, rate: float, steps: int) -> tuple[str, float]:
+    """Return an optimizer's class and the size of its last step for a variable at zero, where float32 is most exact."""
     variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
-    optimizer.build([variable])
+    optimizer: Any = build([variable])
     optimizer.iterations.assign(steps - 1)
     optimizer.learning_rate = rate
     optimizer.apply([np.full((2, 2), 0.1, np.float32)], [variable])
-    return float(np.abs(np.asarray(variable)).max())
+    return type(optimizer).__name__, float(np.abs(np.asarray(variable)).max())
 
 
 def _losses(trainer: Trainer, first: int, rates: Sequence[float], reporter: Reporter) -> list[float]:

@@ -11,10 +11,11 @@ import keras
 from podline.arrays import Array
 from podline.documents.initial_weights import InitialWeights, OtherShape
 from podline.errors import SettingsError
+from podline.models.variables import copy_weights, finish, floating
 from podline.models.weights_files import Layers, read_weights
 from podline.recipes.settings import InitSettings
 from podline.stages.from_recipe import weights_sha256
-from podline.training.state import TrainingState, averaged
+from podline.training.state import TrainingState
 
 _Variables = dict[str, Any]
 
@@ -56,8 +57,9 @@ def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
             f"init={file}: no layer has the name and shape of one in the model; the file has {_first(stored)}, "
             f"the model has {_first(layers)}"
         )
+    finish(state.model)
     if state.average is not None:
-        state.average.set_weights(state.model.get_weights())
+        copy_weights(state.model, state.average)
     return InitialWeights(
         file=init.file,
         sha256=init.sha256,
@@ -72,7 +74,7 @@ def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
 def _layers(model: keras.Model) -> dict[str, _Variables]:
     """Return layer → variable name → variable, without the states of random generators."""
     layers: dict[str, _Variables] = {}
-    for variable in averaged(model):
+    for variable in floating(model):
         owner, _, name = variable.path.rpartition("/")
         layers.setdefault(owner, {})[name] = variable
     return layers

@@ -102,7 +102,10 @@ class Hook(ABC):
 
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
-        """Run once before the first step, without lasting effects; ``stretch`` has one step."""
+        """Run before the first step, without lasting effects; ``stretch`` has one step.
+
+        A hook of an installed package gets two: the first of the run, and the last.
+        """
 
 
 def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:

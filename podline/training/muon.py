@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
 
 from podline.arrays import Tensor
+from podline.models.keras_internals import place_in
 from podline.recipes.settings import OptimizerSettings
 
 # The polynomial's coefficients and its number of iterations: Jordan's values for networks like airbench's.
@@ -38,12 +39,14 @@ class Muon(keras.optimizers.Optimizer):
     Attributes:
         momentum: of the kernels of convolutions, with Nesterov's correction.
         adam_rate: Adam's rate, as a multiple of the learning rate.
+        filter_axes: the axis of the filters where it is not the last one; see :func:`filter_axes`.
     """
 
     def __init__(self, learning_rate: float, momentum: float, adam_rate: float) -> None:
         """Configure the optimizer; the class docstring explains the arguments."""
         super().__init__(learning_rate, name="muon")
         self.momentum, self.adam_rate = momentum, adam_rate
+        self.filter_axes: Mapping[int, int | None] = {}
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Create one moment for each kernel of a convolution, two for every other variable."""
@@ -51,32 +54,38 @@ class Muon(keras.optimizers.Optimizer):
             return
         super().build(variables)
         biased = {_layer_of(variable) for variable in variables if variable.path.endswith("bias")}
-        self._turned = [_is_convolution(variable) and _layer_of(variable) not in biased for variable in variables]
+        self._axes = [None if _layer_of(variable) in biased else self._axis_of(variable) for variable in variables]
         self._moments = [self._moments_of(variable) for variable in variables]
 
+    def _axis_of(self, variable: keras.Variable) -> int | None:
+        """Return the axis of a convolution's filters; None for other variables, and for kernels with one filter."""
+        axis = self.filter_axes.get(id(variable), -1)
+        is_convolution = len(variable.shape) == 4 and "kernel" in variable.name
+        return axis if axis is not None and is_convolution and variable.shape[axis] > 1 else None
+
     def _moments_of(self, variable: keras.Variable) -> tuple[Tensor, ...]:
-        names = ("momentum",) if self._turns(variable) else ("mean", "square")
+        names = ("mean", "square") if self._axes[place_in(self, variable)] is None else ("momentum",)
         return tuple(self.add_variable_from_reference(variable, name) for name in names)
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         """Apply one step to one variable."""
-        moments = self._moments[self._get_variable_index(variable)]
-        if self._turns(variable):
-            self._turn(gradient, variable, learning_rate, *moments)
-        else:
+        place = place_in(self, variable)
+        moments, axis = self._moments[place], self._axes[place]
+        if axis is None:
             self._adam(gradient, variable, learning_rate * self.adam_rate, *moments)
+        else:
+            self._turn(gradient, variable, learning_rate, axis, *moments)
 
-    def _turns(self, variable: Tensor) -> bool:
-        return self._turned[self._get_variable_index(variable)]
-
-    def _turn(self, gradient: Tensor, kernel: Tensor, rate: Tensor, momentum: Tensor) -> None:
+    def _turn(self, gradient: Tensor, kernel: Tensor, rate: Tensor, axis: int, momentum: Tensor) -> None:
         self.assign(momentum, momentum * self.momentum + gradient)
         direction = gradient + self.momentum * momentum
         value = tf.convert_to_tensor(kernel)
-        filters = kernel.shape[-1]
+        filters = kernel.shape[axis]
         value *= filters**0.5 / (tf.norm(value) + _EPSILON)
-        rows = tf.transpose(tf.reshape(direction, (-1, filters)))
-        step = tf.reshape(tf.transpose(orthogonalised(rows)), kernel.shape)
+        last = direction if axis == -1 else tf.linalg.matrix_transpose(direction)
+        rows = tf.transpose(tf.reshape(last, (-1, filters)))
+        step = tf.reshape(tf.transpose(orthogonalised(rows)), last.shape)
+        step = step if axis == -1 else tf.linalg.matrix_transpose(step)
         self.assign(kernel, value - rate * step)
 
     def _adam(self, gradient: Tensor, variable: Tensor, rate: Tensor, mean: Tensor, square: Tensor) -> None:
@@ -107,9 +116,10 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     return turned if wide else tf.transpose(turned)
 
 
-def _is_convolution(variable: Tensor) -> bool:
-    """Return whether a variable is a kernel of several filters; a depthwise kernel has a last axis of 1."""
-    return len(variable.shape) == 4 and "kernel" in variable.name and variable.shape[-1] > 1
+def filter_axes(layers: Sequence[keras.layers.Layer]) -> dict[int, int | None]:
+    """Return the axis of the filters in the kernels of transposed convolutions, and None for depthwise ones, by id."""
+    kinds = {keras.layers.Conv2DTranspose: -2, keras.layers.DepthwiseConv2D: None}
+    return {id(layer.kernel): axis for kind, axis in kinds.items() for layer in layers if isinstance(layer, kind)}
 
 
 def _layer_of(variable: Tensor) -> str:

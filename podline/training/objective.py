@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+import keras
 import tensorflow as tf
 
 from podline.arrays import Tensor
@@ -61,3 +62,8 @@ class Objective(ABC):
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:  # noqa: ARG002 (without shares)
         """Return shares, 0…1, by name for the progress display: by default none."""
         return {}
+
+
+def penalties(model: keras.Model) -> list[Tensor]:
+    """Return the penalties of a model's last call, on weights and by ``add_loss`` of its layers: float32 scalars."""
+    return [tf.reduce_sum(tf.cast(penalty, tf.float32)) for penalty in model.losses]

@@ -8,55 +8,64 @@ functions of the settings and a rate. This module adds weight decay, clipping an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from podline.arrays import Tensor
 from podline.errors import SettingsError
+from podline.models.keras_internals import APPLYING, place_in, without_sum
+from podline.models.variables import Variables, is_kernel
 from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
+from podline.training.muon import Muon, filter_axes
 
-# Parts of the names of variables that do not decay: biases, scales and offsets of norms.
-NOT_A_KERNEL = r"^(?!.*kernel)"
-# The arguments that switch off Keras's own decay, clipping and averaging, which this module replaces.
-_KERAS_OWN = ("apply", "_backend_apply_gradients", "_apply_weight_decay", "_clip_gradients")
-# The arguments of these that only the recipe may set.
-_OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps")
+# Arguments of Keras's optimizers that only the recipe may set.
+_OTHER_BOUNDS = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema", "gradient_accumulation_steps")
 
 
-def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> keras.optimizers.Optimizer:
-    """Build a recipe's optimizer; then call ``build(model.trainable_variables)`` in the strategy's scope.
+def build_optimizer(
+    settings: OptimizerSettings,
+    variables: Variables,
+    learning_rate: float = 0.0,
+    layers: Sequence[keras.layers.Layer] = (),
+) -> keras.optimizers.Optimizer:
+    """Build a recipe's optimizer for some variables, in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
     has none, and :mod:`podline.training.muon` explains ``muon``'s. ``nesterov`` applies to ``sgd``. Weight decay is
     decoupled in every optimizer: each step first multiplies a kernel by ``1 - learning rate × weight_decay``
     (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``.
-    ``clip_norm`` bounds the norm of all gradients together.
+    Kernels are chosen by :func:`podline.models.variables.is_kernel`. ``clip_norm`` bounds the norm of all gradients
+    together.
+
+    Args:
+        settings: the settings.
+        variables: the variables to train.
+        learning_rate: the rate; a training sets it before each step.
+        layers: the layers of the variables, of which ``muon`` learns what their kernels mean.
 
     Raises:
         SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer.
     """
     optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
-    _require_usable(settings.kind, optimizer)
+    _require_usable(settings.kind, optimizer, learning_rate)
     optimizer.weight_decay = settings.weight_decay or None
     optimizer.global_clipnorm = settings.clip_norm
-    optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
-    optimizer._all_reduce_sum_gradients = _summed_already
+    optimizer.exclude_from_weight_decay([variable for variable in variables if not is_kernel(variable)])
+    without_sum(optimizer)
+    if isinstance(optimizer, Muon):
+        optimizer.filter_axes = filter_axes(layers)
+    optimizer.build(variables)
     return optimizer
 
 
-def _summed_already(gradients_and_variables: Any) -> Any:
-    return gradients_and_variables
-
-
-def _require_usable(kind: str, optimizer: object) -> None:
+def _require_usable(kind: str, optimizer: object, learning_rate: float) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise SettingsError(
             f"optimizer {kind}: its function gives a {type(optimizer).__name__}, expected a keras.optimizers.Optimizer"
         )
-    for name in _KERAS_OWN:
+    for name in APPLYING:
         if getattr(type(optimizer), name) is not getattr(keras.optimizers.Optimizer, name):
             raise SettingsError(
                 f"optimizer {kind}: {type(optimizer).__name__} has a {name} of its own; write update_step, and leave "
@@ -65,9 +74,16 @@ def _require_usable(kind: str, optimizer: object) -> None:
     for name in _OTHER_BOUNDS:
         if getattr(optimizer, name):
             raise SettingsError(
-                f"optimizer {kind}: {name}={getattr(optimizer, name)}: leave it out; a recipe has optimizer.clip_norm "
-                "and ema_decay"
+                f"optimizer {kind}: {name}={getattr(optimizer, name)}: leave it out, or give 0; a recipe has "
+                "optimizer.weight_decay, optimizer.clip_norm and ema_decay"
             )
+    try:
+        optimizer.learning_rate = learning_rate
+    except TypeError:
+        raise SettingsError(
+            f"optimizer {kind}: it has a schedule of its own; give it the rate that its function gets, since the "
+            "schedule is the recipe's"
+        ) from None
 
 
 def sgd(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
@@ -127,7 +143,7 @@ class Adafactor(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         """Apply one step to one variable."""
-        moments = self._moments[self._get_variable_index(variable)]
+        moments = self._moments[place_in(self, variable)]
         iterations: Tensor = self.iterations
         beta_2 = 1.0 - tf.cast(iterations + 1, tf.float32) ** self.beta_2_decay
         second_moment = self._updated_moment(moments, tf.square(gradient) + self.epsilon_1, beta_2)

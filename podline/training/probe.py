@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Tensor
+from podline.models.opened import OpenedModel
 from podline.training.findings import LayerFigures, ProbeFigures
 
 # Activations with a zero range: a channel that is zero everywhere passes no gradient.
@@ -25,13 +26,11 @@ class Probe:
         """Prepare the probe of a model."""
         self._strategy, self._count = strategy, len(images)
         self._channels = 1 if data_format == "channels_first" else -1
-        self._layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
         self._answers = list(model.output_names)
+        self._rows: list[tuple[str, int]] = []  # each output's name and number of channels
+        self._model = OpenedModel(model)
         with strategy.scope():
             self._images = tf.constant(images)
-            self._model = keras.Model(
-                model.inputs, {"layers": [layer.output for layer in self._layers], "answers": model.outputs}
-            )
         self._look = tf.function(self._on_devices, autograph=False)
 
     def figures(self) -> ProbeFigures:
@@ -39,8 +38,8 @@ class Probe:
         dead, largest, spreads = (self._strategy.experimental_local_results(value)[0] for value in self._look())
         finite = np.nan_to_num(largest.numpy()).tolist()
         layers = [
-            LayerFigures(layer.name, int(layer.output.shape[self._axis(layer.output)]), int(number), size)
-            for layer, number, size in zip(self._layers, dead.numpy(), finite, strict=True)
+            LayerFigures(name, channels, int(number), size)
+            for (name, channels), number, size in zip(self._rows, dead.numpy(), finite, strict=True)
         ]
         return ProbeFigures(self._count, layers, dict(zip(self._answers, spreads.numpy().tolist(), strict=True)))
 
@@ -48,17 +47,21 @@ class Probe:
         return self._strategy.run(self._figures)
 
     def _figures(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return dead channels and largest magnitude per layer, and spread per answer: float32."""
-        outputs = self._model(self._images, training=False)
-        sizes = [tf.abs(tf.cast(output, tf.float32)) for output in outputs["layers"]]
+        """Return dead channels and largest magnitude per output of a layer, and spread per answer: float32."""
+        answers, inner = self._model(self._images, training=False)
+        outputs = [output for output in inner if output.is_of_layer and len(output.value.shape) > 1]
+        sizes = [tf.abs(tf.cast(output.value, tf.float32)) for output in outputs]
+        self._rows = [
+            (output.name, size.shape[self._axis(size)] or 1) for output, size in zip(outputs, sizes, strict=True)
+        ]
         dead = [
-            self._dead(size) if isinstance(layer, _CUTTING) else tf.constant(0.0)
-            for layer, size in zip(self._layers, sizes, strict=True)
+            self._dead(size) if isinstance(output.operation, _CUTTING) else tf.constant(0.0)
+            for output, size in zip(outputs, sizes, strict=True)
         ]
         return (
             tf.stack(dead),
             tf.stack([tf.reduce_max(size) for size in sizes]),
-            tf.stack([_spread(answer) for answer in outputs["answers"]]),
+            tf.stack([_spread(answer) for answer in keras.tree.flatten(answers)]),
         )
 
     def _dead(self, size: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """Rehearses a training: runs every part once on the first batch, then undoes it.
 
-The parts are a step, a batch of an evaluation, a checkpoint written and read back, and every hook. Failures appear
-within seconds, as permanent errors with their cause. Durations are measured, which gives an estimate of the whole run.
-The rehearsal runs in training's own process and reuses its graph, so it costs a few steps and no second start.
+The parts are a step of each phase, a batch of an evaluation, the figures of the probe, a checkpoint written and read
+back, and every hook. Failures appear within seconds, as permanent errors with their cause. Durations are measured,
+which gives an estimate of the whole run. The rehearsal runs in training's own process and reuses its graph, so it costs
+a few steps and no second start; only later phases have graphs of their own.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from podline.figures import size
 from podline.kinds.table import kind_of
 from podline.stages.tools import Preflight
 from podline.training import devices
-from podline.training.hooks import Evaluate, SaveCheckpoints
+from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
 from podline.training.plan import Phase
+from podline.training.publication import require_reloadable
 from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
 
@@ -39,6 +41,27 @@ _LOOKED_AT, _AT_ONCE = 100_000, 4096
 _CGROUP = Path("/sys/fs/cgroup")
 # Layers whose outputs are kept for the backward pass; the outputs of others may share memory with these.
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
+
+
+def rehearse_later_phases(run: Run, step: int) -> None:
+    """Take a step of each phase that follows the phase of ``step``; leave the run's state unchanged.
+
+    Raises:
+        SettingsError: a phase fails; the message has the cause.
+        ArtifactError: a record of the phase's first batch is damaged.
+    """
+    never = run.recipe.by_phase[len(run.plan.phases) :]
+    for epoch, _ in never:
+        run.reporter.warn(f"phases: the one from epoch {epoch} never begins; the training ends before it")
+    later = [phase for phase in run.plan.phases if phase.first > step]
+    if not later:
+        return
+    before = run.state.snapshot()
+    for phase in later:
+        run.reporter.log(f"rehearsal: the phase from step {phase.first}")
+        with permanent(run.spec):
+            run.steps(phase.first).advance(1)
+    run.restore(before)
 
 
 def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
@@ -62,8 +85,13 @@ def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> 
         first = steps.advance(1)
         for hook in hooks:
             hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))
+            if isinstance(hook, InstalledHook):  # what it does at the end may differ
+                end = run.plan.total_steps
+                hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=end, last=True))
         left = run.plan.phase(step).end - step - 1
         timed = steps.advance(min(_TIMED_STEPS, left)) if left else first
+    if run.agreement.chief:
+        require_reloadable(run.shared, run.recipe, run.state.evaluated, run.some_images(), run.reporter)
     run.state.restore(before)
     answer = _estimate(run, step, steps.tracing_seconds, first.seconds, timed.seconds / timed.steps, hooks)
     return answer.model_copy(update={"seconds": time.monotonic() - started})

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Arrays
+from podline.arrays import Array, Arrays
 from podline.data.reader import SplitReader, open_split
 from podline.documents.initial_weights import InitialWeights
 from podline.documents.manifest import Manifest
@@ -25,6 +26,7 @@ from podline.errors import SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.kinds.table import kind_of
 from podline.models.counts import forward_multiply_adds
+from podline.models.variables import copy_weights
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
@@ -35,7 +37,7 @@ from podline.training.checkpoints import KEPT, CheckpointFolder
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
 from podline.training.loop import StepsDone
-from podline.training.objective import Objective
+from podline.training.objective import IMAGE, Objective
 from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_batches
 from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
@@ -168,7 +170,7 @@ class Trainer:
             SettingsError: ``trainable_layers`` names a layer that the model does not have.
         """
         recipe = phase.recipe
-        let_train(self.state.model, recipe.trainable_layers)
+        self.state.let_train(recipe.trainable_layers)
         with self.strategy.scope():
             self.state.use_optimizer(recipe.optimizer)
         objective = self.objective_of(phase)
@@ -242,6 +244,10 @@ class Run(Trainer):
         kept = max(KEPT, keep) if isinstance(keep, int) else KEPT
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
 
+    def some_images(self) -> Array:
+        """Return a few images of the test split."""
+        return self.test_reader.gather(np.arange(few(self.test_reader, self.manifest)), (IMAGE,))[IMAGE]
+
     def require_data_unchanged(self) -> None:
         """Check that the data have not changed since the run began.
 
@@ -272,7 +278,7 @@ class Run(Trainer):
             if phase:
                 shape = self.batches(phase).image_shape
                 copy = keras.models.clone_model(copy, keras.Input(shape, dtype=copy.inputs[0].dtype))
-            copy.set_weights(model.get_weights())
+            copy_weights(model, copy)
         return copy
 
     def steps(self, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
@@ -282,7 +288,7 @@ class Run(Trainer):
             SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
         """
         for phase in self.plan.phases:  # an invalid later phase fails now
-            let_train(self.state.model, phase.recipe.trainable_layers)
+            self.state.let_train(phase.recipe.trainable_layers)
             for_images(self.state.model, self.batches(phase).image_shape)
         return PhasedSteps(self, step, factor)
 
@@ -347,27 +353,6 @@ class PhasedSteps:
         return self._run.strategy.distribute_datasets_from_function(
             lambda context: batches.dataset(first, end, context=context)
         )
-
-
-def let_train(model: keras.Model, beginnings: Sequence[str]) -> None:
-    """Make only the layers trainable whose names start with one of some prefixes.
-
-    Batch norm that does not train normalises by its moving statistics and leaves them as they are.
-
-    Raises:
-        SettingsError: a prefix matches no layer with weights, or no variable would be trainable.
-    """
-    weighted = [layer for layer in model.layers if layer.weights]
-    for beginning in beginnings:
-        if not any(layer.name.startswith(beginning) for layer in weighted):
-            raise SettingsError(
-                f"trainable_layers: no layer with weights starts with {beginning!r}; "
-                f"the layers are: {', '.join(layer.name for layer in weighted)}"
-            )
-    for layer in model.layers:
-        layer.trainable = layer.name.startswith(tuple(beginnings))
-    if not model.trainable_variables:
-        raise SettingsError(f"trainable_layers={list(beginnings)}: no variable would train; name a layer that has one")
 
 
 def for_images(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:

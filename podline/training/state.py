@@ -1,14 +1,17 @@
-"""The state of a run: every variable that training changes, by name."""
+"""The state of a run: every variable that training changes, in groups, by place."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from podline.arrays import Array, Arrays, Tensor
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
+from podline.models.keras_internals import fresh_names, with_sublayers
+from podline.models.variables import Variables, assign, copy_weights, is_averaged, require_fit, values_of
 from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer
 
@@ -21,7 +24,7 @@ class TrainingState:
 
     The average is a second model, whose variables follow the first one's after every step. Both the weights and the
     moving statistics of batch norm are averaged, so that the statistics fit the weights (Tan, Le: "EfficientNet", ICML
-    2019, does the same). The states of random generators are not averaged.
+    2019, does the same). Integers, as those of a counter, are copied. The states of random generators are not.
 
     Attributes:
         model: the trained model.
@@ -36,18 +39,19 @@ class TrainingState:
     ) -> None:
         self.steps_before = self.seen = steps_before
         self.model, self.average_decay = model, average_decay
-        # All variables, trainable or not, so that layers can become trainable later.
+        # All variables that some phase may train; what the model itself has frozen never trains.
         self._trained = model.trainable_variables
+        self._frozen = [layer for layer in with_sublayers(model) if not layer.trainable]
         self._settings, self.optimizer = settings, self._built(settings)
         self.average: keras.Model | None = None
         if average_decay:
-            self.average = keras.models.clone_model(model)
-            self.average.set_weights(model.get_weights())
+            with fresh_names():
+                self.average = keras.models.clone_model(model)
+            copy_weights(model, self.average)
 
     def _built(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
-        optimizer = build_optimizer(settings)
-        optimizer.build(self._trained)
-        return optimizer
+        with fresh_names():  # its variables have its name
+            return build_optimizer(settings, self._trained, layers=with_sublayers(self.model))
 
     def use_optimizer(self, settings: OptimizerSettings) -> None:
         """Switch to the optimizer of some settings; call this in the strategy's scope.
@@ -56,17 +60,36 @@ class TrainingState:
         """
         if settings == self._settings:
             return
-        before = self._optimizer_variables()
-        self._settings, self.optimizer = settings, self._built(settings)
-        now = self._optimizer_variables()
-        if now.keys() == before.keys():
-            for name, variable in now.items():
-                variable.assign(before[name].numpy())
+        before, self._settings, self.optimizer = self.optimizer, settings, self._built(settings)
+        shapes = [[tuple(variable.shape) for variable in each.variables] for each in (before, self.optimizer)]
+        if type(before) is type(self.optimizer) and shapes[0] == shapes[1]:
+            assign(self.optimizer.variables, values_of(before.variables))
 
-    def _optimizer_variables(self) -> dict[str, Any]:
-        """Return the optimizer's variables by path, without the prefix that Keras numbers."""
-        kind = type(self.optimizer).__name__
-        return {f"{kind}/{variable.path.partition('/')[2]}": variable for variable in self.optimizer.variables}
+    def let_train(self, beginnings: Sequence[str]) -> None:
+        """Make only the layers trainable whose names start with one of some prefixes, except those frozen by the model.
+
+        Batch norm that does not train normalises by its moving statistics and leaves them as they are.
+
+        Raises:
+            SettingsError: a prefix matches no layer with weights, or no variable would be trainable.
+        """
+        weighted = [layer for layer in self.model.layers if layer.weights]
+        for beginning in beginnings:
+            if not any(layer.name.startswith(beginning) for layer in weighted):
+                raise SettingsError(
+                    f"trainable_layers: no layer with weights starts with {beginning!r}; "
+                    f"the layers are: {', '.join(layer.name for layer in weighted)}"
+                )
+        for layer in self.model.layers:
+            for inner in with_sublayers(layer):
+                inner.trainable = layer.name.startswith(tuple(beginnings))
+        for layer in self._frozen:
+            layer.trainable = False
+        if not self.model.trainable_variables:
+            raise SettingsError(
+                f"trainable_layers={list(beginnings)}: no variable would train; name a layer that has one"
+                f"{' and that the model itself does not freeze' if self._frozen else ''}"
+            )
 
     @property
     def evaluated(self) -> keras.Model:
@@ -89,33 +112,40 @@ class TrainingState:
     def follow(self, share: Tensor) -> None:
         """Move the average towards the model, as a part of a step on the device."""
         if self.average is not None:
-            for average, value in zip(averaged(self.average), averaged(self.model), strict=True):
-                average.assign_add((value - average) * share)
+            for average, value in zip(self.average.weights, self.model.weights, strict=True):
+                if is_averaged(average):
+                    average.assign_add((value - average) * tf.cast(share, average.dtype))
+                else:
+                    average.assign(value)
 
     def snapshot(self) -> dict[str, Array]:
-        """Copy all variables and the step, by name."""
-        arrays = {name: variable.numpy() for name, variable in self._variables().items()}
+        """Copy all variables and the step, by label."""
+        arrays = {
+            f"{group}/{label}": value
+            for group, variables in self._groups().items()
+            for label, value in values_of(variables, self.optimizer.name).items()
+        }
         return arrays | {STEPS: np.array(self.seen)}
 
     def restore(self, arrays: Arrays) -> None:
         """Set all variables and the step to a snapshot.
 
         Raises:
-            ArtifactError: the snapshot has other names or shapes.
+            ArtifactError: the snapshot has other groups, types or shapes.
         """
-        variables = self._variables()
-        differing = sorted({*variables, STEPS} ^ arrays.keys())
-        if differing:
+        groups = self._groups()
+        left = [
+            name for name in arrays if name != STEPS and not name.startswith(tuple(f"{group}/" for group in groups))
+        ]
+        if left or STEPS not in arrays:
             raise ArtifactError(
-                f"it holds {len(arrays)} arrays vs {len(variables) + 1} of this model; first difference: {differing[0]}"
+                f"it holds {left[0] if left else 'no step'}, but this state has {', '.join(groups)} and a step"
             )
-        for name, variable in variables.items():
-            array = arrays[name]
-            found, needed = (array.dtype.name, array.shape), (variable.dtype, tuple(variable.shape))
-            if found != needed:
-                raise ArtifactError(f"its {name} is {found} vs {needed} in this model")
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
+        parts = {group: _part(arrays, group) for group in groups}
+        for group, variables in groups.items():
+            require_fit(variables, parts[group])
+        for group, variables in groups.items():
+            assign(variables, parts[group])
         self.seen = int(arrays[STEPS])
 
     def go_back(self, arrays: Arrays) -> None:
@@ -126,39 +156,17 @@ class TrainingState:
         """
         self.restore({**arrays, STEPS: np.array(self.seen)})
 
-    def _variables(self) -> dict[str, Any]:
-        groups = {"model": self.model.variables, "average": averaged(self.average) if self.average else []}
-        named = [(f"{group}/{variable.path}", variable) for group, members in groups.items() for variable in members]
-        named += [(f"optimizer/{name}", variable) for name, variable in self._optimizer_variables().items()]
-        variables = dict(named)
-        if len(variables) != len(named):
-            names = [name for name, _ in named]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ArtifactError(f"two variables of the model are called {twice}; give its layers names of their own")
-        return variables
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """All variables that a snapshot holds."""
+        return [variable for variables in self._groups().values() for variable in variables]
+
+    def _groups(self) -> dict[str, Variables]:
+        """Return all variables in groups; an optimizer's group has its class, since others may have the same shapes."""
+        average = {"average": self.average.weights} if self.average else {}
+        optimizer = f"optimizer/{type(self.optimizer).__name__}"
+        return {"model": self.model.variables, **average, optimizer: self.optimizer.variables}
 
 
-def averaged(model: keras.Model) -> list[Tensor]:
-    """Return the variables that an average covers: all floating-point ones, so no generator states."""
-    return [variable for variable in model.variables if np.issubdtype(np.dtype(variable.dtype), np.floating)]
-
-
-def weights(model: keras.Model) -> dict[str, Array]:
-    """Return a model's weights and moving statistics by the names of its layers, without generators."""
-    return {variable.path: variable.numpy() for variable in averaged(model)}
-
-
-def set_weights(model: keras.Model, arrays: Arrays) -> None:
-    """Load the arrays that :func:`weights` returned into a model.
-
-    Raises:
-        ArtifactError: the weights belong to another model.
-    """
-    variables = {variable.path: variable for variable in averaged(model)}
-    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if shapes != found:
-        name, *_ = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
-        raise ArtifactError(f"weights of another model: {name} is {found.get(name)} vs {shapes.get(name)} in the model")
-    for name, variable in variables.items():
-        variable.assign(arrays[name])
+def _part(arrays: Arrays, group: str) -> dict[str, Array]:
+    return {name: array for name, array in arrays.items() if name.startswith(f"{group}/")}

@@ -2,6 +2,9 @@
 
 ``keras.Model.fit`` does not work under every strategy. A ``tf.function`` that contains the loop does, and so do Keras's
 layers and optimizers in it. The number of steps is a tensor, so one trace serves for any number.
+
+The host runs ahead of a single accelerator: a batch is requested when the loss of the step before the last is known. So
+it is made and copied, and its step launched, while the device still works on the last step.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from podline.arrays import Tensor
-from podline.errors import SettingsError
+from podline.errors import SettingsError, one_line
 from podline.input.pipeline import MASK
 from podline.stages.specs import TrainSpec
 from podline.training.loop import StepsDone
-from podline.training.objective import IMAGE, Batch, Objective
+from podline.training.objective import IMAGE, Batch, Objective, penalties
+from podline.training.resumable import require_resumable, variables_explained
 from podline.training.state import TrainingState
 
 Series = dict[str, tf.TensorArray]
@@ -60,6 +64,9 @@ class TrainingSteps:
     ) -> None:
         """Trace the step into a graph.
 
+        Raises:
+            SettingsError: a resumed run would not repeat the step; see :mod:`podline.training.resumable`.
+
         Args:
             strategy: the strategy to run under.
             state: the state to train.
@@ -81,7 +88,9 @@ class TrainingSteps:
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
         floats = tf.TensorSpec((None,), tf.float32)
-        self._many.get_concrete_function(self._iterator, floats, floats)
+        with variables_explained(state.model):
+            traced = self._many.get_concrete_function(self._iterator, floats, floats)
+        require_resumable(traced.graph, state, strategy)
         self.tracing_seconds = time.perf_counter() - before
 
     def rewind(self, batches: Iterable[Any]) -> None:
@@ -105,10 +114,10 @@ class TrainingSteps:
         count = tf.shape(rates)[0]
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Tensor, ...]:
-            batch, asked, there = self._next_timed(iterator, after=last)
+            batch, idle = self._next_timed(iterator, last)
             outputs = self._one(batch, rates[index], shares[index])
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
-            return index + 1, outputs["loss"], waiting + (there - asked), written
+            return index + 1, outputs["loss"], waiting + idle, written
 
         shapes = {"loss": (), **dict.fromkeys(self._objective.measured, ()), _NORMS: self._norms.shape}
         _, _, waiting, series = tf.while_loop(
@@ -120,7 +129,9 @@ class TrainingSteps:
                 tf.constant(0.0, tf.float64),
                 {name: tf.TensorArray(tf.float32, count, element_shape=shape) for name, shape in shapes.items()},
             ],
-            parallel_iterations=1,
+            # A second iteration begins when all variables of the first are up to date, before its loss is known. Sums
+            # over replicas must not overlap.
+            parallel_iterations=2 if self._strategy.num_replicas_in_sync == 1 else 1,
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
@@ -132,21 +143,21 @@ class TrainingSteps:
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
 
-    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """Return the next batch, requested after ``after`` is computed, with the times of request and arrival.
+    def _next_timed(self, iterator: Any, last: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Return the next batch, and the seconds from the end of the last step, whose loss is ``last``, to its arrival.
 
-        Without this order TensorFlow would request the next batch during the previous step, and the difference would
-        not be waiting time. The order costs nothing, since the dataset prefetches.
+        The request does not wait for the last step. The clocks run in this iteration of the loop, and the next one
+        begins after them; so requests are at most one step ahead.
         """
         with tf.device("CPU:0"):
-            with tf.control_dependencies([after]):
-                asked = self._now()
-            with tf.control_dependencies([asked]):
-                batch = next(iterator)
+            with tf.control_dependencies([last]):
+                ended = self._now()
+            batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
                 there = self._now()
+            idle = tf.maximum(there - ended, 0.0)
         with tf.control_dependencies([there]):
-            return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
+            return tf.nest.map_structure(_in_place, batch, expand_composites=True), idle
 
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step of one replica; return its share of the loss, of the measures and of the gradients' norms."""
@@ -156,9 +167,13 @@ class TrainingSteps:
             outputs = self._network(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
-            if self._network.losses:
-                loss += tf.add_n(self._network.losses) / replicas
-        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+            loss += tf.add_n([tf.zeros(()), *penalties(self._network)]) / replicas
+        # A variable that the loss does not depend on has a gradient of zero.
+        gradients = tape.gradient(
+            loss,
+            [variable.value for variable in model.trainable_variables],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
         # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._state.optimizer.apply(gradients, model.trainable_variables)
@@ -266,21 +281,16 @@ class GradientNorms:
         """Return the norm of all gradients together and of each block: float32, of :attr:`shape`.
 
         Args:
-            gradients: one for each variable, summed over the replicas and not clipped; None counts as zero.
+            gradients: one for each variable, summed over the replicas and not clipped.
         """
-        squares = [None if gradient is None else tf.nn.l2_loss(gradient) for gradient in gradients]
-        sums = tf.stack([_sum([squares[place] for place in places]) for places in self._members])
+        squares = [tf.nn.l2_loss(gradient) for gradient in gradients]
+        sums = tf.stack([tf.add_n([squares[place] for place in places]) for places in self._members])
         return tf.sqrt(2.0 * tf.concat([tf.reduce_sum(sums, keepdims=True), sums], 0))
 
     def series(self, norms: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
         """Return the norms of several steps, shape (steps, …), by name: ``gradient_norm`` and one for each block."""
         names = [TOTAL, *(f"{TOTAL}/{block}" for block in self.blocks)]
         return dict(zip(names, norms.T, strict=True))
-
-
-def _sum(squares: Sequence[Tensor]) -> Tensor:
-    there = [square for square in squares if square is not None]
-    return tf.add_n(there) if there else tf.constant(0.0)
 
 
 @contextlib.contextmanager
@@ -293,14 +303,8 @@ def permanent(spec: TrainSpec) -> Iterator[None]:
         yield
     except (tf.errors.ResourceExhaustedError, MemoryError) as error:
         raise SettingsError(
-            f"a batch of {spec.recipe.batch_size} does not fit into memory ({_first_line(error)}); choose a smaller "
+            f"a batch of {spec.recipe.batch_size} does not fit into memory ({one_line(error)}); choose a smaller "
             "batch_size, or a narrower model"
         ) from error
     except (tf.errors.InvalidArgumentError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise SettingsError(
-            f"the first step of {spec.run} fails: {type(error).__name__}: {_first_line(error)}"
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        raise SettingsError(f"the first step of {spec.run} fails: {type(error).__name__}: {one_line(error)}") from error

@@ -8,7 +8,6 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import tensorflow as tf
 
 from podline.cluster import lost as lost_host
@@ -44,9 +43,8 @@ from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
-from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT
-from podline.training.run import Run, build_trainer, few, prepared
+from podline.training.run import Run, build_trainer, prepared
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
 
@@ -290,10 +288,8 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     """Publish the model and write its completion record."""
     spec, plan, steps = run.spec, run.plan, run.state.step
     run.require_data_unchanged()
-    test = run.test_reader
-    images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
-    run.state.model.trainable = True
-    weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
+    run.state.let_train(("",))
+    weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, run.some_images())
     description = described(run.state.model).model_dump_json(indent=2) + "\n"
     run.store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.encode(), replace=True)
     run.agreement.require_same("the weights", weights_sha256)

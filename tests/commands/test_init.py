@@ -139,6 +139,6 @@ def test_each_target_runs_a_python_at_any_path_and_test_is_quiet(
         "-m pip install --quiet --no-deps --no-build-isolation --editable .",
         "-P -m podline.cli run new-shapes --root podline-root",
         "-m unittest test_new_shapes",
-        "-P -m podline.cli up --root podline-root --project .",
+        "-P -m podline.cli up --root podline-root --port 4200 --project .",
         "-P -m podline.cli deploy --project .",
     ]

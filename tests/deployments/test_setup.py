@@ -19,7 +19,7 @@ TOO_OLD = "exit 1"
 FITS = f'case "$*" in *-m\\ venv*) echo "asked: $0"; exit 1;; *) exec {sys.executable} "$@";; esac'
 
 
-def set_up(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+def set_up(folder: Path, chosen: str = "", **programs: str) -> subprocess.CompletedProcess[str]:
     """Run the script where only these programs are found; each name is that of a Python without its dot."""
     found = folder / "bin"
     found.mkdir()
@@ -30,7 +30,7 @@ def set_up(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
         program.chmod(0o755)
     return subprocess.run(
         [shutil.which("bash") or "", str(SCRIPT), str(folder / "venv"), "requirements.lock"],
-        env={"PATH": str(found), "PYTHON": ""},
+        env={"PATH": str(found), "PYTHON": chosen},
         capture_output=True,
         text=True,
         check=False,
@@ -83,3 +83,18 @@ def test_the_gpu_lock_adds_nvidia_s_libraries_and_nothing_else() -> None:
     assert {package.partition("-")[0] for package in gpu - cpu} == {"nvidia"}
     # What tests run with is what a GPU's machine runs with.
     assert cpu <= versions(PROJECT / "requirements.lock")
+
+
+def test_a_folder_of_somebodys_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "photo.jpg").write_bytes(b"theirs")
+    done = set_up(tmp_path, python311=FITS)
+    assert (done.returncode, "no virtual environment" in done.stderr) == (1, True)
+    assert (tmp_path / "venv" / "photo.jpg").read_bytes() == b"theirs"
+
+
+def test_the_path_of_the_chosen_python_may_have_blanks(tmp_path: Path) -> None:
+    chosen = tmp_path / "ein Python ü"
+    chosen.write_text(f"#!{shutil.which('bash')}\n{FITS}\n")
+    chosen.chmod(0o755)
+    assert f"asked: {chosen}" in set_up(tmp_path, str(chosen)).stdout

@@ -159,3 +159,16 @@ def test_a_model_without_maps_looks_nowhere() -> None:
     image: Any = keras.Input((8, 8, 1), dtype="uint8")
     model = keras.Model(image, layers.Dense(3)(layers.Flatten()(layers.Rescaling(1.0)(image))))
     assert looked_at(model, [np.zeros((8, 8, 1), np.uint8)]) == []
+
+
+def test_maps_within_a_nested_model_are_found_and_those_before_attention_tell_nothing() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
+    image = keras.Input((16, 16, 3))
+    backbone = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Conv2D(4, 3, 2), keras.layers.ReLU()])
+    pooled = keras.layers.GlobalAveragePooling2D()(backbone(image))
+    weights = place_weights(keras.Model(image, keras.layers.Dense(2)(pooled)), images)
+    assert weights is not None
+    assert weights.shape == (2, 7, 7)
+    tokens = keras.layers.Reshape((-1, 4))(backbone(image))
+    mixed = keras.layers.GlobalAveragePooling1D()(keras.layers.MultiHeadAttention(2, 2)(tokens, tokens))
+    assert place_weights(keras.Model(image, keras.layers.Dense(2)(mixed)), images) is None

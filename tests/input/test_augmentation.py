@@ -123,10 +123,10 @@ def test_erasing_fills_a_rectangle_of_some_images_with_noise() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"crop_ratio": 2}, "crop_ratio=2.0 vs crop=0, which it is a part of; give crop too"),
-        ({"magnitude": 5}, "magnitude=5 vs rand_augment=0, which it is a part of; give rand_augment too"),
+        ({"crop_ratio": 2}, "got crop_ratio=2.0 with crop=0.0, expected crop too; or leave crop_ratio out"),
+        ({"magnitude": 5}, "got magnitude=5 with rand_augment=0, expected rand_augment too"),
         ({"crop": 0.5, "pad": 4}, "pad=4 vs crop=0.5: both choose a window of the image; give one of them"),
-        ({"alternate": True}, "alternate=true vs flip=false"),
+        ({"alternate": True}, "got alternate=True with flip=False, expected flip too"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(values: dict[str, float], words: str) -> None:

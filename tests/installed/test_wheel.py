@@ -54,8 +54,8 @@ def test_a_wheel_has_every_module_and_what_the_pages_are_made_of_and_nothing_els
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
         deployments = archive.read("podline/deployments/prefect.yaml")
-    # As they are imported: podline/flows and so on are links to folders. Images, units, locks and a model of the docs are
-    # not part of it.
+    # As they are imported: podline/flows and so on are links to folders. Images, units, locks and docs/models are not
+    # part of it.
     files = {
         Path(folder, name).relative_to(PROJECT).as_posix()
         for folder, _, names in os.walk(PROJECT / "podline", followlinks=True)

@@ -190,7 +190,7 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def built(kind: str = "resnet", **settings: object) -> keras.Model:
-    chosen = ModelSettings.model_validate({"kind": kind, "width": 0.5, **settings})
+    chosen = ModelSettings.model_validate({"kind": kind, **({} if kind == "linear" else {"width": 0.5}), **settings})
     return build_model(chosen, SMALL, 10, (120.0,) * 3, (60.0,) * 3, 0, "bfloat16")
 
 

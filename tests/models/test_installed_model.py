@@ -52,7 +52,9 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a function the model ``odd``, or the optimizer ``odd``."""
 
     def make(function: Any) -> None:
-        point = SimpleNamespace(name="odd", value="odd:odd", group="podline", load=lambda: function)
+        point = SimpleNamespace(
+            name="odd", value="odd:odd", group="podline", module="odd", dist=None, load=lambda: function
+        )
         monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [point])
 
     return make
@@ -95,14 +97,17 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
     assert parts.OPTIMIZERS.names()[-1] == "lion"
     with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
         built(ModelSettings(kind="vitt"))
-    with pytest.raises(SettingsError, match=r"model vit: TypeError: .* unexpected keyword argument 'head'"):
+    with pytest.raises(
+        SettingsError,
+        match=r"model vit \(my_models:vit of my_models\): TypeError: .* unexpected keyword argument 'head'",
+    ):
         built(ModelSettings(kind="vit", options={"head": 2}))
     with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
         built(ModelSettings(options={"heads": 2}))
     with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models know it"):
         built(VIT.model_copy(update={"data_format": "channels_first"}))
     with pytest.raises(SettingsError, match="there is no optimizer 'lionn'; did you mean 'lion'"):
-        build_optimizer(OptimizerSettings(kind="lionn"))
+        build_optimizer(OptimizerSettings(kind="lionn"), [])
 
 
 def test_an_untrained_model_by_its_architecture_has_the_weights_that_training_began_with(installed: None) -> None:
@@ -135,6 +140,13 @@ class Unregistered(layers.Layer):
         return inputs
 
 
+class Own(keras.Model):
+    """A model without a graph."""
+
+    def call(self, inputs):
+        return inputs
+
+
 @keras.saving.register_keras_serializable()
 class Unnamed(layers.Layer):
     """A layer that does not say how it was made."""
@@ -160,12 +172,39 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda *_: 3, r"model odd: from \['a int'\] .* vs from \(None, 32, 32, 3\) to "),
+        (lambda *_: 3, r"model odd: its function gives a int, expected keras.Model\(inputs, outputs\)"),
         (
             lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]),
-            r"to \[\(None, 32, 32, 10\)\] vs from .* to \(None, 10\)",
+            r"model odd: got outputs \(None, 32, 32, 10\), expected one tensor of logits, \(None, 10\)",
         ),
-        (lambda *_: 1 / 0, "model odd: ZeroDivisionError: division by zero"),
+        (lambda *_: 1 / 0, r"model odd \(odd:odd of odd\): ZeroDivisionError: division by zero"),
+        (lambda *_: Own(), r"gives a Own without a graph, expected keras.Model\(inputs, outputs\)"),
+        (
+            lambda shape, classes, _settings: keras.Sequential(
+                [keras.Input(shape, batch_size=8), layers.Flatten(), layers.Dense(classes)]
+            ),
+            r"got inputs \(8, 32, 32, 3\), expected \(None, 32, 32, 3\); leave batch_size=8 out",
+        ),
+        (
+            lambda shape, classes, _settings: keras.Sequential(
+                [keras.Input((None, *shape[1:])), layers.GlobalMaxPooling2D(), layers.Dense(classes)]
+            ),
+            r"got inputs \(None, None, 32, 3\), .*; take keras.Input\(\(32, 32, 3\)\)",
+        ),
+        (
+            lambda shape, classes, _settings: keras.Model(
+                image := keras.Input(shape), {"scores": layers.Dense(classes)(layers.Flatten()(image))}
+            ),
+            r"got outputs \{'scores': \(None, 10\)\}, expected one tensor of logits",
+        ),
+        (
+            sequential(lambda: [layers.Conv2D(4, 3, activation=lambda inputs: inputs * 2)]),
+            r"layer conv2d \(Conv2D\) cannot be made .* write a function, with @keras.saving.register_keras",
+        ),
+        (
+            sequential(lambda: [layers.DepthwiseConv2D(3, dtype="float16")]),
+            "layer depthwise_conv2d: .*/kernel is float16, expected float32; leave the layer's dtype out",
+        ),
         (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
         (sequential(lambda: [Unregistered()]), r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"),
         (
@@ -244,22 +283,22 @@ def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None
 def test_the_optimizer_is_keras_own_lion_under_several_replicas_too() -> None:
     settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25, options={"beta_2": 0.98})
 
-    def theirs() -> keras.Optimizer:
+    def theirs(variables: list[keras.Variable]) -> keras.Optimizer:
         lion = keras.optimizers.Lion(0.1, beta_1=0.9, beta_2=0.98, weight_decay=0.5, global_clipnorm=0.25)
         lion.exclude_from_weight_decay(var_names=["bias"])
+        lion.build(variables)
         return lion
 
     ended = []
     one = tf.distribute.get_strategy()
     for strategy, make in (
         (one, theirs),
-        *((each, lambda: build_optimizer(settings, 0.1)) for each in (one, replicas())),
+        *((each, lambda variables: build_optimizer(settings, variables, 0.1)) for each in (one, replicas())),
     ):
         with strategy.scope():
             layer = layers.Dense(3, kernel_initializer="ones")
             layer.build((None, 4))
-            optimizer = make()
-            optimizer.build(layer.trainable_variables)
+            optimizer = make(layer.trainable_variables)
         for step in (1.0, 2.0, 3.0):
             gradients = [tf.reshape(tf.cos(tf.range(12.0) * step), (4, 3)), tf.sin(tf.range(3.0) + step)]
             tf.function(strategy.run)(functools.partial(optimizer.apply, gradients))
@@ -282,13 +321,19 @@ class Itself(keras.optimizers.SGD):
         (lambda *_: 3, "its function gives a int, expected a keras.optimizers.Optimizer"),
         (lambda *_: Itself(), "Itself has a apply of its own; write update_step"),
         (lambda *_: keras.optimizers.SGD(clipnorm=1.0), "clipnorm=1.0: leave it out"),
+        (lambda *_: keras.optimizers.Nadam(global_clipnorm=1e-9), "global_clipnorm=1e-09: leave it out"),
+        (lambda *_: keras.optimizers.AdamW(), "weight_decay=0.004: leave it out, or give 0; a recipe has"),
+        (
+            lambda *_: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9)),
+            "it has a schedule of its own; give it the rate",
+        ),
         (lambda *_: keras.optimizers.SGD(use_ema=True), "use_ema=True: leave it out"),
     ],
 )
 def test_an_optimizer_that_cannot_be_used_is_refused_by_name(odd: Any, make: Any, message: str) -> None:
     odd(make)
     with pytest.raises(SettingsError, match=f"optimizer odd: {message}"):
-        build_optimizer(OptimizerSettings(kind="odd"))
+        build_optimizer(OptimizerSettings(kind="odd"), [])
 
 
 @pytest.mark.slow

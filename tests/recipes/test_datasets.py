@@ -55,9 +55,9 @@ def test_what_a_shipped_one_names_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "place", "words"),
     [
-        ("tiles", "NOT_ONE", r"NOT_ONE: got \w+, expected a podline\.recipes\.datasets\.DataSet"),
+        ("tiles", "NOT_ONE", r"NOT_ONE of test_datasets\): got \w+, expected a podline\.recipes\.datasets\.DataSet"),
         ("other", "TILES", "got the name 'tiles', expected 'other'"),
-        ("mnist", "TILES", "another data set is named 'mnist'"),
+        ("mnist", "TILES", "data set mnist .test_datasets:TILES of .*: another data set has this name"),
     ],
 )
 def test_an_installed_one_that_cannot_be_is_one_clear_line(
@@ -65,7 +65,8 @@ def test_an_installed_one_that_cannot_be_is_one_clear_line(
 ) -> None:
     points[0] = EntryPoint(name, f"test_datasets:{place}", datasets.ENTRY_POINTS)
     with pytest.raises(SettingsError, match=words):
-        datasets.names() if name == "mnist" else datasets.find(name)
+        datasets.find(name)
+    assert datasets.find("cifar10").name == "cifar10", "the others are there"
 
 
 def test_its_settings_stand_beside_the_others(points: list[EntryPoint]) -> None:

@@ -104,5 +104,5 @@ def test_an_installed_package_adds_recipes(recipe_file: Path, monkeypatch: pytes
     with pytest.raises(SettingsError, match="got the name 'wide-sample', expected 'other'"):
         registry.get("other")
     points[0] = EntryPoint("wide-sample", "my_recipe:NOTHING", registry.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match=r"my_recipe:NOTHING \(wide-sample of podline.recipes\): AttributeError"):
+    with pytest.raises(SettingsError, match=r"my_recipe:NOTHING of my_recipe\): AttributeError"):
         registry.get("wide-sample")

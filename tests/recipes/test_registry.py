@@ -9,6 +9,7 @@ import pytest
 from podline.errors import SettingsError
 from podline.recipes import datasets, registry
 from podline.recipes.durations import Duration
+from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import Recipe
 
 
@@ -33,6 +34,29 @@ def test_overrides_reach_into_the_parts_of_a_recipe_and_one_length_takes_the_pla
     assert registry.override(RECIPE, {"duration": {"examples": 9}}).duration == Duration(examples=9)
 
 
+def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() -> None:
+    first = {
+        "schedule.kind": "one_cycle",
+        "schedule.final": 0.2,
+        "optimizer.nesterov": False,
+        "optimizer.momentum": 0.5,
+    }
+    recipe = registry.override(
+        RECIPE,
+        {**first, "model.kind": "resnet", "model.activation": "gelu", "model.width": 2, "optimizer.momentum": 0.5},
+    )
+    changed = registry.override(
+        recipe, {"schedule.kind": "constant", "optimizer.kind": "adam", "model.kind": "mobilenetv2"}
+    )
+    assert (changed.schedule.final, changed.optimizer.nesterov, changed.model.activation) == (0.0, True, "relu")
+    assert (changed.optimizer.momentum, changed.model.width) == (0.5, 2)
+    phase = PhaseSettings(from_epoch=1, changes={"optimizer.kind": "adam"})
+    _, (_, later) = recipe.changed(phases=(phase,), duration=Duration(epochs=2)).by_phase
+    assert later.optimizer.nesterov
+    with pytest.raises(SettingsError, match=r"recipe tiny: schedule: got final=0\.3 with kind=constant, expected"):
+        registry.override(recipe, {"schedule.kind": "constant", "schedule.final": 0.3})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -45,7 +69,11 @@ def test_overrides_reach_into_the_parts_of_a_recipe_and_one_length_takes_the_pla
         ({"task.class_weights": "balancd"}, "class_weights = 'balancd': Input should be 'balanced' or a valid"),
         ({"task.class_weights": {"cat": -2}}, r"task.class_weights.cat = -2: Input should be greater than 0"),
         ({"keep": "worst"}, "keep = 'worst': Input should be a valid integer or 'all' or 'best'"),
-        ({"early_stop": {}}, "recipe tiny: early_stop vs validation_share=0: "),
+        ({"early_stop": {}}, "^recipe tiny: early_stop vs validation_share=0: "),
+        (
+            {"seed": 3, "model.width": 2, "schedule.kind": "plateau", "batch_size": 7},
+            "^recipe tiny: schedule.kind=plateau vs validation_share=0: ",
+        ),
         ({"duration.steps.more": 3}, "no 'duration.steps.more'"),
         ({"task.side": 64}, "a recipe has no 'task.side'"),
     ],

@@ -95,6 +95,18 @@ def test_a_failure_is_raised_by_its_class_and_told(
     assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
 
 
+def test_a_child_that_the_kernel_kills_for_memory_is_tried_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podline.supervision.supervisor.memory_kills", iter((3, 4)).__next__)
+    with pytest.raises(
+        errors.OutOfMemoryError, match=r"act: killed by the kernel as memory ran out; .*batch_size"
+    ) as it:
+        act(tmp_path, "killed")
+    budgets = errors.Budgets()
+    assert [budgets.after(it.value) is None for _ in range(2)] == [False, True]
+
+
 def test_a_bug_is_named_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     with pytest.raises(errors.PodlineError, match="act: ZeroDivisionError: nobody thought of this") as caught:
         act(tmp_path, "bug")

@@ -43,7 +43,8 @@ def install(environment: Path, lock: str, wheel: Path) -> Path:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     # That of CI, or the interpreter of this environment.
     python = os.environ.get("PYTHON") or getattr(sys, "_base_executable", sys.executable)
-    done = subprocess.run(command, cwd=PROJECT, env={**kept, "PYTHON": python}, capture_output=True, text=True)
+    environ = {**kept, "PYTHON": python}
+    done = subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return environment / "bin"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -85,15 +86,20 @@ def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Pa
         search(root, RECIPE.model_copy(update={"dataset": "mnist"}), run=spec.run)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "rmsprop", "adafactor", "muon"])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "rmsprop", "adafactor", "muon"])
 def test_our_optimizers_do_what_the_rate_says(kind: Any) -> None:
     settings = OptimizerSettings(kind=kind, weight_decay=0.01, clip_norm=1.0)
-    require_obedient([build_optimizer(settings) for _ in range(2)], 1e-5, 10.0, 300)
+    require_obedient(functools.partial(build_optimizer, settings), 1e-5, 10.0, 300)
 
 
 def test_an_optimizer_that_overrules_the_rate_is_refused() -> None:
+    def capped(variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
+        optimizer = keras.optimizers.Adafactor(relative_step=False)
+        optimizer.build(variables)
+        return optimizer
+
     with pytest.raises(SettingsError, match=r"Adafactor: at step 300 a rate 1e\+06 times as high makes a .* choose"):
-        require_obedient([keras.optimizers.Adafactor(relative_step=False) for _ in range(2)], 1e-5, 10.0, 300)
+        require_obedient(capped, 1e-5, 10.0, 300)
 
 
 ONE_CYCLE = ScheduleSettings(kind="one_cycle")

@@ -12,13 +12,13 @@ from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.initial_weights import read_initial_weights
 from podline.errors import ArtifactError, SettingsError
+from podline.models.variables import weights
 from podline.progress import Reporter, silent
 from podline.recipes.settings import InitSettings
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec
 from podline.store.opening import open_store
 from podline.training.run import initial_model, prepared
-from podline.training.state import weights
 from podline.training.train import train
 
 RECIPE = lively_recipe(

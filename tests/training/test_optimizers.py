@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from podline.recipes.settings import OptimizerSettings
 from podline.training.muon import orthogonalised
 from podline.training.optimizers import build_optimizer
 
-KINDS = ["sgd", "adam", "adamw", "rmsprop", "adafactor"]
+KINDS = ["sgd", "adam", "rmsprop", "adafactor"]
 RATE = 0.1
 
 
@@ -34,8 +36,7 @@ def stepped(settings: OptimizerSettings, gradient: float = 1.0, steps: int = 1) 
     """The change of each variable."""
     weights = Weights()
     before = weights.values()
-    optimizer = build_optimizer(settings, RATE)
-    optimizer.build(weights.variables)
+    optimizer = build_optimizer(settings, weights.variables, RATE)
     for _ in range(steps):
         optimizer.apply([tf.fill(variable.shape, gradient) for variable in weights.variables])
     return {name: after - before[name] for name, after in weights.values().items()}
@@ -73,9 +74,8 @@ def test_the_norm_of_all_gradients_is_clipped_together() -> None:
 def test_adafactor_by_the_paper() -> None:
     gradient = np.random.default_rng(3).normal(size=(3, 3, 2, 4))
     weights = Weights()
-    optimizer = build_optimizer(OptimizerSettings(kind="adafactor"), RATE)
     kernel = weights.variables[0]
-    optimizer.build([kernel])
+    optimizer = build_optimizer(OptimizerSettings(kind="adafactor"), [kernel], RATE)
     expected = kernel.numpy().astype(float)
     rows, columns = np.zeros((3, 3, 2)), np.zeros((3, 3, 4))
     for step in (1, 2, 3):
@@ -112,8 +112,7 @@ def test_singular_values_become_about_one_and_the_vectors_stay(shape: tuple[int,
 def test_two_steps_of_a_convolution_by_hand() -> None:
     kernel = keras.Variable(CHANCE.normal(size=(3, 3, 4, 8)).astype(np.float32), name="kernel")
     expected, momentum = kernel.numpy().astype(float), np.zeros((3, 3, 4, 8))
-    optimizer = build_optimizer(MUON, RATE)
-    optimizer.build([kernel])
+    optimizer = build_optimizer(MUON, [kernel], RATE)
     assert [tuple(variable.shape) for variable in optimizer.variables].count((3, 3, 4, 8)) == 1, "no second moment"
     for _ in range(2):
         gradient = CHANCE.normal(size=(3, 3, 4, 8))
@@ -126,13 +125,61 @@ def test_two_steps_of_a_convolution_by_hand() -> None:
     np.testing.assert_allclose(kernel.numpy(), expected, rtol=0, atol=1e-5)  # float32
 
 
+def test_a_transposed_convolution_turns_as_its_transposed_kernel_does() -> None:
+    layer = keras.layers.Conv2DTranspose(6, 3, use_bias=False)
+    layer.build((None, 8, 8, 4))
+    twin = keras.Variable(tf.linalg.matrix_transpose(layer.kernel.value), name="kernel")  # filters last
+    gradient = tf.constant(CHANCE.normal(size=(3, 3, 6, 4)), tf.float32)
+    build_optimizer(MUON, [layer.kernel], RATE, [layer]).apply([gradient])
+    build_optimizer(MUON, [twin], RATE).apply([tf.linalg.matrix_transpose(gradient)])
+    expected = tf.linalg.matrix_transpose(twin.value)
+    np.testing.assert_allclose(layer.kernel.numpy(), expected, rtol=0, atol=1e-6)  # sums in another order
+
+
+@keras.saving.register_keras_serializable(package="decaying")
+class Prototypes(keras.layers.Layer):
+    """Weights whose names say nothing: two axes decay, one does not."""
+
+    def build(self, input_shape: Any) -> None:
+        self.table = self.add_weight(shape=(5, input_shape[-1]))
+        self.level = self.add_weight(shape=(5,))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "decaying"),
+    [
+        (Prototypes, (None, 3), 1),
+        (lambda: keras.layers.Embedding(7, 3), (None, 4), 1),
+        (lambda: keras.layers.MultiHeadAttention(2, 3), [(None, 4, 6)] * 2, 4),
+        (lambda: keras.layers.GRU(3), (None, 4, 6), 2),
+        (lambda: keras.layers.RMSNormalization(axis=[1, 2]), (None, 4, 6), 0),
+        (keras.layers.PReLU, (None, 4, 6), 0),
+        (lambda: keras.layers.EinsumDense("abc,cd->abd", (4, 8), bias_axes="bd"), (None, 4, 6), 1),
+    ],
+    ids=["unnamed", "Embedding", "attention", "GRU", "RMSNormalization", "PReLU", "EinsumDense"],
+)
+def test_weights_of_two_axes_decay_whatever_their_name_unless_it_is_a_norms_or_bias(
+    make: Any, shape: Any, decaying: int
+) -> None:
+    layer = make()
+    layer.build(*shape) if isinstance(shape, list) else layer.build(shape)
+    variables = layer.trainable_variables
+    for variable in variables:
+        variable.assign(tf.ones(variable.shape))
+    optimizer = build_optimizer(OptimizerSettings(weight_decay=0.5), variables, RATE)
+    optimizer.apply([tf.zeros(variable.shape) for variable in variables])
+    decayed = [variable for variable in variables if np.any(variable.numpy() != 1)]
+    assert len(decayed) == decaying
+    assert all("bias" not in variable.path for variable in decayed)
+    np.testing.assert_allclose(decayed[0].numpy() if decayed else 0.95, 1 - RATE * 0.5, rtol=1e-6)
+
+
 def test_all_else_takes_steps_of_adam_at_a_rate_of_its_own() -> None:
     values = CHANCE.normal(size=(6, 5)).astype(np.float32)
     ours, theirs = (keras.Variable(values, name="kernel") for _ in range(2))
-    optimizer = build_optimizer(MUON, RATE)
+    optimizer = build_optimizer(MUON, [ours], RATE)
     adam = keras.optimizers.Adam(RATE * 0.2, beta_1=0.85, beta_2=0.95, epsilon=1e-8)
-    for each, variable in ((optimizer, ours), (adam, theirs)):
-        each.build([variable])
+    adam.build([theirs])
     for _ in range(3):
         gradient = tf.constant(CHANCE.normal(size=(6, 5)), tf.float32)
         optimizer.apply([gradient])
@@ -141,12 +188,17 @@ def test_all_else_takes_steps_of_adam_at_a_rate_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "layer", [keras.layers.Conv2D(8, 3), keras.layers.DepthwiseConv2D(3, use_bias=False)], ids=["bias", "depthwise"]
+    "make",
+    [
+        lambda: keras.layers.Conv2DTranspose(8, 3),
+        lambda: keras.layers.DepthwiseConv2D(3, depth_multiplier=2, use_bias=False),
+    ],
+    ids=["bias", "depthwise"],
 )
-def test_a_kernel_that_no_batch_norm_makes_scaleless_keeps_its_size(layer: keras.layers.Layer) -> None:
+def test_a_kernel_that_no_batch_norm_makes_scaleless_keeps_its_size(make: Any) -> None:
+    layer = make()
     layer.build((None, 8, 8, 4))
     before = layer.kernel.numpy()
-    optimizer = build_optimizer(MUON, 0.0)
-    optimizer.build(layer.trainable_variables)
+    optimizer = build_optimizer(MUON, layer.trainable_variables, 0.0, [layer])
     optimizer.apply([tf.ones(variable.shape) for variable in layer.trainable_variables])
     np.testing.assert_array_equal(layer.kernel.numpy(), before)

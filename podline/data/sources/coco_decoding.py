@@ -44,7 +44,7 @@ def decoded(listed: Listed, side: int, work: Path) -> Decoded:
     Raises:
         SourceError: an image cannot be read.
         StoreError: the cache folder cannot be written.
-        ChildKilledError: the memory is too small.
+        OutOfMemoryError: the memory is too small.
     """
     limits, decoding = settings.load().parse_limits, DECODING.get()  # higher limits may decode more images
     key = digests.of_json([_FORM, side, limits, squares_digest(), listed.entries_sha256, decoding.key])

@@ -256,7 +256,7 @@ class Decoding(Protocol):
         Raises:
             SourceError: a file cannot be read.
             StoreError: a file cannot be written.
-            ChildKilledError: the memory is too small.
+            OutOfMemoryError: the memory is too small.
         """
         ...
 

@@ -30,7 +30,7 @@ from podline.data.shards import (
 from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
-from podline.errors import ChildKilledError, PodlineError, SourceError
+from podline.errors import OutOfMemoryError, PodlineError, SourceError
 from podline.frozen import JsonObject
 from podline.kinds.shipped import USUAL_KIND
 from podline.kinds.table import text_targets
@@ -144,7 +144,7 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
     Raises:
         SettingsError: its code cannot be imported.
         SourceError: the source is missing, damaged or another data set.
-        ChildKilledError: the memory is too small.
+        OutOfMemoryError: the memory is too small.
     """
     read = dataset.code(dataset.open)
     try:
@@ -152,7 +152,7 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
     except PodlineError:
         raise
     except MemoryError as error:
-        raise ChildKilledError(f"out of memory while {source} is read; give this machine more memory") from error
+        raise OutOfMemoryError(f"out of memory while {source} is read; give this machine more memory") from error
     except Exception as error:
         raise SourceError(f"{source} cannot be read as {dataset.name}: {entry_points.reason(error)}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -23,6 +24,9 @@ from podline.recipes.settings import LossSettings, Recipe
 from podline.training.objective import IMAGE, LABEL, Batch, Objective
 
 Loss = Callable[[Any, Any], Any]
+# TensorFlow's operations that end a model in probabilities, and those that change no value.
+_PROBABILITIES = ("Softmax", "Sigmoid")
+_SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze")
 
 
 class ImageObjective(Objective):
@@ -70,8 +74,10 @@ class ImageObjective(Objective):
             outputs: logits, float32, (n, classes).
 
         Raises:
-            SettingsError: an installed loss fails, or does not return one number per example.
+            SettingsError: an installed loss fails, or does not return one number per example; or the model gives
+                probabilities.
         """
+        _require_logits(outputs)
         losses = self.losses(batch[self.target], outputs)
         if SHARE in batch:
             share, others = batch[SHARE], self.losses(batch[partners_field(self.target)], outputs)
@@ -135,6 +141,25 @@ class Classification(ImageObjective):
         """Return ``correct``: 1 if the largest logit is the label's, else 0."""
         guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
+
+
+def _require_logits(outputs: tf.Tensor) -> None:
+    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid.
+
+    Raises:
+        SettingsError: it is; the message names the layer.
+    """
+    if not tf.is_symbolic_tensor(outputs):
+        return
+    operation: Any = outputs.op
+    while operation.type in _SAME_VALUES:
+        operation = operation.inputs[0].op
+    if operation.type in _PROBABILITIES:
+        layer = re.sub(r"_\d+$", "", operation.name.split("/")[-2])  # a number follows the name of a layer's scope
+        raise SettingsError(
+            f"layer {layer}: the model ends in its {operation.type.lower()}, expected logits, as the loss computes "
+            "probabilities itself; leave out the last activation"
+        )
 
 
 def class_objective(recipe: Recipe, manifest: Manifest) -> Classification:

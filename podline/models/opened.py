@@ -1,0 +1,61 @@
+"""A model opened: its outputs together with those of every layer and operation, also within nested models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+
+from podline.arrays import Tensor
+from podline.models.keras_internals import has_graph, run_graph
+
+
+class InnerOutput(NamedTuple):
+    """One output of one call of a layer or an operation in a model.
+
+    Attributes:
+        name: the layer's name after those of the models around it, as ``backbone/conv``; the second output of a layer
+            that is called twice, or has two outputs, is ``conv:2``.
+        operation: the layer or operation.
+        value: the output.
+    """
+
+    name: str
+    operation: Any
+    value: Tensor
+
+    @property
+    def is_of_layer(self) -> bool:
+        """Return whether a layer computes it, not an operation of ``keras.ops``."""
+        return isinstance(self.operation, keras.layers.Layer)
+
+
+class OpenedModel:
+    """Computes a model call by call; it takes the steps of the model itself, in their order."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+
+    def __call__(self, images: Any, *, training: bool) -> tuple[Any, list[InnerOutput]]:
+        """Return the model's outputs for images, and all inner outputs."""
+        found: list[InnerOutput] = []
+        times: Counter[str] = Counter()
+
+        def within(prefix: str) -> Callable[..., Any]:
+            def call(operation: Any, *arguments: Any, **options: Any) -> Any:
+                name = f"{prefix}{operation.name}"
+                if has_graph(operation):
+                    return run_graph(operation, arguments[0], within(f"{name}/"))
+                if isinstance(operation, keras.layers.Layer):
+                    options["training"] = training  # as a functional model does
+                outputs = operation(*arguments, **options)
+                for value in keras.tree.flatten(outputs):
+                    times[name] += 1
+                    found.append(InnerOutput(name if times[name] == 1 else f"{name}:{times[name]}", operation, value))
+                return outputs
+
+            return call
+
+        return run_graph(self._model, images, within("")), found

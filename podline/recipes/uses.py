@@ -1,0 +1,79 @@
+"""Which settings have an effect, by another setting of their section: one table for refusals and for changes.
+
+A setting without effect would give another run name to the same training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeVar
+
+from podline.frozen import Frozen, Json
+from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
+
+S = TypeVar("S", bound=Frozen)
+
+
+class Use(NamedTuple):
+    """What a setting needs.
+
+    Attributes:
+        field: another setting of the section.
+        values: its values that give an effect; empty for any but 0, false and none.
+    """
+
+    field: str
+    values: tuple[str, ...] = ()
+
+
+_WIDE = Use("kind", ("resnet", "mobilenetv2", "mobilenetv3-small", "mobilenetv3-large"))
+_RESNET, _FOCAL, _SGD, _MUON = (Use("kind", (kind,)) for kind in ("resnet", "focal", "sgd", "muon"))
+_EXPONENTIAL, _PLATEAU = (Use("kind", (kind,)) for kind in ("exponential", "plateau"))
+
+USES: Mapping[str, Mapping[str, Use]] = {
+    "model": {"width": _WIDE, "depth": _RESNET, "activation": _RESNET},
+    "optimizer": {
+        "momentum": Use("kind", ("sgd", "adam", "adamw", "rmsprop", "muon")),
+        "nesterov": _SGD,
+        "adam_rate": _MUON,
+    },
+    "loss": {"gamma": _FOCAL},
+    "schedule": {
+        "final": Use("kind", ("cosine", "one_cycle")),
+        "decay": _EXPONENTIAL,
+        "decay_every": _EXPONENTIAL,
+        "plateau": _PLATEAU,
+    },
+    "augmentation": {"alternate": Use("flip"), "crop_ratio": Use("crop"), "magnitude": Use("rand_augment")},
+}
+"""Section → setting → what it needs."""
+
+# The kinds that Podline knows; the function of an installed one may read any setting.
+_KNOWN: Mapping[str, Collection[str]] = {
+    "model": MODELS.shipped,
+    "optimizer": OPTIMIZERS.shipped,
+    "loss": LOSSES.shipped,
+}
+
+
+def has_effect(section: str, name: str, other: Json) -> bool:
+    """Return whether a setting has an effect, given the value of the setting that it needs."""
+    values = USES[section][name].values
+    if not values:
+        return bool(other)
+    return other in values or other not in _KNOWN.get(section, (other,))
+
+
+def require_effects(section: str, settings: S) -> S:
+    """Refuse settings that differ from the default and have no effect.
+
+    Raises:
+        ValueError: there is one; the message names what it needs.
+    """
+    values = dict(settings)
+    for name, use in USES[section].items():
+        value, other = values[name], values[use.field]
+        if value != type(settings).model_fields[name].default and not has_effect(section, name, other):
+            needed = f"{use.field}={' or '.join(use.values)}" if use.values else f"{use.field} too"
+            raise ValueError(f"got {name}={value} with {use.field}={other}, expected {needed}; or leave {name} out")
+    return settings

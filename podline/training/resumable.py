@@ -1,0 +1,101 @@
+"""Refuses training steps that a resumed run would not repeat bit for bit.
+
+A step may draw random numbers and keep state, if a checkpoint holds the state of its generators and its variables. The
+traced graph shows both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from podline.errors import SettingsError
+from podline.training.state import TrainingState
+
+# TensorFlow's random operations that keep their state in the process have both.
+_SEEDS = {"seed", "seed2"}
+_UNLIFTED = re.compile(r"Unable to lift tensor <tf.Tensor '([^']+)'")
+_REMEDY = (
+    "give it self.seed_generator = keras.random.SeedGenerator(seed) in __init__, and pass seed=self.seed_generator to "
+    "functions of keras.random"
+)
+
+
+@contextlib.contextmanager
+def variables_explained(model: keras.Model) -> Iterator[None]:
+    """Name the layer that makes a variable while the step of several replicas is traced, which TensorFlow refuses.
+
+    Raises:
+        SettingsError: a layer does.
+    """
+    try:
+        yield
+    except Exception as error:
+        if found := _UNLIFTED.search(str(error)):
+            raise SettingsError(f"{_owner(found[1], model)}: {_refused(found[1])}") from error
+        raise
+
+
+def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.Strategy) -> None:
+    """Check that a traced training step draws no random number and keeps no value that a checkpoint does not hold.
+
+    Args:
+        graph: the ``FuncGraph`` of the step.
+        state: the variables that checkpoints hold.
+        strategy: the strategy of the step.
+
+    Raises:
+        SettingsError: it does; the message names the layer.
+    """
+    definition: Any = graph.as_graph_def()
+    functions = {function.signature.name: function for function in definition.library.function}
+    for nodes in (definition.node, *(function.node_def for function in functions.values())):
+        for node in nodes:
+            if node.attr.keys() >= _SEEDS:
+                raise SettingsError(
+                    f"{_owner(node.name, state.model)}: it draws random numbers by {node.op} of TensorFlow, which a "
+                    f"resumed run would draw differently; {_REMEDY}"
+                )
+    held = {id(part) for variable in state.variables for part in strategy.experimental_local_results(variable.value)}
+    for variable in graph.variables:
+        if id(variable) not in held:
+            owner = _owner(next(_readers(definition.node, functions, _place_of(variable, graph)), ""), state.model)
+            raise SettingsError(f"{owner}: {_refused(variable.name)}")
+
+
+def _refused(variable: str) -> str:
+    if "seed_generator_state" in variable:
+        return f"it draws random numbers without a seed, which a resumed run would draw differently; {_REMEDY}"
+    return f"it keeps {variable}, which no checkpoint holds; make it by self.add_weight(…, trainable=False)"
+
+
+def _place_of(variable: Any, graph: Any) -> str:
+    return next(inner.op.name for outer, inner in graph.captures if outer is variable.handle)
+
+
+def _readers(nodes: Iterable[Any], functions: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield the names of the operations that read a tensor, also those within the functions that it is passed to."""
+    for node in nodes:
+        inputs = [given.partition(":")[0] for given in node.input if not given.startswith("^")]
+        called = [functions[value.func.name] for value in node.attr.values() if value.func.name in functions]
+        for place in (place for place, given in enumerate(inputs) if given == name):
+            if not called:
+                yield node.name
+            for function in called:
+                arguments = function.signature.input_arg
+                inner = place - (len(inputs) - len(arguments))  # the first input of some chooses the function
+                yield from _readers(function.node_def, functions, arguments[inner].name)
+
+
+def _owner(operation: str, model: keras.Model) -> str:
+    """Return the layer that an operation belongs to by its name, as ``while/resnet_1/stage1_conv_1/Conv2D``."""
+    # Keras opens the scope of each layer twice, so a number follows its name.
+    names = [re.sub(r"_\d+$", "", part) for part in operation.split("/")]
+    layers = {layer.name: type(layer).__name__ for layer in model.layers}
+    found = next((name for name in names if name in layers), None)
+    return f"layer {found} ({layers[found]})" if found else "the loss or the optimizer"
