@@ -369,6 +369,11 @@ def parser_environment() -> dict[str, str]:
     }
 
 
+def cpu_environment() -> dict[str, str]:
+    """Return the environment of a child process that uses TensorFlow without an accelerator, which its parent may hold."""
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TPU_LOAD_LIBRARY": "0"}
+
+
 def job_environment() -> dict[str, str]:
     """Return the environment of a training job: this process's, without its Prefect run or Slurm job."""
     ours = ("PREFECT_", "SLURM_")

@@ -77,8 +77,9 @@ class ModelSettings(Frozen):
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels: all weights with two axes or more,
-    except those called bias, beta, gamma, scale or alpha.
+    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels.
+
+    A kernel is a weight with two axes or more that is not called bias, beta, gamma, scale or alpha.
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``

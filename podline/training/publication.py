@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from podline.models.variables import set_weights
 from podline.progress import Reporter
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
+from podline.settings import cpu_environment
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store import digests
 from podline.store.contract import Store
@@ -71,11 +71,9 @@ def _check(near: FolderStore, kind: str, model: keras.Model, images: Array) -> N
     sha256 = export_model(near, _FOLDER, model, images)
     np.save(near.root / _IMAGES, images)
     command = [sys.executable, "-m", __name__, str(near.root), kind, sha256]
-    # They need no accelerator, which this process may hold.
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TPU_LOAD_LIBRARY": "0"}
     running = [
         subprocess.Popen(  # noqa: S603 (this interpreter, this module)
-            [*command, str(number)], env=environment, stderr=subprocess.PIPE, text=True
+            [*command, str(number)], env=cpu_environment(), stderr=subprocess.PIPE, text=True
         )
         for number in range(_PROCESSES)
     ]

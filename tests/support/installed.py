@@ -39,7 +39,7 @@ def build_wheel(folder: Path) -> Path:
 
 def install(environment: Path, lock: str, wheel: Path) -> Path:
     """Install a wheel with a lock file alone, as docs/how-to/install.md says; return the folder of its programs."""
-    command = ["bash", "deployments/setup.sh", str(environment), f"deployments/{lock}", str(wheel)]
+    command = ["bash", "deployments/setup.sh", str(environment), str(PROJECT / "deployments" / lock), str(wheel)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     # That of CI, or the interpreter of this environment.
     python = os.environ.get("PYTHON") or getattr(sys, "_base_executable", sys.executable)
