@@ -370,7 +370,7 @@ def parser_environment() -> dict[str, str]:
 
 
 def cpu_environment() -> dict[str, str]:
-    """Return the environment of a child process that uses TensorFlow without an accelerator, which its parent may hold."""
+    """Return the environment of a child process that uses no accelerator, since its parent may hold it."""
     return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TPU_LOAD_LIBRARY": "0"}
 
 
