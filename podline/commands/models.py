@@ -129,8 +129,6 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
     The last column is the share of a TPU's tiles of 8 × 128 that a layer's output leaves empty, with the recipe's batch
     on one core. Multiples of 128 channels have no empty part.
-
-    For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
@@ -182,12 +180,6 @@ def _layers(description: ModelDescription, batch_size: int) -> list[str]:
         f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
         f"multiply-adds         {short_count(description.multiply_adds)} an image {description.uncounted}".rstrip(),
     ]
-    if description.micronet:
-        score = description.micronet
-        lines.append(
-            f"MicroNet score        {score.score:.4f} = storage {score.storage_share:.4f} "
-            f"+ operations {score.operations_share:.4f} (WideResNet-28-10: 2)"
-        )
     return lines
 
 

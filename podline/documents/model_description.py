@@ -60,26 +60,8 @@ class LayerDescription(Frozen):
         return 1 - rows * values / (math.ceil(rows / 8) * 8 * math.ceil(values / 128) * 128)
 
 
-class MicroNetScore(Frozen):
-    """The score of the MicroNet challenge, lower is better; WideResNet-28-10 is 1 + 1 = 2.
-
-    Attributes:
-        storage: 32-bit numbers that inference needs.
-        operations: multiplications and additions for one example, each counted as one.
-        storage_share: storage relative to WideResNet-28-10's 36.5 million.
-        operations_share: operations relative to its 10.49 billion.
-        score: the sum of both shares.
-    """
-
-    storage: int
-    operations: int
-    storage_share: float
-    operations_share: float
-    score: float
-
-
-class ModelDescription(Frozen):
-    """A model's layers and their sums; ``micronet`` exists only for models with CIFAR-100's images and classes.
+class ModelDescription(Frozen, extra="ignore"):
+    """A model's layers and their sums. Podline 1.0 wrote further fields.
 
     Attributes:
         kind: the model kind of the settings; ``pose`` for a pose network.
@@ -91,7 +73,6 @@ class ModelDescription(Frozen):
         bytes: size of all parameters as float32.
         trainable_bytes: size of the trainable parameters as float32.
         multiply_adds: sum over the layers with known multiply-adds, for one example.
-        micronet: the challenge's score; None if the operations of a layer are unknown.
     """
 
     kind: str
@@ -103,7 +84,6 @@ class ModelDescription(Frozen):
     bytes: int
     trainable_bytes: int
     multiply_adds: int
-    micronet: MicroNetScore | None
 
     @property
     def uncounted(self) -> str:

@@ -10,11 +10,9 @@ from keras import layers
 from podline.documents.model_description import LayerDescription, ModelDescription
 from podline.models.build import build_model
 from podline.models.calls import Call, calls_of, multiply_adds, stock, total
-from podline.models.micronet import micronet_score
 from podline.recipes.settings import ModelSettings
 
 BYTES_PER_PARAMETER = 4  # float32
-CIFAR100_IMAGE, CIFAR100_CLASSES = (32, 32, 3), 100
 
 
 def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
@@ -38,7 +36,6 @@ def described(model: keras.Model) -> ModelDescription:
     rows = [_row(of_layer) for of_layer in calls.values()]
     parameters = sum(row.parameters for row in rows)
     trainable = sum(row.trainable_parameters for row in rows)
-    is_cifar100 = (height, width, channels) == CIFAR100_IMAGE and classes == CIFAR100_CLASSES
     return ModelDescription(
         kind=model.name,
         image_shape=(height, width, channels),
@@ -49,7 +46,6 @@ def described(model: keras.Model) -> ModelDescription:
         bytes=parameters * BYTES_PER_PARAMETER,
         trainable_bytes=trainable * BYTES_PER_PARAMETER,
         multiply_adds=sum(row.multiply_adds or 0 for row in rows),
-        micronet=micronet_score(model) if is_cifar100 else None,
     )
 
 

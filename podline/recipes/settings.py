@@ -83,12 +83,11 @@ class OptimizerSettings(Frozen):
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
-            (docs/how-to/train.md); or an installed package's. Usual rates: 0.1 for ``sgd``, 0.001 for
-            ``adam``.
+            (docs/how-to/train.md); or an installed package's. Usual rates: 0.1 for ``sgd``, 0.001 for ``adam``.
         momentum: momentum of ``sgd``, ``rmsprop`` and ``muon``; first beta of ``adam`` and ``adamw``.
         nesterov: Nesterov's momentum; ``sgd`` only.
-        weight_decay: each step reduces a kernel by the learning rate times this share, but not those
-            that ``muon`` orthogonalises.
+        weight_decay: each step reduces a kernel by the learning rate times this share. Kernels are weights with two
+            axes or more, except those called bias, beta, gamma, scale or alpha, and those that ``muon`` orthogonalises.
         clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
         adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
             rate.

@@ -307,9 +307,6 @@ def _costs(description: ModelDescription) -> Iterator[tuple[str, str]]:
     yield "bytes of all parameters", figures.count(description.bytes)
     yield "bytes of the trainable ones", figures.count(description.trainable_bytes)
     yield "multiply-adds an example", f"{figures.count(description.multiply_adds)} {description.uncounted}".strip()
-    if score := description.micronet:
-        shares = f"storage {score.storage_share:.4f} + operations {score.operations_share:.4f}"
-        yield "MicroNet score (WideResNet-28-10 is 2)", f"{score.score:.4f} = {shares}"
 
 
 def _layers(description: ModelDescription) -> Iterator[Mapping[str, str]]:

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from keras import layers
 
-from podline.documents.model_description import MicroNetScore
 from podline.kinds.table import kind_of
 from podline.models.counts import describe, described
-from podline.models.micronet import WIDE_RESNET_OPERATIONS, WIDE_RESNET_STORAGE, micronet_score
 from podline.recipes import registry
 from podline.recipes.settings import ModelSettings
 
@@ -36,10 +34,8 @@ def test_a_recipe_has_the_network_of_its_kind() -> None:
     mnist, poses = registry.get("mnist"), registry.get("coco_pose")
     assert kind_of(mnist).description(mnist, (28, 28, 1), 10, {}) == describe(mnist.model, (28, 28, 1), 10)
     found = kind_of(poses).description(registry.override(poses, {"task.side": 128}), (1, 1, 1), 3, {})
-    assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (128, 128, 3), 0, None)
+    assert (found.kind, found.image_shape, found.classes) == ("pose", (128, 128, 3), 0)
     assert found.layers[-1].name.endswith("_heatmap")
-    assert describe(mnist.model, (32, 32, 3), 10).micronet is None, "only models for CIFAR-100 have a score"
-    assert describe(mnist.model, (32, 32, 3), 100).micronet is not None
 
 
 def test_the_linear_model_by_hand() -> None:
@@ -49,84 +45,6 @@ def test_the_linear_model_by_hand() -> None:
     assert (description.bytes, description.multiply_adds) == (7850 * 4, 7840)
     # 12 examples of 10 logits lie in two tiles of 8 × 128.
     assert [layer.tile_waste(12) for layer in description.layers] == [None, None, 1 - 120 / (16 * 128)]
-
-
-def normalised(shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-    image = keras.Input(shape)
-    return image, layers.Rescaling([1.0] * 3, [0.0] * 3)(image)
-
-
-def wide_resnet(depth: int, width: int) -> keras.Model:
-    """WideResNet (Zagoruyko, Komodakis, BMVC 2016) for CIFAR-100: norm, ReLU, convolution, twice a block."""
-
-    def convolution(maps, filters, kernel, stride=1):
-        return layers.Conv2D(filters, kernel, stride, padding="same", use_bias=False)(maps)
-
-    image, maps = normalised((32, 32, 3))
-    maps = convolution(maps, 16, 3)
-    for stage, base in enumerate((16, 32, 64)):
-        for block in range((depth - 4) // 6):
-            filters, stride = base * width, 2 if stage and not block else 1
-            inner = layers.ReLU()(layers.BatchNormalization()(maps))
-            shortcut = maps if maps.shape[-1] == filters else convolution(inner, filters, 1, stride)
-            inner = layers.ReLU()(layers.BatchNormalization()(convolution(inner, filters, 3, stride)))
-            maps = layers.Add()([convolution(inner, filters, 3), shortcut])
-    features = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.BatchNormalization()(maps)))
-    return keras.Model(image, layers.Dense(100)(features))
-
-
-def score_of(model: keras.Model) -> MicroNetScore:
-    score = micronet_score(model)
-    assert score is not None
-    return score
-
-
-def test_the_challenges_own_baseline_scores_two() -> None:
-    score = score_of(wide_resnet(28, 10))
-    # The baseline's figures have three and four digits.
-    assert score.storage == pytest.approx(WIDE_RESNET_STORAGE, rel=0.002)
-    assert score.operations == pytest.approx(WIDE_RESNET_OPERATIONS, rel=0.002)
-    assert score.score == pytest.approx(2, rel=0.002)
-
-
-def test_the_score_by_hand() -> None:
-    image, maps = normalised((2, 2, 3))
-    maps = layers.Conv2D(5, 3, padding="same", use_bias=False)(maps)
-    maps = layers.ReLU()(layers.BatchNormalization()(maps))
-    score = score_of(keras.Model(image, layers.Dense(7)(layers.GlobalAveragePooling2D()(maps))))
-    assert score.storage == 6 + 9 * 3 * 5 + 5 + (5 * 7 + 7)
-    places = 2 * 2 * 5
-    assert score.operations == 2 * 12 + places * (27 + 26) + places + places + 5 * 4 + 7 * (5 + 4 + 1)
-
-
-def test_the_score_of_pools_scales_and_a_norm_that_cannot_be_folded_by_hand() -> None:
-    image = keras.Input((4, 4, 3))
-    halved = layers.MaxPooling2D(2)(layers.Conv2D(5, 1, use_bias=False)(image))
-    added = layers.Add()([layers.BatchNormalization()(halved), halved])
-    logits = layers.Dense(7)(layers.GlobalMaxPooling2D()(added))
-    score = score_of(keras.Model(image, layers.Rescaling(0.5)(logits)))
-    assert score.storage == 3 * 5 + 2 * 5 + (5 * 7 + 7)
-    places = 2 * 2 * 5
-    assert score.operations == 4 * 4 * 5 * (3 + 2) + 3 * places + 2 * places + places + 5 * 3 + 7 * (5 + 4 + 1)
-
-
-def test_the_score_of_a_transformer_s_parts_by_hand() -> None:
-    image = keras.Input((2, 2, 6))
-    tokens = layers.LayerNormalization()(layers.Reshape((4, 6))(image))
-    attended = layers.MultiHeadAttention(2, 3, use_bias=False)(tokens, tokens)
-    score = score_of(keras.Model(image, layers.Dense(5, activation="gelu")(attended)))
-    assert score.storage == 12 + 4 * 36 + 6 * 5 + 5
-    norm = 4 * (7 * 6 + 2)
-    projections = 4 * (4 * 6) * (6 + 5)
-    products = 2 * 4 * 4 * (3 + 2) + 4 * 6 * (4 + 3)  # scores, and values weighed by them
-    softmax = 2 * 4 * (3 * 4 - 1)
-    scaling = 4 * 6
-    assert score.operations == norm + projections + products + softmax + scaling + 4 * 5 * (6 + 5 + 1 + 5)
-
-
-def test_a_layer_that_the_challenge_s_rules_do_not_know_leaves_no_score() -> None:
-    image = keras.Input((2, 2, 3))
-    assert micronet_score(keras.Model(image, layers.LSTM(3)(layers.Reshape((4, 3))(image)))) is None
 
 
 class Scale(layers.Layer):
