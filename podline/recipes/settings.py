@@ -77,9 +77,7 @@ class ModelSettings(Frozen):
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels.
-
-    A kernel is a weight with two axes or more that is not called bias, beta, gamma, scale or alpha.
+    """The optimizer; ``weight_decay`` is decoupled (AdamW), of weights with two axes or more except biases and norms.
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
