@@ -5,6 +5,8 @@ import site
 import sys
 
 __version__ = "1.0.0"
+# The entries of PYTHONPATH that are searched after installed packages, for this process and its children.
+_LAST = "_PODLINE_SEARCHED_LAST"
 
 
 def use_tensorflow() -> None:
@@ -25,22 +27,24 @@ def use_tensorflow() -> None:
 
 
 def _search_installed_first() -> None:
-    """Search installed packages before PYTHONPATH, here and in child processes, where both have a name.
+    """Move entries of PYTHONPATH that have a name of an installed package to the end of the search path.
 
-    A `click.py` or `requests/` on PYTHONPATH would replace what Podline needs. A user's own modules are still found.
+    A `click.py` or `requests/` there would replace what Podline needs. A user's own modules beside it are still found.
     """
     # Few set PYTHONPATH, so that others need not wait for these.
     import pkgutil  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
     given = [str(Path(entry).absolute()) for entry in os.environ["PYTHONPATH"].split(os.pathsep) if entry]
-    installed = [entry for entry in (*site.getsitepackages(), site.getusersitepackages()) if entry in sys.path]
-    first = next((place for place, entry in enumerate(sys.path) if entry in given), None)
-    theirs, ours = ({module.name for module in pkgutil.iter_modules(folders)} for folders in (given, installed))
-    # If Podline itself is from PYTHONPATH, children must not find another one.
-    if first is not None and theirs & ours and str(Path(__file__).parents[1]) not in given:
-        sys.path[first:] = [*installed, *(entry for entry in sys.path[first:] if entry not in installed)]
-        os.environ["PYTHONPATH"] = os.pathsep.join([*installed, *given])
+    installed = {module.name for module in pkgutil.iter_modules([*site.getsitepackages(), site.getusersitepackages()])}
+    # Where Podline itself is found, children must find it too.
+    own = str(Path(__file__).parents[1])
+    last = [
+        entry for entry in given if entry != own and {one.name for one in pkgutil.iter_modules([entry])} & installed
+    ]
+    os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in given if entry not in last)
+    os.environ[_LAST] = os.pathsep.join([*filter(None, [os.environ.get(_LAST)]), *last])
+    sys.path[:] = [entry for entry in sys.path if entry not in last]
 
 
 # In Podline's own programs, before they import anything else; a notebook's search path, for one, is its user's.
@@ -48,3 +52,5 @@ if sys.argv[0].rpartition("/")[2] in ("-m", "podline"):
     use_tensorflow()
     if os.environ.get("PYTHONPATH"):
         _search_installed_first()
+# Also in the process of a flow, which Prefect starts.
+sys.path += [entry for entry in os.environ.get(_LAST, "").split(os.pathsep) if entry and entry not in sys.path]

@@ -426,6 +426,11 @@ def asked_server() -> str:
     return os.environ.get("PREFECT_API_URL", "")
 
 
+def prefect_home() -> Path:
+    """Return Prefect's folder in this process's environment, without importing Prefect."""
+    return Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+
+
 def use_client_secret(secret: str) -> None:
     """Use this secret for servers unless the user has set one; call this before Prefect is imported."""
     if not os.environ.get(CLIENT_SECRET):

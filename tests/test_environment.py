@@ -42,12 +42,13 @@ def test_installed_packages_win_over_pythonpath_and_own_modules_are_found(tmp_pa
     assert "the parent is gone" in child.stderr, child.stderr
     # A notebook's process is its user's.
     assert python("-c", "import podline, markupsafe", PYTHONPATH=path).stderr.strip() == "the wrong one"
-    inherited = f"import sys; sys.argv[0] = {str(tmp_path / 'podline')!r}; import podline, subprocess\n"
-    inherited += (
-        "subprocess.run([sys.executable, '-c', 'import numpy, own_values, os; print(os.environ[\"KERAS_BACKEND\"])'])"
-    )
-    flow = python("-c", inherited, PYTHONPATH=path, KERAS_BACKEND="torch")
-    assert flow.stdout == "tensorflow\n", flow.stderr
+    # Prefect starts the process of a flow by itself, and that another program of Podline; numpy comes before Podline.
+    look = "import numpy, podline, own_values, os; print(os.environ['KERAS_BACKEND'])"
+    program = f"import subprocess, sys; sys.argv[0] = {str(tmp_path / 'podline')!r}; import podline\n"
+    for _ in range(2):
+        look = f"{program}subprocess.run([sys.executable, '-c', {look!r}])"
+    done = python("-c", look, PYTHONPATH=path, KERAS_BACKEND="torch")
+    assert done.stdout == "tensorflow\n", done.stderr
 
 
 def test_models_are_tensorflows_whatever_keras_backend_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -60,3 +61,13 @@ def test_models_are_tensorflows_whatever_keras_backend_says(monkeypatch: pytest.
             call("sample", str(tmp_path))
     with pytest.raises(SettingsError, match="backend jax"):
         notebook.predict("sample", str(tmp_path), [])
+
+
+def test_settings_that_prefect_refuses_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / ".prefect"
+    home.mkdir()
+    (home / "profiles.toml").write_text('active = "old"\n[profiles.old]\nPREFECT_LOGGING_LEVEL = "loud"\n')
+    for command in ("deploy", "worker"):
+        done = python("-m", "podline.cli", command, PREFECT_HOME=str(home), PREFECT_API_URL="http://127.0.0.1:1/api")
+        assert done.returncode == 2, done.stderr
+        assert f"Prefect refuses its settings, from {home}/profiles.toml or PREFECT_…: level = 'LOUD'" in done.stderr

@@ -11,6 +11,9 @@ import click
 from podline.commands import pages
 from podline.commands.numbers import Whole
 from podline.commands.options import load_settings, say, settings_option, store_options
+from podline.entry_points import reason
+from podline.errors import SettingsError
+from podline.settings import prefect_home
 
 # By name, since the library must not import packages above it.
 _UP, _DEPLOY = "podline.deployments.up", "podline.deployments.deploy"
@@ -59,7 +62,7 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
     than SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time.
     """
     machine = load_settings(options)
-    place = importlib.import_module(_UP).Place(machine)
+    place = _loaded(_UP).Place(machine)
     place.up(host, port, _chosen(project), _say, machine.server_timeout)
 
 
@@ -82,10 +85,10 @@ def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
 
     Next: `podline worker`, on each machine that executes runs.
     """
-    importlib.import_module(_UP).use_secret(load_settings(options))
+    _loaded(_UP).use_secret(load_settings(options))
     chosen = _chosen(project)
     # After the secret: Prefect reads its environment when it is imported.
-    for change in importlib.import_module(_DEPLOY).deployed(chosen.resolve(), overwrite=overwrite):
+    for change in _loaded(_DEPLOY).deployed(chosen.resolve(), overwrite=overwrite):
         _say(str(change))
 
 
@@ -103,8 +106,21 @@ def worker(pool: str, name: str, until_input_ends: bool, **options: Any) -> None
     It is Prefect's own worker with another end: its runs save their work and go back into the queue, while `prefect
     worker start` kills them. It finds a server's secret like `podline deploy`.
     """
-    importlib.import_module(_UP).use_secret(load_settings(options))
-    importlib.import_module(_WORKER).work(pool, name, until_input_ends=until_input_ends)
+    _loaded(_UP).use_secret(load_settings(options))
+    _loaded(_WORKER).work(pool, name, until_input_ends=until_input_ends)
+
+
+def _loaded(module: str) -> Any:
+    """Import a module that imports Prefect.
+
+    Raises:
+        SettingsError: Prefect refuses the user's settings for it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ValueError as error:  # also what pydantic and tomllib raise
+        profiles = prefect_home() / "profiles.toml"
+        raise SettingsError(f"Prefect refuses its settings, from {profiles} or PREFECT_…: {reason(error)}") from error
 
 
 def _chosen(project: Path | None) -> Path:
