@@ -238,7 +238,7 @@ class Scoring:
         )
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
         self._objective = run.objective.evaluated
-        self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective)
+        self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective, jit=run.recipe.jit)
         # The last one, and as many before it as a terminal shows well; metrics.jsonl has all.
         self._told = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _TOLD)])
 

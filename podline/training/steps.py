@@ -227,8 +227,12 @@ class Score(NamedTuple):
 class ScoringSteps:
     """Scores a model on padded batches; padding does not count."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model, objective: Objective) -> None:
+    def __init__(
+        self, strategy: tf.distribute.Strategy, model: keras.Model, objective: Objective, *, jit: bool = False
+    ) -> None:
+        """Prepare the step, which its first call traces; with ``jit`` XLA compiles it."""
         self._strategy, self._model, self._objective = strategy, model, objective
+        self._step = tf.function(self._replica_step, autograph=False, jit_compile=True) if jit else self._replica_step
         self._one = tf.function(self._sums, autograph=False)
 
     def score(self, batches: Iterable[Any], count: int, news: Callable[[int], bool]) -> Score | None:
@@ -255,7 +259,7 @@ class ScoringSteps:
         values = self._strategy.run(self._step, args=(batch,))
         return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
 
-    def _step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+    def _replica_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
         mask, outputs = batch[MASK], self._model(batch[IMAGE], training=False)
         batch = self._objective.prepared(batch)
         losses = tf.add_n(list(self._objective.terms(batch, outputs).values()))

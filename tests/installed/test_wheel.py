@@ -34,13 +34,13 @@ NOTEBOOK = """
 from podline import notebook
 from podline.recipes import registry
 
-root = sys.argv[1]
+_, root, run = sys.argv
 recipe = registry.override(registry.get("sample"), {"duration.steps": 6, "batch_size": 64})
 assert notebook.batch("sample", root, step=0).stored["image"].shape[1:] == (32, 32, 3)
 examples = notebook.open_dataset("sample", root)
-trained = notebook.fit(recipe, root)
-notebook.evaluate(trained.run, root)
-[predicted] = notebook.predict(trained.run, root, [examples[0]["image"]])
+assert notebook.fit(recipe, root).run != run
+notebook.evaluate(run, root)
+[predicted] = notebook.predict(run, root, [examples[0]["image"]])
 print(predicted.prediction.classes[0].name)
 """
 
@@ -134,7 +134,7 @@ def test_values_are_searched_and_a_notebook_trains(person: Installed, trained: s
     over = ("--over", "schedule.learning_rate=0.05,0.1", "--trials", "2", "--set", "duration.steps=6")
     assert "best" in person.podline("tune", "search", "sample", "--root", "root", *over)
     (person.here / "cells.py").write_text(f"import sys\n{NOTEBOOK}")
-    assert person.run("python", "-P", "cells.py", "root").strip()
+    assert person.run("python", "-P", "cells.py", "root", trained).strip()
 
 
 @pytest.mark.slow

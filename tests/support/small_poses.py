@@ -39,27 +39,27 @@ RECIPE = Recipe(
 )
 
 
-def drawn(count: int, seed: int) -> dict[str, np.ndarray]:
+def drawn(count: int, seed: int, side: int = SIDE) -> dict[str, np.ndarray]:
     """Records of noise with bright squares where joints are: an image has nobody to ``PEOPLE`` people."""
     random = np.random.default_rng(seed)
-    images = random.integers(0, 80, (count, SIDE, SIDE, 3)).astype(np.uint8)
+    images = random.integers(0, 80, (count, side, side, 3)).astype(np.uint8)
     keypoints = np.zeros((count, PEOPLE, len(COCO.joints), 3), np.float32)
     people = random.integers(0, PEOPLE + 1, count)
     for image, poses, there in zip(images, keypoints, people, strict=True):
         for pose in poses[:there]:
-            pose[:, :2] = np.rint(random.uniform(4, SIDE - 5, (len(COCO.joints), 2)))
+            pose[:, :2] = np.rint(random.uniform(4, side - 5, (len(COCO.joints), 2)))
             pose[:, 2] = random.integers(0, 3, len(COCO.joints))
             pose[pose[:, 2] == 0] = 0
             for joint, (x, y, _) in enumerate(pose.astype(int)):
                 image[y - 1 : y + 2, x - 1 : x + 2] = 100 + 8 * joint
-    ignored = np.zeros((count, SIDE // 4, SIDE // 4), np.uint8)
+    ignored = np.zeros((count, side // 4, side // 4), np.uint8)
     ignored[::3, :4, :4] = 255
     return {
         "image": images,
         "keypoints": keypoints,
         "ignored": ignored,
         "image_id": np.arange(count)[:, None] + 1000 * (seed + 1),
-        "size": np.full((count, 2), SIDE),
+        "size": np.full((count, 2), side),
         "people": people,
     }
 
