@@ -18,7 +18,9 @@ from podline.plain import plain
 
 _LONGEST_LINE = 500
 # Where Keras and TensorFlow say which layer or operation failed, and why; stacks stand between the two.
-_IN_LAYER = re.compile(r"Exception encountered when calling (?P<where>[^\n]+?)\.call\(\)\.\s+(?P<cause>[^\n]+)")
+_IN_LAYER = re.compile(
+    r"Exception encountered when calling (?P<where>[^\n]+?)\.call\(\)\.\s+(?P<cause>[^\n]+(?<=:)\s+[^\n]+|[^\n]+)"
+)
 _IN_GRAPH = re.compile(r"(?P<cause>[^\n]+)\n\s*\[\[\{\{node (?P<where>[^}\s]+)\}\}")
 _MARKS = re.compile(r"\x1b\[[0-9;]*m|\{\{.*?\}\}\s*")
 
@@ -28,7 +30,7 @@ def one_line(error: BaseException) -> str:
     text = str(error).strip()
     whole = str(error.args[0]) if isinstance(error, KeyError) and error.args else text  # its text is a repr
     found = _IN_LAYER.search(whole) or _IN_GRAPH.search(whole)
-    line = _MARKS.sub("", f"{found['where']}: {found['cause']}").strip() if found else text.partition("\n")[0]
+    line = " ".join(_MARKS.sub("", f"{found['where']}: {found['cause']}").split()) if found else text.partition("\n")[0]
     line = line or type(error).__name__
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 

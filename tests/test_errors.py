@@ -63,6 +63,12 @@ def test_a_preemption_costs_no_failure_and_what_cannot_help_is_not_tried() -> No
             ValueError("Exception encountered when calling Gate.call().\n\n\x1b[1mno axis 7\x1b[0m\n\nArguments: 3"),
             "Gate: no axis 7",
         ),
+        (
+            ValueError(
+                "Exception encountered when calling Gate.call().\n\n\x1b[1mNo shape. Error:\n\nno axis 7\x1b[0m\n\nA"
+            ),
+            "Gate: No shape. Error: no axis 7",
+        ),
         (KeyError("Exception encountered when calling Gate.call().\n\n\x1b[1mrate\x1b[0m\n"), "Gate: rate"),
         (
             RuntimeError(

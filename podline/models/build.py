@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
 _OWN = {stock: own for own, stock in STOCK.items()}
 _TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
+_PLAIN = (int, float, str, tuple)
 _SEED_STATE = "seed_generator_state"
 _LONGEST_CAUSE = 200  # characters of an error's cause
 _FUNCTION = "write a function, with @keras.saving.register_keras_serializable() before it"
@@ -369,9 +371,32 @@ def _computed(
     )
     for original, copy in copies:
         if isinstance(original, keras.layers.Layer):  # not an operation of keras.ops
+            _require_whole_config(original, copy)
             for inner, inner_copy in zip(with_sublayers(original), with_sublayers(copy), strict=True):
                 inner_copy.trainable = inner.trainable
     return clone.output
+
+
+def _require_whole_config(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
+    """Refuse a layer whose ``get_config`` leaves an argument out, so that its copy is another layer.
+
+    Raises:
+        SettingsError: the copy has other weights, or other values of arguments that a layer keeps under their names.
+    """
+    found = _arguments(copy)
+    for name, value in _arguments(layer).items():
+        if found.get(name, value) != value:
+            raise SettingsError(
+                f"layer {layer.name} ({type(layer).__name__}): got {name}={found[name]} of a copy by its get_config(), "
+                f"expected {value}; let get_config return every argument of __init__"
+            )
+
+
+def _arguments(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Return the plain attributes of a layer that have the name of an argument, and the shapes of its weights."""
+    names = inspect.signature(type(layer).__init__).parameters.keys() & vars(layer).keys()
+    plain = {name: vars(layer)[name] for name in sorted(names) if isinstance(vars(layer)[name], _PLAIN)}
+    return plain | {"weights": [tuple(variable.shape) for variable in layer.weights]}
 
 
 def _exchanging(

@@ -149,6 +149,45 @@ def test_replicas_refuse_it_by_the_same_words(own: Any) -> None:
 
 
 @registered
+class Attenuated(layers.Layer):
+    """A layer that keeps what its copy does not get."""
+
+    def __init__(self, factor: float = 1.0, filters: int = 2, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor, self.inner = factor, layers.Conv2D(filters, 1)
+
+    def build(self, input_shape: Any) -> None:
+        self.inner.build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        return self.inner(inputs) * self.factor
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"factor": 0.5},
+            r"layer odd \(Attenuated\): got factor=1.0 of a copy by its get_config\(\), expected 0.5",
+        ),
+        ({"filters": 5}, r"layer odd \(Attenuated\): got weights=\[\(1, 1, 6, 2\), \(2,\)\] of a copy"),
+    ],
+)
+def test_a_layer_whose_config_leaves_an_argument_out_is_refused(own: Any, options: Any, message: str) -> None:
+    own(lambda: Attenuated(name="odd", **options))
+    with pytest.raises(SettingsError, match=message):
+        steps_of()
+
+
+def test_a_config_may_leave_defaults_out(own: Any) -> None:
+    own(lambda: Attenuated(name="odd"))
+    assert np.isfinite(steps_of().advance(1).series["loss"]).all()
+
+
+@registered
 class Sharpened(layers.Layer):
     """Probabilities of a class of one's own, in bfloat16 as well."""
 
