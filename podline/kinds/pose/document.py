@@ -11,7 +11,7 @@ from podline.documents.any_evaluation import RunEvaluation
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
 from podline.frozen import Frozen, JsonObject
-from podline.kinds.pose.figures import JointFigures, SizeFigures, ThresholdFigures
+from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 from podline.kinds.pose.ranked_images import Ranked
 from podline.store.contract import Store
 
@@ -75,8 +75,8 @@ class ChosenThreshold(Frozen):
     judged: ThresholdFigures
 
 
-class PoseEvaluation(RunEvaluation):
-    """The evaluation of one pose network on one split, every image once.
+class PoseEvaluation(RunEvaluation, extra="ignore"):
+    """The evaluation of one pose network on one split, every image once. Podline 1.0 wrote further fields.
 
     Attributes:
         trained: the model's figures on the split.
@@ -89,7 +89,6 @@ class PoseEvaluation(RunEvaluation):
             images; one that fails it has learned nothing.
         threshold: None if no person was found in the training images.
         joints: a table by joint, in COCO's order for COCO's 17.
-        sizes: a table by size.
         pictures: the best, median and worst images of the split.
         seen_pictures: the same for training images.
         maps_of: the image whose heatmaps and fields are in :data:`MAPS`: the first median image; None without labelled
@@ -108,7 +107,6 @@ class PoseEvaluation(RunEvaluation):
     learned: bool
     threshold: ChosenThreshold | None
     joints: tuple[JointFigures, ...]
-    sizes: tuple[SizeFigures, ...]
     pictures: Ranked
     seen_pictures: Ranked
     maps_of: int | None

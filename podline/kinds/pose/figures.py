@@ -26,20 +26,6 @@ class JointFigures(Frozen):
     distance: float | None
 
 
-class SizeFigures(Frozen):
-    """The figures of one size: ``low`` to ``high`` is the root of the area in pixels; ``found`` of ``people``.
-
-    See :class:`OksFigures` for ``ap`` and ``ar``.
-    """
-
-    low: float
-    high: float
-    people: int
-    found: int
-    ap: float
-    ar: float
-
-
 class ThresholdFigures(Frozen):
     """Counts at OKS 0.5, without results below a score.
 

@@ -258,7 +258,6 @@ def _document(
             judged=at_threshold(after, score),
         ),
         joints=found.joints,
-        sizes=found.sizes,
         pictures=pictures,
         seen_pictures=ranked(by_image(on_seen, score or 0.0)),
         maps_of=next((image.image_id for image in (*pictures.median, *pictures.best)), None),

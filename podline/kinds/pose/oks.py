@@ -1,7 +1,7 @@
 """Computes COCO's keypoint measure: average precision by object keypoint similarity (OKS).
 
-See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds tables by joint and
-by size, and figures for cases that pycocotools does not handle (no results at all).
+See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds a table by
+joint, and figures for cases that pycocotools does not handle (no results at all).
 
 The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is
 the distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
@@ -22,11 +22,7 @@ from pycocotools.cocoeval import COCOeval
 from podline.errors import SourceError
 from podline.frozen import Frozen
 from podline.kinds.pose.coco_results import Person, Results, Truth, check_results, check_truth, judged_joints
-from podline.kinds.pose.figures import JointFigures, SizeFigures, ThresholdFigures
-
-SIZES = ((0, 32), (32, 64), (64, 96), (96, 128), (128, 192), (192, 100_000))
-"""The size classes of the table: from and to, as roots of areas in pixels of the image."""
-
+from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 
 MATCH = 0.5
 """The least OKS of a person found, and the least similarity of a close joint, in the tables."""
@@ -60,7 +56,6 @@ class OksEvaluation(Frozen):
         results: number of results.
         figures: pycocotools' figures.
         joints: one entry per joint of the category, in its order.
-        sizes: one entry for each of :data:`SIZES`.
         score_threshold: the score threshold with the best F1 measure at OKS 0.5, for use on other data; None without a
             correct result.
     """
@@ -70,7 +65,6 @@ class OksEvaluation(Frozen):
     results: int
     figures: OksFigures
     joints: tuple[JointFigures, ...]
-    sizes: tuple[SizeFigures, ...]
     score_threshold: float | None
 
 
@@ -84,9 +78,7 @@ def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
 
 
 def judged(truth: Truth, results: Results) -> COCOeval:
-    """Evaluate results against annotations with pycocotools, adding the table's sizes after its own three.
-
-    The figures of different sizes are independent, so its ten figures do not change.
+    """Evaluate results against annotations with pycocotools.
 
     Raises:
         SourceError: see :func:`evaluate_results`.
@@ -112,7 +104,6 @@ def tables(evaluation: COCOeval) -> OksEvaluation:
         results=len(evaluation.cocoDt.anns),
         figures=OksFigures(**dict(zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True))),
         joints=_joint_table(matches, joint_names(evaluation)),
-        sizes=_size_table(evaluation, matches),
         score_threshold=_best_threshold(matches),
     )
 
@@ -172,8 +163,6 @@ def _evaluated(truth: Truth, results: Results) -> COCOeval:
     found = wanted.loadRes(copies) if results else _coco(truth, [])
     evaluation = COCOeval(wanted, found, "keypoints")
     evaluation.params.kpt_oks_sigmas = np.array(judged_joints(truth)[1])
-    evaluation.params.areaRng = [*evaluation.params.areaRng, *([low**2, high**2] for low, high in SIZES)]
-    evaluation.params.areaRngLbl = [*evaluation.params.areaRngLbl, *(f"{low}-{high}" for low, high in SIZES)]
     evaluation.evaluate()
     evaluation.accumulate()
     evaluation.summarize()
@@ -254,28 +243,6 @@ def _joint_table(matches: _Matches, names: tuple[str, ...]) -> tuple[JointFigure
         )
         for name, count, close, far in zip(names, labelled, similarities, distances, strict=True)
     )
-
-
-def _size_table(evaluation: COCOeval, matches: _Matches) -> tuple[SizeFigures, ...]:
-    first = len(evaluation.params.areaRng) - len(SIZES)
-    areas = {person: annotation["area"] for person, annotation in matches.people.items()}
-    return tuple(
-        SizeFigures(
-            low=low,
-            high=high,
-            people=sum(low**2 <= area <= high**2 for area in areas.values()),
-            found=sum(low**2 <= areas[person] <= high**2 for person in matches.results),
-            ap=_mean(evaluation.eval["precision"][:, :, :, first + place]),
-            ar=_mean(evaluation.eval["recall"][:, :, first + place]),
-        )
-        for place, (low, high) in enumerate(SIZES)
-    )
-
-
-def _mean(values: npt.NDArray[np.float64]) -> float:
-    """Return the mean of the defined values; -1, as in pycocotools, without any."""
-    present = values[values > -1]
-    return float(present.mean()) if present.size else -1.0
 
 
 def _best_threshold(matches: _Matches) -> float | None:

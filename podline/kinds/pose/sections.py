@@ -151,8 +151,6 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         "note",
     )
     yield Text(_threshold(evaluation))
-    yield Heading("By size")
-    yield _sizes(evaluation)
     yield Heading("By joint")
     caption = "A joint is close if its own similarity is at least 0.5."
     yield Grid(Chart(charts.joints(evaluation.joints), caption=caption), _joints(evaluation))
@@ -176,23 +174,6 @@ def _threshold(evaluation: PoseEvaluation) -> str:
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
         f"(precision {percent(judged.precision)}). AP itself needs no threshold."
     )
-
-
-def _sizes(evaluation: PoseEvaluation) -> Table:
-    entries = evaluation.sizes
-    rows = [
-        {
-            "root of the area": f"{size.low:g}–{size.high:g} px"
-            if size is not entries[-1]
-            else f"from {size.low:g} px",
-            "instances": count(size.people),
-            "found at OKS 0.5": count(size.found),
-            "AP": _share(size.ap) if size.ap >= 0 else NONE,
-            "AR": _share(size.ar) if size.ar >= 0 else NONE,
-        }
-        for size in entries
-    ]
-    return Table.of(rows)
 
 
 def _joints(evaluation: PoseEvaluation) -> Table:

@@ -130,16 +130,6 @@ def test_tables_by_joint():
     assert table["left_wrist"].similarity == 1
 
 
-def test_table_by_size():
-    sizes = [20, 50, 80, 300]
-    annotations = [annotation(n + 1, n + 1, a_person(n), area=float(size**2)) for n, size in enumerate(sizes)]
-    results = [result(a_person(n), image=n + 1) for n in (1, 3)]
-    table = {size.low: size for size in evaluate_results(truth_of(*annotations, images=4), results).sizes}
-    found = {low: (size.people, size.found, size.ar, round(size.ap, 3)) for low, size in table.items()}
-    wanted = {0: (1, 0, 0, 0), 32: (1, 1, 1, 1), 64: (1, 0, 0, 0), 96: (0, 0, -1, -1), 192: (1, 1, 1, 1)}
-    assert {low: found[low] for low in wanted} == wanted
-
-
 def test_the_threshold_keeps_the_right_and_drops_the_wrong():
     truth = truth_of(*(annotation(n + 1, n + 1, a_person(n)) for n in range(3)), images=3)
     right = [result(a_person(n), image=n + 1, score=score) for n, score in enumerate((0.9, 0.7, 0.6))]
