@@ -10,6 +10,7 @@ Installed packages add rows by entry points, ``podline.stages``; docs/how-to/sta
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,8 +95,15 @@ class Stage(Generic[S, R]):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
-        """Return an earlier result that is still complete, or None."""
-        return entry_points.load(self.find_at)(spec, reporter)
+        """Return an earlier result that is still complete, or None.
+
+        Raises:
+            SettingsError: the function of an installed stage fails.
+        """
+        with (
+            entry_points.explained(f"stage {self.name} ({self.find_at})") if self.spec_at else contextlib.nullcontext()
+        ):
+            return entry_points.load(self.find_at)(spec, reporter)
 
     def spec_of(self, store: Store, run: str) -> S:
         """Return the spec of an installed stage for a run.

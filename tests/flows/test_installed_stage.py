@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from podline.commands import display
 from podline.errors import SettingsError
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
-from podline.progress import heard_by
+from podline.progress import heard_by, silent
 from podline.stages import table
+from podline.stages.specs import RunSpec
 from podline.store.opening import open_store
 from podline.supervision import running
 from podline.supervision.supervisor import run_stage
@@ -135,6 +136,14 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
     assert (alone["run"], list(alone["stages"])) == (run, [name for name in CHAIN if name != "webhook"])
     problem = "goes on without this stage: stage webhook (my_stage:spec_of): KeyError: 'CONFUSION_WEBHOOK'"
     assert problem in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize("find_at", ["no_such_module:find", "my_stage:spec_of"])
+def test_a_stage_whose_find_fails_is_named(tmp_path: Path, find_at: str) -> None:
+    row = replace(table.installed()["webhook"], find_at=find_at)
+    with pytest.raises(SettingsError, match=rf"^stage webhook \({find_at}\): (ModuleNotFound|Attribute)Error: "):
+        row.find(RunSpec(root=str(tmp_path), run="r-0", dataset="sample", fingerprint="f"), silent())
 
 
 @pytest.mark.usefixtures("package")
