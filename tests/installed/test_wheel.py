@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -146,22 +147,42 @@ def test_images_of_ones_own_are_trained_on(person: Installed, trained: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("asked", "afterwards"),
+    ("asked", "variables", "afterwards"),
     [
-        ("models export sample exported --format onnx", "exported/sample/1.onnx"),
-        ("data suspects sample --parts 2 --set duration.steps=6", None),
+        ("models export sample exported --format onnx", {}, "exported/sample/1.onnx"),
+        ("data suspects sample --parts 2 --set duration.steps=6", {}, None),
+        # Nobody listens there, which is a warning alone.
+        ("report RUN", {"PODLINE_TRACKING": "mlflow:http://127.0.0.1:9"}, None),
     ],
 )
 def test_what_lacks_an_extra_names_the_command_that_installs_it(
-    person: Installed, trained: str, asked: str, afterwards: str | None
+    person: Installed, trained: str, asked: str, variables: dict[str, str], afterwards: str | None
 ) -> None:
-    command = [*asked.split(), "--root", "root"]
-    refused = person.result("podline", *command)
+    command = ["podline", *asked.replace("RUN", trained).split(), "--root", "root"]
+    refused = person.result(*command, **variables)
     assert refused.returncode == 2, refused.stderr
     [remedy] = re.findall("`(.*)`", refused.stderr)
     person.run(*shlex.split(remedy))
-    person.podline(*command)
+    person.run(*command, **variables)
     assert afterwards is None or (person.here / afterwards).is_file()
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_of_the_same_environment_converts(person: Installed) -> None:
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    programs = (
+        ["scheduler", "--host", "127.0.0.1", "--port", f"{port}", "--no-dashboard"],
+        ["worker", f"tcp://{address}", "--nthreads", "1", "--no-dashboard"],
+    )
+    with contextlib.ExitStack() as running:
+        for words in programs:
+            process = subprocess.Popen(
+                ["dask", *words], cwd=person.here, env=person.environment, stderr=subprocess.DEVNULL
+            )
+            running.callback(process.wait, 60)
+            running.callback(process.terminate)
+        assert "2,200 records" in person.podline("engine", "check", f"dask:{address}", "--root", "root")
 
 
 @pytest.mark.slow
