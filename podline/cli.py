@@ -48,7 +48,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         ),
         "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
         "models": ListedCommand(
-            "models:models_group", "list · describe · promote · rollback · predict · serve · export"
+            "models:models_group", "list · describe · check · promote · rollback · predict · serve · export"
         ),
         "tune": ListedCommand("tune:tune", "lr · search · input"),
         "store": ListedCommand("store:store_group", "list · verify · prune"),
@@ -144,9 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     shared: dict[str, bool] = {}
     as_json = "--json" in arguments
     try:
-        cli.main(arguments, prog_name="podline", standalone_mode=False, obj=shared)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        code = cli.main(arguments, prog_name="podline", standalone_mode=False, obj=shared)
     except click.ClickException as error:
         _fail(debug, error.format_message(), 2, as_json=as_json, usage=error)
     except (KeyboardInterrupt, click.Abort):
@@ -161,7 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # A command that printed its JSON document and then fails prints no second document.
         as_json = as_json and "said_json" not in shared
         _fail(debug, _line(error), getattr(error, "exit_code", 1), as_json=as_json, kind=type(error).__name__)
-    sys.exit(0)
+    # click returns the code of a command that ends by Context.exit.
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _refused(error: Exception) -> Exception:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -43,18 +46,23 @@ from podline.options import Choices, TrainingGroup
 from podline.plain import plain
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
+from podline.recipes.own_code import with_code
+from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
 from podline.stages.table import TRAIN
-from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
+from podline.stages.tools import ExportFormat, ExportSpec, ModelCheck, ModelCheckSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.plan import TRAINING_SPLIT, examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
+_CHANNELS = 3
+# The first parts of a check, without which a model is of no use.
+_NEEDED = 4
 _SAVED_MODEL = "saved-model"
 _ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
@@ -62,7 +70,7 @@ _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": Un
 
 @click.group("models", cls=pages.Group)
 def models_group() -> None:
-    """Describe models; promote, serve and export champions; predict with models."""
+    """Describe and check models; promote, serve and export champions; predict with models."""
 
 
 @models_group.command("list")
@@ -139,6 +147,53 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
         lambda: [*_layers(description, chosen.batch_size), _training(chosen, dataset, description)],
         as_json=as_json,
     )
+
+
+@models_group.command("check")
+@click.argument("model", metavar="MODEL")
+@click.option("--side", type=Whole(1), default=32, show_default=True, help="The side of the square images, in pixels.")
+@click.option("--classes", type=Whole(1), default=10, show_default=True, help="The number of classes.")
+@assignments_option
+@json_option
+def check_model(model: str, side: int, classes: int, assignments: tuple[str, ...], as_json: bool) -> None:
+    """Try what of a model works, without data: training, resuming, publishing, replicas, bfloat16, XLA, TFLite.
+
+    MODEL is the name of a model, or FILE.py:FUNCTION before you make a package of it.
+
+      podline models check vit --set model.depth=2
+      podline models check my_models.py:vit --side 64 --classes 5
+
+    A line for each part has a figure or the cause; it takes a minute or two. Exit code 2: the model cannot be trained,
+    resumed or published. See docs/how-to/model.md.
+    """
+    with tempfile.TemporaryDirectory(prefix="podline-check-") as folder:
+        name = model if ".py:" not in model else _as_package(model, Path(folder))
+        recipe = Choices(model=name, assignments=assignments).apply(recipe_of("sample"))
+        spec = ModelCheckSpec(
+            root=f"{folder}/root", recipe=with_code(recipe), image_shape=(side, side, _CHANNELS), classes=classes
+        )
+        with display.shown() as listener:
+            found: ModelCheck = perform(spec, listener, load_settings({"root": spec.root}))
+    answer(found, found.lines, as_json=as_json)
+    if any(part.works is False for part in found.parts[:_NEEDED]):
+        click.get_current_context().exit(SettingsError.exit_code)
+
+
+def _as_package(place: str, folder: Path) -> str:
+    """Install a file's function as a model, for this process and its children; return the model's name."""
+    file, _, function = place.rpartition(":")
+    path = Path(file).expanduser().absolute()
+    if not path.is_file():
+        raise SettingsError(f"{file} is no file; give MODEL as FILE.py:FUNCTION, or the name of a model")
+    name = function.lower()
+    about = folder / "podline_checked-0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: podline-checked\nVersion: 0\n")
+    (about / "entry_points.txt").write_text(f"[{MODELS.group}]\n{name} = {path.stem}:{function}\n")
+    places = [folder, path.parent]
+    sys.path[:0] = map(str, places)
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [*places, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
+    return name
 
 
 def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -> str:

@@ -432,11 +432,10 @@ def _require_loadable(kind: Any, name: str) -> None:
 
 def _last(error: Exception) -> str:
     """Return the first sentence of an error's cause, which Keras puts last, and the remedy."""
-    text = str(error)
-    last = next((line for line in reversed(text.splitlines()) if line.strip()), "no message")
-    cause = re.split(r"\.\s|: \{", last.strip().removeprefix("Exception encountered: "))[0]
-    remedy = next((remedy for words, remedy in _REMEDIES.items() if words in text), "")
-    return f"{type(error).__name__}: {cause[:_LONGEST_CAUSE]}{remedy and f'; {remedy}'}"
+    last = next((line for line in reversed(str(error).splitlines()) if line.strip()), "no message")
+    sentence = re.split(r"\.\s|: \{", last.strip().removeprefix("Exception encountered: "))[0]
+    remedy = next((remedy for words, remedy in _REMEDIES.items() if words in str(error)), "")
+    return f"{type(error).__name__}: {sentence[:_LONGEST_CAUSE]}{remedy and f'; {remedy}'}"
 
 
 def _float32(output: keras.KerasTensor) -> keras.KerasTensor:

@@ -367,6 +367,7 @@ class Recipe(Frozen):
         init: a file with initial weights; other layers get random weights.
         precision: precision of the network's layers; ``auto`` is ``bfloat16`` if the device supports it. See
             docs/how-to/train.md.
+        jit: compile the training step with XLA, for one device; `podline models check` says whether a model compiles.
         seed: seed of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, at some cost of speed.
         summary_steps: steps between two lines of metrics.jsonl, and of a loop on the device.
@@ -408,6 +409,7 @@ class Recipe(Frozen):
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     precision: Precision = Field(default="float32", exclude_if=lambda precision: precision == "float32")
+    jit: bool = Field(default=False, exclude_if=operator.not_)
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     deterministic: bool = False
     hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)

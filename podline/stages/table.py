@@ -45,6 +45,8 @@ from podline.stages.tools import (
     InputSpeedSpec,
     LearningRateResult,
     LearningRateSpec,
+    ModelCheck,
+    ModelCheckSpec,
     Pace,
     PaceSpec,
     PredictResult,
@@ -169,13 +171,14 @@ PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
 EXPORT = Stage("export", ExportSpec, ExportResult, "podline.serving.exporting:export")
+MODEL_CHECK = Stage("model-check", ModelCheckSpec, ModelCheck, "podline.promotion.model_check:check")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
 DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.data_changes:changes")
 SUSPECTS = Stage("suspects", SuspectsSpec, SuspectsResult, "podline.suspects.finding:find_suspects")
 
 # The stages of the training flow, in order; a promotion runs on request.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
-_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED, SUSPECTS, DATA_CHANGES)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED, MODEL_CHECK, SUSPECTS, DATA_CHANGES)
 # Podline's own stages.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
 # The stages that an installed stage may follow: those with a run.

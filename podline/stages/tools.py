@@ -355,3 +355,37 @@ class ExportResult(Result):
             f"{label} {exported} vs {model} of the model, on {examples}{differing}",
             f"outputs differ by {self.difference:.2g} at most",
         ]
+
+
+class ModelCheckSpec(Spec):
+    """Tries what of a network works, on random images."""
+
+    recipe: Recipe = Field(description="the recipe whose `model` is tried")
+    image_shape: tuple[int, int, int] = Field(description="height, width and channels")
+    classes: int = Field(ge=1, description="the number of outputs")
+
+
+class CheckedPart(Frozen):
+    """A part of the work with a network, and whether it works."""
+
+    name: str
+    works: bool | None = Field(description="null if it has no meaning for the network or on this machine")
+    words: str = Field(description="a figure, or the cause")
+    seconds: float = Field(description="the duration of the trial")
+
+
+class ModelCheck(Result):
+    """What of a network works."""
+
+    model: str = Field(description="its name")
+    image_shape: tuple[int, int, int] = Field(description="height, width and channels")
+    classes: int = Field(description="the number of outputs")
+    parts: tuple[CheckedPart, ...] = Field(description="each part, in the order of the trials")
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return a line for each part."""
+        width = max(len(part.name) for part in self.parts)
+        marks = {True: "yes", False: "no", None: "-"}
+        shape = " × ".join(map(str, self.image_shape))
+        rows = [f"{part.name:{width}}  {marks[part.works]:3}  {part.words}" for part in self.parts]
+        return [f"{self.model} for {shape} images and {self.classes} classes, {duration(self.seconds)}", *rows]

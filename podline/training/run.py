@@ -176,7 +176,9 @@ class Trainer:
         objective = self.objective_of(phase)
         network = for_images(self.state.model, self.batches(phase).image_shape)
         rate = rate or phase.schedule.at
-        return TrainingSteps(self.strategy, self.state, rate, objective, parts, recipe.batch_size, network)
+        return TrainingSteps(
+            self.strategy, self.state, rate, objective, parts, recipe.batch_size, network, jit=recipe.jit
+        )
 
 
 def build_trainer(

@@ -61,6 +61,8 @@ class TrainingSteps:
         batches: Iterable[Any],
         batch_size: int,
         network: keras.Model | None = None,
+        *,
+        jit: bool = False,
     ) -> None:
         """Trace the step into a graph.
 
@@ -76,7 +78,17 @@ class TrainingSteps:
                 of each batch.
             batch_size: examples in a step, over all replicas.
             network: the layers of the state's model, built for the images of these batches if their shape differs.
+            jit: whether XLA compiles the step.
+
+        Raises:
+            SettingsError: several replicas should be compiled.
         """
+        if jit and strategy.num_replicas_in_sync > 1:
+            raise SettingsError(
+                f"jit=true vs {strategy.num_replicas_in_sync} replicas: XLA compiles the step of one device; leave jit "
+                "out, or train on one device"
+            )
+        self._step = tf.function(self._replica_step, autograph=False, jit_compile=True) if jit else self._replica_step
         self._strategy, self._state, self._rate = strategy, state, rate
         self._network = network or state.model
         self._objective, self._batch_size = objective, batch_size
@@ -138,7 +150,7 @@ class TrainingSteps:
     def _one(self, batch: Batch, rate: Tensor, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step over all replicas; return float32 values of each quantity."""
         self._state.optimizer.learning_rate = rate
-        outputs = self._strategy.run(self._replica_step, args=(batch, share))
+        outputs = self._strategy.run(self._step, args=(batch, share))
         return {
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }

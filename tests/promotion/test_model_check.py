@@ -1,0 +1,79 @@
+"""``podline models check``: what of a model works, on random images."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.extending import answer
+
+ODD = '''
+"""A layer that draws random numbers, and one that calls Python."""
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+registered = keras.saving.register_keras_serializable(package="odd")
+
+
+@registered
+class Jitter(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.draws = keras.random.SeedGenerator(1)
+
+    def call(self, inputs, training=False):
+        noise = keras.random.normal(ops.shape(inputs), seed=self.draws, dtype=inputs.dtype)
+        return inputs * (1 + 0.1 * noise) if training else inputs
+
+
+@registered
+class Host(layers.Layer):
+    def call(self, inputs):
+        return tf.ensure_shape(tf.py_function(lambda values: values, [inputs], tf.float32), inputs.shape)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def network(shape, classes, settings):
+    image = keras.Input(shape)
+    maps = Host()(Jitter()(layers.Conv2D(4, 3, strides=2)(image)))
+    return keras.Model(image, layers.Dense(classes)(layers.GlobalMaxPooling2D()(maps)))
+'''
+
+
+@pytest.mark.slow
+def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    words = ("models", "check", "odd.py:network", "--side", "16", "--classes", "3")
+    found = answer(tmp_path, None, *words, root=())
+    parts = {part["name"]: (part["works"], part["words"]) for part in found["parts"]}
+    failing = {name for name, (works, _) in parts.items() if works is False}
+    assert failing - {"trains in bfloat16"} == {"trains on two devices", "compiles with XLA", "converts to TFLite"}
+    assert "layer jitter (Jitter) keeps " in parts["trains on two devices"][1]
+    assert parts["compiles with XLA"] == (False, "the operation EagerPyFunc is not supported")
+    assert parts["converts to TFLite"] == (False, "the operation EagerPyFunc is not supported")
+    assert parts["shows where it looks"][1] == "maps of 7 × 7 places"
+
+
+@pytest.mark.slow
+def test_what_does_not_train_has_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD.replace("seed=self.draws, ", ""))
+    found = answer(tmp_path, None, "models", "check", "odd.py:network", code=2, root=())
+    _, trains, publishes, *_ = found["parts"]
+    assert not trains["works"]
+    assert "layer jitter (Jitter): it draws random numbers without a seed" in trains["words"]
+    assert (publishes["works"], publishes["words"]) == (None, "it does not train")
+
+
+def test_a_place_that_is_no_file_and_a_model_that_is_unknown_are_one_line(tmp_path: Path) -> None:
+    for model, message in (("gone.py:net", "gone.py is no file"), ("vitt", "there is no model 'vitt'")):
+        command = [sys.executable, "-m", "podline.cli", "models", "check", model, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in json.loads(done.stdout)["error"]["message"]
