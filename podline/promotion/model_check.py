@@ -16,12 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from podline.arrays import Array, Tensor
-from podline.errors import ArtifactError, PodlineError, SettingsError
+from podline.errors import ArtifactError, PodlineError, SettingsError, one_line
 from podline.evaluation.grad_cam import place_weights
 from podline.figures import short_count
 from podline.models.build import build_model, exportable
 from podline.models.counts import described
-from podline.models.messages import cause
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.promotion.exports import flat, in_batches, largest, lite_file, lite_model
@@ -38,7 +37,6 @@ from podline.training.steps import TrainingSteps
 _BATCH, _BATCHES, _STEPS, _RATE = 8, 4, 4, 1e-3
 # Largest differences: of losses on replicas, by the order of additions; in bfloat16, with 8 bits; of TFLite's answers.
 _OF_REPLICAS, _OF_BFLOAT16, _OF_LITE = 1e-3, 0.1, 1e-3
-_LONGEST = 300  # characters of a cause
 # The operation in messages of XLA and of the TFLite converter.
 _OPERATIONS = (
     r"unsupported operations[^:]*: (\w+)",
@@ -89,12 +87,9 @@ def _outcome(tried: Callable[[], str]) -> tuple[bool | None, str]:
         return False, str(error)
     except Exception as error:
         # Keras, XLA and the converter may raise anything for a part that they cannot do.
-        text = str(error)
-        named = next((found for each in _OPERATIONS if (found := re.search(each, text))), None)
-        return (
-            False,
-            f"the operation {named[1]} is not supported" if named else f"{type(error).__name__}: {cause(error)[:300]}",
-        )
+        named = next((found for each in _OPERATIONS if (found := re.search(each, str(error)))), None)
+        words = f"{type(error).__name__}: {one_line(error)}"
+        return False, f"the operation {named[1]} is not supported" if named else words
 
 
 class _Inapplicable(Exception):  # noqa: N818 (no error: the part has no meaning for the model, or for this machine)
@@ -122,17 +117,23 @@ class _Trial:
         self._state_after: TrainingState | None = None
 
     def parts(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """Yield each part's name and its trial."""
+        """Yield each part's name and its trial; most parts need the trained model."""
         yield "builds twice alike", self._builds
         yield "trains", self._trains
-        yield "publishes", self._publishes
-        yield "resumes bit for bit", self._resumes
-        yield "trains on two devices", self._replicas
-        yield "trains in bfloat16", self._bfloat16
-        yield "compiles with XLA", self._compiles
-        yield "converts to TFLite", self._converts
+        for name, tried in (
+            ("publishes", self._publishes),
+            ("resumes bit for bit", self._resumes),
+            ("trains on two devices", self._replicas),
+            ("trains in bfloat16", self._bfloat16),
+            ("compiles with XLA", self._compiles),
+            ("converts to TFLite", self._converts),
+            ("shows where it looks", self._looks),
+        ):
+            yield name, tried if self._state_after else self._untrained
         yield "counts multiply-adds", self._counts
-        yield "shows where it looks", self._looks
+
+    def _untrained(self) -> str:
+        raise _Inapplicable("it does not train")
 
     def _built(self, precision: Precision = "float32") -> keras.Model:
         channels, spec = self._spec.image_shape[-1], self._spec
@@ -175,8 +176,7 @@ class _Trial:
 
     @property
     def _trained(self) -> TrainingState:
-        if self._state_after is None:
-            raise _Inapplicable("it does not train")
+        assert self._state_after is not None  # noqa: S101 (see parts)
         return self._state_after
 
     def _publishes(self) -> str:
@@ -221,7 +221,6 @@ class _Trial:
         Raises:
             ArtifactError: they differ too much.
         """
-        _ = self._trained
         difference = float(np.max(np.abs(losses / self._losses - 1)))
         if difference > allowed:
             raise ArtifactError(f"losses differ by {difference:.2g}, expected {allowed:g} at most")
@@ -229,7 +228,6 @@ class _Trial:
 
     def _compiles(self) -> str:
         losses = self._advance(self._state(self._one), self._one, jit=True)
-        _ = self._trained
         difference = float(np.max(np.abs(losses / self._losses - 1)))
         return f"losses differ by {difference:.2g} at most (XLA draws other random numbers)"
 
