@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from podline.frozen import Json, JsonObject, is_object
@@ -14,7 +15,11 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
 
     A duration holds one of steps, epochs, examples and share; setting one replaces another. Settings that have no
     effect with a new kind of model, optimizer, loss or schedule get their defaults.
+
+    Raises:
+        ValueError: several of them are new.
     """
+    _require_one_unit(changes)
     changed = dict(document)
     for path, value in changes.items():
         name, _, rest = path.partition(".")
@@ -29,3 +34,12 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
             given = {path.rpartition(".")[2] for path in changes if path.startswith(f"{section}.")}
             changed[section] = {name: value for name, value in inner.items() if name not in without - given}
     return changed
+
+
+def _require_one_unit(changes: Mapping[str, Json]) -> None:
+    units = [
+        path for path, value in changes.items() if path.rpartition(".")[2] in Part.model_fields and value is not None
+    ]
+    for path, other in itertools.combinations(units, 2):
+        if path.rpartition(".")[0] == other.rpartition(".")[0]:
+            raise ValueError(f"{path}={changes[path]} vs {other}={changes[other]}: give one of them")

@@ -193,7 +193,10 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
             raise SettingsError(
                 f"recipe {recipe.name}: {path} = {value!r}: it has several values; name one, as {tables[0]}={value}"
             )
-    document = with_changes(document, changes)
+    try:
+        document = with_changes(document, changes)
+    except ValueError as error:
+        raise SettingsError(f"recipe {recipe.name}: {error}") from None
     if recipe.fit and not any(path.partition(".")[0] == "fit" for path in changes):
         document["fit"] = _without_given(recipe.fit, changes)
     try:

@@ -60,6 +60,10 @@ def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"schedule.decay_every.share": 0.1, "schedule.decay_every.epochs": 2},
+            "schedule.decay_every.share=0.1 vs schedule.decay_every.epochs=2: give one of them",
+        ),
         ({"schedule.learning_rat": 1}, r"no 'schedule.learning_rat'; did you mean 'schedule.learning_rate'\?"),
         ({"learning_rate": 1}, r"no 'learning_rate'; did you mean 'schedule.learning_rate'\?"),
         ({"batch_size": 0}, "recipe tiny: batch_size = 0: Input should be greater than or equal to 1"),
