@@ -75,5 +75,6 @@ def require_effects(section: str, settings: S) -> S:
         value, other = values[name], values[use.field]
         if value != type(settings).model_fields[name].default and not has_effect(section, name, other):
             needed = f"{use.field}={' or '.join(use.values)}" if use.values else f"{use.field} too"
-            raise ValueError(f"got {name}={value} with {use.field}={other}, expected {needed}; or leave {name} out")
+            got = name if isinstance(value, Frozen) else f"{name}={value}"
+            raise ValueError(f"got {got} with {use.field}={other}, expected {needed}; or leave {name} out")
     return settings
