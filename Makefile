@@ -74,13 +74,13 @@ wheel: $(READY) ## build the package as an sdist, and a wheel of that, in dist/
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 
 lock: $(READY) ## compile requirements.lock and deployments/{cpu,gpu,tpu}.lock again from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --extra suspects --group dev \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --extra suspects --extra pretrained --group dev \
 	  --python-version 3.11 --output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --extra pretrained \
 	  --constraint requirements.lock --python-version 3.11 --output-file deployments/cpu.lock
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra gpu --extra dask \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra gpu --extra dask --extra pretrained \
 	  --constraint requirements.lock --python-version 3.11 --output-file deployments/gpu.lock
-	$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-header --extra tpu --constraint requirements.lock \
+	$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-header --extra tpu --extra pretrained --constraint requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_31 --output-file deployments/tpu.lock
 
 clean: ## remove the virtual environment

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
+
+from pydantic import Field
 
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError
@@ -31,7 +34,9 @@ class InitialWeights(Frozen):
 
     Attributes:
         file: its path when the run began.
-        sha256: checksum of the file.
+        checksum: checksum of the file.
+        published: source of published weights, or None.
+        licence: their licence, or None.
         parameters: number of loaded values.
         taken: layers with loaded weights.
         other_shape: layers with other shapes in the file; they began with fresh weights.
@@ -40,7 +45,9 @@ class InitialWeights(Frozen):
     """
 
     file: str
-    sha256: str
+    checksum: str
+    published: str | None = Field(default=None, exclude_if=operator.not_)
+    licence: str | None = Field(default=None, exclude_if=operator.not_)
     parameters: int
     taken: tuple[str, ...]
     other_shape: tuple[OtherShape, ...]
@@ -49,7 +56,9 @@ class InitialWeights(Frozen):
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield pairs for a table: a group of layers, and its names."""
-        yield "file", f"{self.file} (sha256 {self.sha256[:12]}…)"
+        yield "file", f"{self.file} (checksum {self.checksum[:12]}…)"
+        if self.published and self.licence:
+            yield from (("published in", self.published), ("licence", self.licence))
         yield "taken", f"{_named(self.taken)}, {plural(self.parameters, 'parameter')}"
         yield "other shape, fresh", _named([str(each) for each in self.other_shape])
         yield "missing in the file, fresh", _named(self.missing)

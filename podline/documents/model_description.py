@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
+
+from pydantic import Field
 
 from podline.frozen import Frozen
 
@@ -65,6 +68,7 @@ class ModelDescription(Frozen, extra="ignore"):
 
     Attributes:
         kind: the model kind of the settings; ``pose`` for a pose network.
+        weights: the published weights with which the training began, with their source and licence; empty for others.
         image_shape: (height, width, channels).
         classes: number of logits; 0 for a model that outputs maps.
         layers: layers in the order of computation.
@@ -76,6 +80,7 @@ class ModelDescription(Frozen, extra="ignore"):
     """
 
     kind: str
+    weights: str = Field(default="", exclude_if=operator.not_)
     image_shape: tuple[int, int, int]
     classes: int
     layers: tuple[LayerDescription, ...]

@@ -34,8 +34,8 @@ _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
 _KNOWN = (*_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
-# Measurements and checks that are done again where they are missing.
-_MEMORIES = ("paces", "architectures")
+# Measurements, checks and downloads that are done again where they are missing.
+_MEMORIES = ("paces", "architectures", "weights")
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
 # Files in a run's folder that are written outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")

@@ -182,7 +182,8 @@ class Notes:
             self._told_of_data(spec.folder, changed=False)
         elif isinstance(spec, TrainSpec):
             self._recipe = spec.recipe
-            self._update(run=spec.run)
+            begun = {**self.entry.settings.get("recipe", {}), "init": plain(spec.recipe.init)}
+            self._update(run=spec.run, settings={**self.entry.settings, "recipe": begun})
             # Only once they are validated, since the data found then are kept.
             self._told_of_data(spec.dataset_folder, changed=True)
         self._kept()

@@ -49,9 +49,8 @@ class Blocks:
             name=name,
         )(maps)
 
-    def depthwise(self, maps: keras.KerasTensor, name: str, *, stride: int) -> keras.KerasTensor:
-        """Apply a 3 × 3 convolution to each channel separately."""
-        kernel = 3
+    def depthwise(self, maps: keras.KerasTensor, name: str, *, kernel: int = 3, stride: int) -> keras.KerasTensor:
+        """Apply a square convolution to each channel separately."""
         # He's rule computed here, because Keras would count all channels as inputs of each filter.
         he_normal: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / kernel)
         return keras.layers.DepthwiseConv2D(

@@ -16,7 +16,6 @@ import tensorflow as tf
 from podline.arrays import Array
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.models.applications import PIXELS
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.keras_internals import (
     Initializer,
@@ -28,9 +27,11 @@ from podline.models.keras_internals import (
     with_sublayers,
 )
 from podline.models.messages import cause
+from podline.models.normalisation import Pixels, pixels_of
 from podline.models.precision import POLICIES, policy
 from podline.models.variables import copy_weights, finish, is_kernel
 from podline.recipes.parts import MODELS
+from podline.recipes.published_weights import PUBLISHED
 from podline.recipes.settings import ModelSettings, Precision, Recipe
 
 STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
@@ -69,7 +70,7 @@ def build_model(
 
     Args:
         settings: kind, width, depth and regularisation of the network.
-        image_shape: (height, width, channels).
+        image_shape: (height, width, channels); a network that has published weights gets one channel three times.
         classes: number of logits.
         mean: mean per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
@@ -90,15 +91,18 @@ def build_model(
             "and 1 or more outputs"
         )
     _require_data_format(settings)
+    grey = image_shape[-1] == 1 and settings.kind in PUBLISHED
+    image_shape = (*image_shape[:2], 3) if grey else image_shape
     network = _made(settings, image_shape, classes)
     _require_classifier(settings.kind, network, image_shape, classes)
+    pixels = pixels_of(settings, Pixels(mean, std), image_shape[-1])
     own: dict[int, Array] = {}
     if settings.kind not in MODELS.shipped:
         again = _made(settings, image_shape, classes)
         _require_fixed_constants(settings.kind, network, again)
         own = _own_values(settings.kind, network, again)
-    mean, std = PIXELS.get(settings.kind, (mean, std))
-    return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers, precision, own)
+    l2 = settings.l2, settings.l2_layers
+    return trainable_model(network, settings.kind, *pixels, seed, *l2, precision, own, grey=grey)
 
 
 def image_model(recipe: Recipe, manifest: Manifest, outputs: int) -> keras.Model:
@@ -122,6 +126,8 @@ def trainable_model(
     l2_layers: tuple[str, ...] = (),
     precision: Precision = "float32",
     own: Mapping[int, Array] | None = None,
+    *,
+    grey: bool = False,
 ) -> keras.Model:
     """Return a trainable copy of a functional model with new weights.
 
@@ -139,6 +145,7 @@ def trainable_model(
         l2_layers: … of the layers whose names start with one of these prefixes.
         precision: precision of all layers before the last one with a kernel.
         own: values that weights begin with instead of those of their initializers, by place in ``network.weights``.
+        grey: whether images have one channel, which is repeated for the network.
 
     Raises:
         SettingsError: the mean or deviation does not fit the images' channels; bfloat16 would be emulated; a prefix in
@@ -151,8 +158,13 @@ def trainable_model(
             f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
             "give one of each per channel"
         )
+
+    def front(image: Any) -> keras.KerasTensor:
+        channels: Any = [image] * len(mean)
+        return _normalised(keras.layers.Concatenate(name="repeat")(channels) if grey else image, mean, std)
+
     dtype = policy(precision)
-    return _trainable(network, name, seed, lambda image: _normalised(image, mean, std), l2, l2_layers, dtype, own or {})
+    return _trainable(network, name, seed, front, l2, l2_layers, dtype, own or {}, channels=1 if grey else len(mean))
 
 
 def untrained(model: keras.Model, seed: int) -> keras.Model:
@@ -169,10 +181,12 @@ def _trainable(
     l2_layers: tuple[str, ...] = (),
     dtype: str = POLICIES["float32"],
     own: Mapping[int, Array] | None = None,
+    channels: int | None = None,
 ) -> keras.Model:
     # Variables created in such a scope get their values at its end.
     with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope() as scope:
-        image: Any = keras.Input(network.inputs[0].shape[1:], dtype="uint8", name="image")
+        *sides, own_channels = network.inputs[0].shape[1:]
+        image: Any = keras.Input((*sides, channels or own_channels), dtype="uint8", name="image")
         outputs = _computed(network, image, front, dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
         _regularise(model, l2, l2_layers)

@@ -52,7 +52,7 @@ def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> 
         for block in range(blocks):
             number += 1
             stride = next(strides) if block == 0 and first_stride == 2 else 1
-            maps = _bottleneck(make, maps, f"block{number:02d}", channels * expansion, filters, stride)
+            maps = bottleneck(make, maps, f"block{number:02d}", channels * expansion, filters, stride)
             channels = filters
     return maps
 
@@ -65,13 +65,14 @@ def _strides(side: int) -> list[int]:
     return [1] * (HALVINGS - halvings) + [2] * halvings
 
 
-def _bottleneck(
-    make: Blocks, maps: keras.KerasTensor, name: str, expanded: int, filters: int, stride: int
+def bottleneck(
+    make: Blocks, maps: keras.KerasTensor, name: str, expanded: int, filters: int, stride: int, kernel: int = 3
 ) -> keras.KerasTensor:
     """Expand, filter each channel, project; without activation after the projection, since a ReLU would lose values."""
     channels, before = maps.shape[make.axis], maps
     if expanded > channels:
         maps = make.convolved(maps, f"{name}_expand", expanded, kernel=1)
-    maps = make.normed(make.depthwise(maps, f"{name}_depthwise_conv", stride=stride), f"{name}_depthwise")
+    maps = make.depthwise(maps, f"{name}_depthwise_conv", kernel=kernel, stride=stride)
+    maps = make.normed(maps, f"{name}_depthwise")
     maps = make.norm(make.convolution(maps, f"{name}_project_conv", filters, kernel=1), f"{name}_project_norm")
     return keras.layers.Add(name=f"{name}_add")([before, maps]) if stride == 1 and channels == filters else maps

@@ -6,6 +6,7 @@ A child process with limits parses them (:mod:`podline.models.weights_parsing`) 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,12 @@ _KINDS = (".keras", ".h5", ".npz", _FOLDER)
 _TENSORFLOW = Limits(512_000_000, 20.0)  # for the start of TensorFlow
 
 
-def read_weights(file: Path) -> Layers:
+def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
     """Return the floating-point weights of a file; a layer within another is named ``outer/inner``.
+
+    Args:
+        file: the file, or the folder of a SavedModel.
+        kinds: the suffixes that it may have.
 
     Raises:
         SettingsError: the file's name has none of the known endings.
@@ -31,7 +36,7 @@ def read_weights(file: Path) -> Layers:
             the limits of memory or time.
     """
     kind = _FOLDER if file.is_dir() else file.suffix
-    if kind not in _KINDS:
+    if kind not in kinds:
         raise SettingsError(
             f"init={file}: {kind or 'no suffix'} vs .keras, .weights.h5, .h5 or .npz, or the folder of a SavedModel"
         )

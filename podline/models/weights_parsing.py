@@ -23,6 +23,7 @@ from podline.arrays import Array
 from podline.data import bounds
 from podline.entry_points import reason
 from podline.errors import ArtifactError
+from podline.models.pytorch_parsing import read_tensors
 
 _IN_KERAS = "model.weights.h5"
 _DEEPEST = 100  # depth of nested groups; a nested layer takes two or three
@@ -176,6 +177,7 @@ READERS: dict[str, Callable[[Path], Named]] = {
     ".npz": _of_npz,
     ".keras": _of_keras,
     ".h5": _of_h5,
+    ".pth": read_tensors,
     "folder": _of_saved_model,
 }
 """The reader for each suffix; a folder is a SavedModel."""

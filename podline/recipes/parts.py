@@ -168,10 +168,11 @@ MODELS: Registry[Part] = Registry(
         "linear": "podline.models.linear:linear",
         "resnet": "podline.models.resnet:resnet",
         "mobilenetv2": "podline.models.mobilenetv2:mobilenetv2",
-        "mobilenetv3-small": "podline.models.applications:mobilenetv3_small",
-        "mobilenetv3-large": "podline.models.applications:mobilenetv3_large",
-        "efficientnetv2-b0": "podline.models.applications:efficientnetv2_b0",
-        "convnext-tiny": "podline.models.applications:convnext_tiny",
+        "efficientnet-lite0": "podline.models.efficientnet_lite:efficientnet_lite0",
+        "mobilenetv3-small": "podline.models.applications:application",
+        "mobilenetv3-large": "podline.models.applications:application",
+        "efficientnetv2-b0": "podline.models.applications:application",
+        "convnext-tiny": "podline.models.applications:application",
     },
 )
 OPTIMIZERS: Registry[Part] = Registry(

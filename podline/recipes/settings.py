@@ -59,6 +59,11 @@ class ModelSettings(Frozen):
         l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
         l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
         data_format: ``channels_first`` works only on GPUs.
+        weights: ``imagenet`` for the published weights of one of docs/how-to/fine-tune.md, unless the run begins with
+            ``init`` or ``further``.
+        normalisation: how pixels become inputs. ``auto``: as a network's published weights expect, or else ``data``;
+            ``data``: by mean and deviation of the training images; ``imagenet``: by those of ImageNet; ``symmetric``:
+            -1 to 1; ``unit``: 0 to 1; ``none``: 0 to 255.
         options: options of an installed package's model, by name.
     """
 
@@ -70,10 +75,23 @@ class ModelSettings(Frozen):
     l2: float = Field(default=0.0, ge=0)
     l2_layers: tuple[str, ...] = ()
     data_format: Literal["channels_last", "channels_first"] = "channels_last"
+    weights: Literal["none", "imagenet"] = Field(default="none", exclude_if=lambda weights: weights == "none")
+    normalisation: Literal["auto", "data", "imagenet", "symmetric", "unit", "none"] = Field(
+        default="auto", exclude_if=lambda normalisation: normalisation == "auto"
+    )
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
     _l2_has_layers = model_validator(mode="after")(l2_has_layers)
     _effects = model_validator(mode="after")(functools.partial(require_effects, "model"))
+
+    @model_validator(mode="after")
+    def _published_for_one_width(self) -> ModelSettings:
+        if self.weights != "none" and self.width != 1:
+            raise ValueError(
+                f"weights={self.weights} vs width={self.width}: they are published for width 1; give width=1, or "
+                "weights=none"
+            )
+        return self
 
 
 class OptimizerSettings(Frozen):
@@ -301,11 +319,18 @@ class InitSettings(Frozen):
     Attributes:
         file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; its path does not
             affect the run's name.
-        sha256: checksum of the file; filled in when the run is named.
+        checksum: sha256 of the file, or md5 of some published files; filled in when the run is named.
+        published: source of the published weights that ``model.weights`` names; filled in when the run is named.
+        licence: their licence; filled in when the run is named.
     """
 
     file: str = Field(min_length=1)
-    sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    checksum: str = Field(default="", pattern=r"^([0-9a-f]{32}|[0-9a-f]{64})?$")
+    published: str | None = Field(default=None, exclude_if=operator.not_)
+    licence: str | None = Field(default=None, exclude_if=operator.not_)
+
+    def __str__(self) -> str:
+        return f"{self.file} ({self.licence}, published in {self.published})" if self.published else self.file
 
 
 def _numbers(value: Json, path: str = "", *, may_be_off: bool = False) -> Iterator[tuple[str, float, bool]]:
@@ -456,7 +481,7 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _begins_with_one(self) -> Recipe:
-        if self.further and self.init:
+        if self.further and self.init and not self.init.published:
             raise ValueError(f"further={self.further} vs init={self.init.file}: a run begins with one of them")
         return self
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from podline.frozen import Frozen, Json
 from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
+from podline.recipes.published_weights import PUBLISHED
 
 S = TypeVar("S", bound=Frozen)
 
@@ -31,7 +32,7 @@ _RESNET, _FOCAL, _SGD, _MUON = (Use("kind", (kind,)) for kind in ("resnet", "foc
 _EXPONENTIAL, _PLATEAU = (Use("kind", (kind,)) for kind in ("exponential", "plateau"))
 
 USES: Mapping[str, Mapping[str, Use]] = {
-    "model": {"width": _WIDE, "depth": _RESNET, "activation": _RESNET},
+    "model": {"width": _WIDE, "depth": _RESNET, "activation": _RESNET, "weights": Use("kind", tuple(PUBLISHED))},
     "optimizer": {
         "momentum": Use("kind", ("sgd", "adam", "adamw", "rmsprop", "muon")),
         "nesterov": _SGD,

@@ -21,7 +21,8 @@ from podline.recipes.datasets import ConverterSettings
 from podline.recipes.durations import Duration
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
-from podline.recipes.settings import CHAMPION, InitSettings, Recipe
+from podline.recipes.published_weights import PUBLISHED
+from podline.recipes.settings import CHAMPION, InitSettings, ModelSettings, Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
     JUDGED,
@@ -109,7 +110,8 @@ def training_spec(
         return spec
     run = champions.beginning(store, recipe.name, spec.digest(), lambda: champion_run(store, recipe, folder))
     tell(f"further from the champion, {run}" if run else f"from scratch: {recipe.name} has no champion yet")
-    return spec.model_copy(update={"recipe": spec.recipe.changed(further=run or None), "lacked_champion": not run})
+    begun = with_checksum(spec.recipe.changed(further=run or None))
+    return spec.model_copy(update={"recipe": begun, "lacked_champion": not run})
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
@@ -132,7 +134,7 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
     classes, model = [set(each.class_names) for each in (was, now)], dict(recipe.model)
     compared = {
         "the data set": (then.recipe.dataset, recipe.dataset),
-        **{f"model.{name}": (value, model[name]) for name, value in then.recipe.model},
+        **{f"model.{name}": (value, model[name]) for name, value in then.recipe.model if name != "weights"},
         "images of": (was.image_shape, now.image_shape),
         "classes of its own:": (sorted(classes[0] - classes[1]), sorted(classes[1] - classes[0])),
     }
@@ -258,13 +260,27 @@ def with_checksum(recipe: Recipe) -> Recipe:
     """Return a recipe with the checksum of its file of weights filled in; without a file it stays unchanged.
 
     Raises:
-        SettingsError: the file cannot be read.
+        SettingsError: the file cannot be read, or no weights are published for the model.
     """
     init = recipe.init
-    if init is None or init.sha256:
+    if init is None or init.published:
+        return recipe.model_copy(update={"init": None if recipe.further else _published(recipe.model)})
+    if init.checksum:
         return recipe
     file = Path(init.file).expanduser().absolute()
-    return recipe.model_copy(update={"init": InitSettings(file=str(file), sha256=weights_sha256(file))})
+    return recipe.model_copy(update={"init": InitSettings(file=str(file), checksum=weights_sha256(file))})
+
+
+def _published(model: ModelSettings) -> InitSettings | None:
+    if model.weights == "none":
+        return None
+    if model.kind not in PUBLISHED:
+        raise SettingsError(
+            f"model.weights={model.weights}: got model.kind={model.kind}, expected {' or '.join(PUBLISHED)}; give "
+            "--init FILE"
+        )
+    found = PUBLISHED[model.kind]
+    return InitSettings(file=found.file, checksum=found.checksum, published=found.source, licence=found.licence)
 
 
 def weights_sha256(file: Path) -> str:

@@ -178,7 +178,7 @@ def _title(spec: LearningRateSpec) -> str:
         if spec.run
         else f"further from {recipe.further}"
         if recipe.further
-        else f"from {recipe.init.file}"
+        else f"from {recipe.init}"
         if recipe.init
         else "from fresh weights"
     )

@@ -11,33 +11,54 @@ import keras
 from podline.arrays import Array
 from podline.documents.initial_weights import InitialWeights, OtherShape
 from podline.errors import SettingsError
+from podline.models.published_weights import published_layers
 from podline.models.variables import copy_weights, finish, floating
 from podline.models.weights_files import Layers, read_weights
-from podline.recipes.settings import InitSettings
+from podline.recipes.settings import InitSettings, Recipe
 from podline.stages.from_recipe import weights_sha256
+from podline.store.contract import Store
 from podline.training.state import TrainingState
 
 _Variables = dict[str, Any]
 
 
-def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
-    """Load the file's weights into the model and its moving average, for layers of equal name and shape.
+def stored_layers(store: Store, recipe: Recipe) -> Layers:
+    """Return the layers of the weights that a recipe begins with.
+
+    Raises:
+        SettingsError: the file cannot be read, or has another checksum.
+        ArtifactError: the file is damaged.
+    """
+    init = recipe.init
+    if init is None:
+        return {}
+    if init.published:
+        return published_layers(store, recipe.model.kind, init.checksum)
+    file = Path(init.file)
+    found = weights_sha256(file)
+    if found != init.checksum:
+        raise SettingsError(
+            f"init={file} has sha256 {found[:12]}… vs {init.checksum[:12]}… in the run's recipe; bring that file "
+            "back, or begin another run with --init"
+        )
+    return read_weights(file)
+
+
+def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> InitialWeights:
+    """Load weights into the model and its moving average, for layers of equal name and shape.
 
     All variables of a layer are taken, or none. A nested layer is also matched by its own name alone, if the name is
     unique.
 
+    Args:
+        state: the state to change.
+        init: the name of the weights.
+        stored: the weights; see :func:`stored_layers`.
+
     Raises:
-        SettingsError: the file cannot be read, has another checksum, or no layer fits.
-        ArtifactError: the file is damaged.
+        SettingsError: no layer fits.
     """
-    file = Path(init.file)
-    found = weights_sha256(file)
-    if found != init.sha256:
-        raise SettingsError(
-            f"init={file} has sha256 {found[:12]}… vs {init.sha256[:12]}… in the run's recipe; bring that file "
-            "back, or begin another run with --init"
-        )
-    stored, layers = read_weights(file), _layers(state.model)
+    layers = _layers(state.model)
     sources = _matched(stored, layers)
     taken, others = [], []
     parameters = 0
@@ -54,15 +75,14 @@ def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
         taken.append(name)
     if not taken:
         raise SettingsError(
-            f"init={file}: no layer has the name and shape of one in the model; the file has {_first(stored)}, "
+            f"init={init.file}: no layer has the name and shape of one in the model; the file has {_first(stored)}, "
             f"the model has {_first(layers)}"
         )
     finish(state.model)
     if state.average is not None:
         copy_weights(state.model, state.average)
     return InitialWeights(
-        file=init.file,
-        sha256=init.sha256,
+        **init.model_dump(),
         parameters=parameters,
         taken=tuple(taken),
         other_shape=tuple(others),

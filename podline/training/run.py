@@ -35,7 +35,7 @@ from podline.store.contract import Store
 from podline.training import devices
 from podline.training.checkpoints import KEPT, CheckpointFolder
 from podline.training.further import Finished, finished
-from podline.training.initial_weights import take_weights
+from podline.training.initial_weights import stored_layers, take_weights
 from podline.training.loop import StepsDone
 from podline.training.objective import IMAGE, Objective
 from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_batches
@@ -86,6 +86,7 @@ class Trainer:
     """A recipe and a data set, ready to train; the base of runs, learning-rate finder and input benchmark.
 
     Attributes:
+        shared: the store that also holds other runs.
         recipe: the recipe.
         manifest: the manifest of the data set.
         training_reader: the reader of the training split.
@@ -96,6 +97,7 @@ class Trainer:
         state: all variables that training changes.
     """
 
+    shared: Store
     recipe: Recipe
     manifest: Manifest
     training_reader: SplitReader
@@ -117,7 +119,9 @@ class Trainer:
         """
         if self.base:
             self.base.restore(self.state)
-        return take_weights(self.state, self.recipe.init) if self.recipe.init else None
+        if self.recipe.init is None:
+            return None
+        return take_weights(self.state, self.recipe.init, stored_layers(self.shared, self.recipe))
 
     def in_phase_of(self, step: int) -> Self:
         """Return a trainer with the same state and the recipe's phase of a step; after the end, the last phase."""
@@ -199,6 +203,7 @@ def build_trainer(
     base = finished(store, recipe.further) if recipe.further else None
     reader = open_split(store, dataset_folder, manifest, TRAINING_SPLIT, reporter)
     return Trainer(
+        shared=store,
         recipe=recipe,
         manifest=manifest,
         plan=plan_batches(recipe, manifest, reader, base.epochs if base else 0),
@@ -216,7 +221,6 @@ class Run(Trainer):
 
     Attributes:
         spec: the spec of the training.
-        shared: the store that also holds other runs.
         store: the store that this process writes to.
         test_reader: the reader of the test split.
         evaluated_reader: the reader of the split that is evaluated during training.
@@ -228,7 +232,6 @@ class Run(Trainer):
     """
 
     spec: TrainSpec
-    shared: Store
     store: Store
     test_reader: SplitReader
     evaluated_reader: SplitReader

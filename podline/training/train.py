@@ -205,7 +205,6 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
         Run,
         **parts,
         spec=spec,
-        shared=store,
         test_reader=test_reader,
         evaluated_reader=readers[split],
         agreement=agreement,
@@ -290,7 +289,9 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     run.require_data_unchanged()
     run.state.let_train(("",))
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, run.some_images())
-    description = described(run.state.model).model_dump_json(indent=2) + "\n"
+    init = run.recipe.init
+    begun_with = str(init) if init and init.published else ""
+    description = described(run.state.model).changed(weights=begun_with).model_dump_json(indent=2) + "\n"
     run.store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.encode(), replace=True)
     run.agreement.require_same("the weights", weights_sha256)
     took = clock.read()
@@ -323,7 +324,7 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     )
     run.events.write("finished", steps, f"{spec.run}: {plural(steps, 'step')} in {took.wall:.0f} s")
     run.checkpoints.prune(run.recipe.keep if isinstance(run.recipe.keep, int) else 1)
-    begun = (INITIAL_WEIGHTS,) if run.recipe.init else ()
+    begun = (INITIAL_WEIGHTS,) if init else ()
     names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS, DESCRIPTION, *begun)]
     left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)
     beside = [found for found in run.store.listing(spec.folder) if found.name.startswith(left)]

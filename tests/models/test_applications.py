@@ -1,21 +1,28 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import applications
 
+from podline.documents.initial_weights import InitialWeights
 from podline.errors import SettingsError
 from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model, exportable
 from podline.models.counts import described
+from podline.models.normalisation import Pixels, pixels_of
+from podline.models.published_weights import published_layers
+from podline.models.weights_files import read_weights
+from podline.recipes.published_weights import PUBLISHED
 from podline.recipes.settings import InitSettings, ModelSettings, OptimizerSettings
-from podline.stages.from_recipe import weights_sha256
+from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.initial_weights import take_weights
 from podline.training.state import TrainingState
@@ -80,7 +87,11 @@ def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, 
     keras_model, model, file = published(kind), network(kind), tmp_path / name
     SAVE[name](keras_model, str(file))
     state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
-    taken = take_weights(state, InitSettings(file=str(file), sha256=weights_sha256(file)))
+    taken = take_weights(state, InitSettings(file=str(file)), read_weights(file))
+    require_features(model, state, taken, keras_model)
+
+
+def require_features(model: keras.Model, state: TrainingState, taken: InitialWeights, keras_model: keras.Model):
     assert (taken.missing, taken.other_shape, taken.unused) == (("classifier",), (), ())
     images = np.random.default_rng(1).integers(0, 256, (3, *SHAPE), dtype=np.uint8)
     expected = np.asarray(keras_model(images.astype(np.float32), training=False))
@@ -88,6 +99,55 @@ def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, 
     for trained in (model, state.average):
         features = keras.Model(trained.input, trained.get_layer("classifier").input)
         assert np.allclose(features(images, training=False), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", KERAS)
+def test_addresses_and_checksums_are_those_of_keras(kind: str, monkeypatch: pytest.MonkeyPatch):
+    asked: list[object] = []
+
+    def get_file(file: str, address: str, *, file_hash: str, **_: str):
+        asked.extend((file, address, file_hash))
+        raise FileNotFoundError
+
+    monkeypatch.setattr("keras.src.utils.file_utils.get_file", get_file)
+    with pytest.raises(FileNotFoundError):
+        KERAS[kind](input_shape=(224, 224, 3), include_top=False)
+    published = PUBLISHED[kind]
+    assert asked == [published.file, published.source, published.checksum]
+
+
+@pytest.mark.parametrize("kind", [SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LARGER)])
+def test_published_weights_are_downloaded_once_and_give_the_features_of_keras(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keras_model, model, store = published(kind), network(kind), open_store(str(tmp_path / "store"))
+    file = tmp_path / PUBLISHED[kind].file
+    with h5py.File(file, "w") as h5:
+        keras.src.legacy.saving.legacy_h5_format.save_weights_to_hdf5_group(h5, keras_model)
+    md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    address = "http://127.0.0.1:9/weights.h5"  # nothing answers there
+    monkeypatch.setitem(PUBLISHED, kind, PUBLISHED[kind]._replace(source=address, checksum=md5))
+    with pytest.raises(
+        SettingsError,
+        match=rf"^model\.weights: Keras cannot download {file.name} .*; put it at \S*/{md5}/{file.name}, or",
+    ):
+        published_layers(store, kind, md5)
+    monkeypatch.setattr(keras.utils, "get_file", lambda *_, **__: str(file))
+    published_layers(store, kind, md5)
+    file.unlink()
+    state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
+    taken = take_weights(state, InitSettings(file=file.name, checksum=md5), published_layers(store, kind, md5))
+    require_features(model, state, taken, keras_model)
+
+
+def test_ones_own_network_gets_the_normalisation_of_its_weights():
+    data = Pixels((9.0, 8.0, 7.0), (2.0, 3.0, 4.0))
+    for name, pixels in {"auto": data, "symmetric": Pixels((127.5,) * 3, (127.5,) * 3)}.items():
+        assert pixels_of(ModelSettings.model_validate({"kind": "my-vit", "normalisation": name}), data, 3) == pixels
+    with pytest.raises(SettingsError, match=r"normalisation=imagenet: got images of 1 channels, expected 3; give"):
+        pixels_of(ModelSettings(kind="my-vit", normalisation="imagenet"), Pixels((9.0,), (2.0,)), 1)
+    given = network("mobilenetv3-small", normalisation="data").get_layer("normalise").get_config()
+    assert given["scale"] == [0.5] * 3
 
 
 @pytest.mark.slow
@@ -101,8 +161,8 @@ def test_exported_it_is_plain_keras_and_all_multiply_adds_are_known(kind, tmp_pa
     assert np.allclose(found(images, training=False), model(images, training=False), atol=1e-4)
 
 
-def test_images_that_are_too_small_or_grey_are_refused():
-    for height, channels in ((31, 3), (64, 1)):
+def test_images_that_are_too_small_or_of_other_channels_are_refused():
+    for height, channels in ((31, 3), (64, 2)):
         with pytest.raises(SettingsError, match=rf"{height} × 64 × {channels} vs at least 32 × 32 × 3"):
             network("convnext-tiny", (height, 64, channels))
     assert network(SMALL, width=0.5).count_params() < published(SMALL).count_params()

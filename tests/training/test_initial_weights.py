@@ -69,7 +69,7 @@ def test_the_name_depends_on_the_files_bytes_and_not_on_its_place(base, tmp_path
     assert len(set(names)) == 3
     spec = spec_of(root, moved)
     moved.write_bytes(moved.read_bytes() + b" ")
-    with pytest.raises(SettingsError, match=rf"has sha256 \w+… vs {spec.recipe.init.sha256[:12]}…"):
+    with pytest.raises(SettingsError, match=rf"has sha256 \w+… vs {spec.recipe.init.checksum[:12]}…"):
         train(spec, silent())
 
 

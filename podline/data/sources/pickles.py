@@ -171,12 +171,13 @@ class _RefusedError(pickle.UnpicklingError):
     """A pickle names an object outside the allow-list."""
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
     """A function that a pickle may call, but not change."""
 
     function: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
         return self.function(*arguments)
 
 
@@ -237,12 +238,12 @@ def _text(value: Any) -> str:
 
 
 _ALLOWED: dict[str, Any] = {
-    "numpy.core.multiarray._reconstruct": _Call(lambda _type, _shape, _code: _Array()),
-    "numpy.core.numeric._frombuffer": _Call(_array_of),
-    "numpy.dtype": _Call(_Dtype),
+    "numpy.core.multiarray._reconstruct": Call(lambda _type, _shape, _code: _Array()),
+    "numpy.core.numeric._frombuffer": Call(_array_of),
+    "numpy.dtype": Call(_Dtype),
     "numpy.ndarray": "numpy.ndarray",  # an argument that is not used
-    "_codecs.encode": _Call(_encode),
-    "builtins.bytes": _Call(lambda: b""),  # empty bytes in protocols 0 to 2 of Python 3
+    "_codecs.encode": Call(_encode),
+    "builtins.bytes": Call(lambda: b""),  # empty bytes in protocols 0 to 2 of Python 3
 }
 
 

@@ -1,0 +1,103 @@
+"""Fetches published weights of networks once, and keeps them in the store by their checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import shutil
+from pathlib import Path
+
+import keras
+
+from podline.entry_points import require_extra
+from podline.errors import ArtifactError, SettingsError, one_line
+from podline.models.applications import APPLICATIONS, weights_of
+from podline.models.efficientnet_lite import from_pytorch
+from podline.models.weights_files import Layers, read_weights
+from podline.recipes.published_weights import PUBLISHED, PublishedWeights
+from podline.store.contract import Store, explained
+
+FOLDER = "weights"
+_EXTRA = "pretrained"
+_SHA256 = 64  # its number of hexadecimal digits
+
+
+def published_layers(store: Store, kind: str, checksum: str) -> Layers:
+    """Return the published weights of a network, from the store, or else from their source.
+
+    Args:
+        store: the store that keeps them.
+        kind: the kind of model.
+        checksum: their checksum in the run's recipe.
+
+    Raises:
+        SettingsError: they cannot be fetched, are other weights than those of the recipe, or there are none for it.
+        ArtifactError: the file in the store has changed.
+    """
+    published = PUBLISHED.get(kind)
+    if published is None or published.checksum != checksum:
+        known = f"{published.checksum[:12]}… of this Podline" if published else f"none for model {kind}"
+        raise SettingsError(f"model.weights: got checksum {checksum[:12]}… in the recipe, expected {known}; train anew")
+    file = _kept(store, published)
+    if kind not in APPLICATIONS:
+        return from_pytorch(read_weights(file, (file.suffix,)))
+    return weights_of(APPLICATIONS[kind], file)
+
+
+def _kept(store: Store, published: PublishedWeights) -> Path:
+    """Return a local file with some weights; publish them in the store at first."""
+    name = f"{FOLDER}/{published.checksum}/{published.file}"
+    if not store.exists(name):
+        with store.workspace("weights") as folder:
+            copy = folder / published.file
+            of_keras = "://" in published.source
+            source = _downloaded(published, store.where(name)) if of_keras else _of_package(published)
+            with explained("write", store.where(name)):
+                shutil.copyfile(source, copy)
+            if (found := _checksum(copy, published)) != published.checksum:
+                raise SettingsError(
+                    f"model.weights: {source} has checksum {found[:12]}… vs {published.checksum[:12]}… of the "
+                    "published file; delete it, and fetch it again"
+                )
+            store.publish_file(copy, name)
+    file = store.local(name)
+    if _checksum(file, published) != published.checksum:
+        raise ArtifactError(f"{store.where(name)} has another checksum than its folder; delete it to fetch it again")
+    return file
+
+
+def _checksum(file: Path, published: PublishedWeights) -> str:
+    with file.open("rb") as stream:
+        algorithm = "sha256" if len(published.checksum) == _SHA256 else "md5"
+        return hashlib.file_digest(stream, algorithm).hexdigest()
+
+
+def _of_package(published: PublishedWeights) -> Path:
+    """Return the file in an installed package, which is not imported."""
+    require_extra(_EXTRA, "model.weights=imagenet")
+    for part in importlib.metadata.files(published.source) or ():
+        if part.name == published.file:
+            return Path(str(part.locate()))
+    raise SettingsError(
+        f"model.weights: package {published.source} has no {published.file}, expected version 0.1.0; install it again"
+    )
+
+
+def _downloaded(published: PublishedWeights, where: str) -> Path:
+    """Return the file in Keras's cache; Keras downloads and verifies it where it is missing.
+
+    Args:
+        published: the weights.
+        where: where a user could put the file instead.
+
+    Raises:
+        SettingsError: it cannot be downloaded.
+    """
+    address, checksum = published.source, published.checksum
+    try:
+        return Path(keras.utils.get_file(published.file, address, cache_subdir="models", file_hash=checksum))
+    except Exception as error:  # Keras raises Exception itself
+        raise SettingsError(
+            f"model.weights: Keras cannot download {published.file} ({one_line(error)}); put it at {where}, or give "
+            "model.weights=none"
+        ) from error

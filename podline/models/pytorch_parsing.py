@@ -1,0 +1,114 @@
+"""Reads the tensors of a ``.pth`` file without PyTorch, in a child process.
+
+PyTorch's legacy format is five pickles, then raw numbers: a magic number, a version, facts on the writing machine, a
+dictionary of tensors, the keys of their storages, and each storage in the order of the keys. Python's own unpickler
+reads them with an allow-list: a pickle that names anything but tensors and an ordered dictionary is refused before it
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from podline.arrays import Array
+from podline.data.sources.pickles import Call
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_VERSION = 1001
+_MOST_AXES = 8
+
+
+class _Storage(NamedTuple):
+    key: str
+    dtype: np.dtype[Any]
+    numbers: int
+
+
+class _Tensor(NamedTuple):
+    storage: _Storage
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Dict(dict[Any, Any]):
+    """Stands for ``collections.OrderedDict``, whose pickles also have versions of modules."""
+
+    def __setstate__(self, _state: Any) -> None:
+        pass
+
+
+def read_tensors(file: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of a file as ``layer/variable``, with their values.
+
+    Raises:
+        ValueError: the file has another format, or its parts contradict each other.
+        pickle.UnpicklingError: a pickle is damaged, or names anything but tensors.
+    """
+    with file.open("rb") as stream:
+        magic, version, facts, tensors, keys = (_Unpickler(stream).load() for _ in range(5))
+        if (magic, version) != (_MAGIC, _VERSION) or facts.get("little_endian") is not True:
+            raise ValueError("not in PyTorch's legacy format, from a little-endian machine")
+        named = {name: tensor for name, tensor in tensors.items() if type(name) is str and type(tensor) is _Tensor}
+        storages = {tensor.storage.key: tensor.storage for tensor in named.values()}
+        if len(named) != len(tensors) or sorted(storages) != sorted(keys):
+            raise ValueError("the file has more or less than the storages of a dictionary of tensors")
+        numbers = {key: _numbers(stream, storages[key]) for key in keys}
+        if stream.read(1):
+            raise ValueError("bytes follow the last storage")
+    for name, tensor in named.items():
+        layer, _, variable = name.rpartition(".")
+        values = numbers[tensor.storage.key][tensor.first :]
+        strides = [stride * values.itemsize for stride in tensor.strides]
+        yield f"{layer}/{variable}", as_strided(values, tensor.shape, strides, writeable=False)
+
+
+def _numbers(stream: BinaryIO, storage: _Storage) -> Array:
+    count = int.from_bytes(stream.read(8), "little")
+    if count != storage.numbers:
+        raise ValueError(f"storage {storage.key[:40]} has {count} numbers vs {storage.numbers}")
+    data = stream.read(min(count * storage.dtype.itemsize, os.fstat(stream.fileno()).st_size))
+    return np.frombuffer(data, storage.dtype, count)
+
+
+def _tensor(storage: Any, first: Any, shape: Any, strides: Any, *_gradient_and_hooks: Any) -> _Tensor:
+    """Stand for ``torch._utils._rebuild_tensor_v2``; refuse places outside of the storage."""
+    if type(storage) is not _Storage or not all(map(_are_sizes, ((first,), shape, strides))):
+        raise ValueError("a tensor of something else than a storage and sizes")
+    last = first + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    if min(shape, default=1) < 1 or last >= storage.numbers:
+        raise ValueError(f"a tensor of shape {shape} is empty, or larger than its storage")
+    return _Tensor(storage, first, shape, strides)
+
+
+def _are_sizes(sizes: Any) -> bool:
+    numbers = type(sizes) is tuple and len(sizes) <= _MOST_AXES
+    return numbers and all(type(size) is int and 0 <= size < 2**40 for size in sizes)
+
+
+_ALLOWED: dict[str, Any] = {
+    "collections.OrderedDict": Call(_Dict),
+    "torch._utils._rebuild_tensor_v2": Call(_tensor),
+    "torch.FloatStorage": "<f4",
+    "torch.LongStorage": "<i8",
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no tensor, and none of it was run")
+        return _ALLOWED[f"{module}.{name}"]
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        kind, dtype, key, _device, count, view = pid
+        if kind != "storage" or dtype not in ("<f4", "<i8") or type(key) is not str or not _are_sizes((count,)) or view:
+            raise pickle.UnpicklingError("a storage of something else than numbers")
+        return _Storage(key, np.dtype(dtype), count)
