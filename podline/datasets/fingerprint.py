@@ -18,6 +18,7 @@ from podline.data.images.listing import listing, one
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
+from podline.datasets.other_data import refuse_other_data
 from podline.documents.corrections import corrections
 from podline.documents.forgotten import forgotten
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
@@ -119,12 +120,14 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
 
     Raises:
         SettingsError: the data set does not exist.
-        SourceError: the source is missing, damaged or another data set, or leaves out more than the spec allows.
+        SourceError: the source is missing, damaged or another data set, leaves out more than the spec allows, or
+            continues no version of its data set.
         StoreError: the cache folder cannot be written.
     """
     work = store.own_folder(source_cache(store).name)
     source = open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
     refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
+    refuse_other_data(store, spec.dataset, source)
     return source
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType, UnionType
@@ -32,6 +33,10 @@ from podline.settings import load, nearest
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
+# Letters that Unicode does not decompose into ASCII, or of which it would drop the sound.
+_IN_ASCII = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
+)
 RECIPES: Registry[Recipe] = Registry("recipe", ENTRY_POINTS, shipped.RECIPES, Recipe)
 
 
@@ -99,21 +104,39 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
         source: the place of the data.
 
     Raises:
-        SettingsError: see :func:`named`.
+        SettingsError: see :func:`named`; or the folder's name cannot be written in ASCII.
     """
     if own:
         return named(recipe, own)
-    if recipe.name != recipe.dataset or recipe.name not in RECIPES.shipped or not datasets.find(recipe.dataset).several:
+    is_own = recipe.name == recipe.dataset and recipe.name in RECIPES.shipped
+    if not source or not is_own or not datasets.find(recipe.dataset).several:
         return recipe
-    found = _name_in(source)
-    return named(recipe, found) if datasets.can_be_own(found) and found != recipe.name else recipe
+    folder = _folder_of(source)
+    found = _in_ascii(folder)
+    if found == recipe.name:
+        return recipe
+    if not datasets.can_be_own(found):
+        raise SettingsError(
+            f"the source's folder {folder!r} gives no name of ASCII letters and digits, which the data set needs: "
+            f"give one (--name NAME, or the recipe {recipe.name}.NAME)"
+        )
+    return named(recipe, found)
 
 
-def _name_in(source: str) -> str:
-    """Return the name of a source's folder, as part of a data set's name; for a file, the name of its folder."""
+def _folder_of(source: str) -> str:
+    """Return the name of a source's folder; for a file, the name of its folder."""
     place = PurePosixPath(source.rstrip("/"))
-    folder = place.parent if place.suffix and not Path(source).is_dir() else place
-    return re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")
+    return (place.parent if place.suffix and not Path(source).is_dir() else place).name
+
+
+def _in_ascii(name: str) -> str:
+    """Return a folder's name as part of a data set's name; empty if a letter or digit has no form in ASCII."""
+    composed = unicodedata.normalize("NFC", name).casefold()
+    plain = unicodedata.normalize("NFKD", composed.translate(_IN_ASCII))
+    if any(letter.isalnum() and not letter.isascii() for letter in plain):
+        return ""
+    letters = "".join(letter for letter in plain if not unicodedata.combining(letter)).lower()
+    return re.sub(r"[^a-z0-9_]+", "-", letters).strip("-_")[:_LONGEST_NAME].rstrip("-_")
 
 
 def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | None:

@@ -28,7 +28,7 @@ from podline.datasets.fingerprint import find_converted
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
-from podline.errors import StoreError
+from podline.errors import SourceError, StoreError
 from podline.inventory.catalogue import choose_dataset
 from podline.inventory.inventory import holdings, needless
 from podline.inventory.verification import verify
@@ -171,6 +171,30 @@ def test_other_settings_or_classes_are_converted_anew(tmp_path: Path) -> None:
     assert not converted(root, folder, side=24)[1].base
     as_folders(folder, {"new": {f"{number}.png": encoded(drawn(3_000 + number)) for number in range(4)}})
     assert not converted(root, folder)[1].base
+
+
+def test_other_data_of_the_same_name_are_refused_and_moved_or_renewed_data_are_not(tmp_path: Path) -> None:
+    def made(name: str, first: int, *classes: str) -> Path:
+        return as_folders(
+            tmp_path / name / "data",
+            {
+                kind: {f"{at}.png": encoded(drawn(first + at)) for at in range(n, 30, 3)}
+                for n, kind in enumerate(classes)
+            },
+        )
+
+    root, base = tmp_path / "root", "images.data"
+    converted(root, made("old", 0, "bee", "wasp", "other"), dataset=base)
+    converted(root, made("renamed", 0, "Biene", "Wespe", "Rest"), dataset=base)
+    converted(root, made("renewed", 100, "Biene", "Hummel", "Rest"), dataset=base)
+    words = (
+        r"images.data: its version 3 has the classes 'Biene', 'Hummel', 'Rest', and none of its images is "
+        r"in this source with the classes 'Rest', 'oak', 'pine': .* \(--name NAME, or the recipe images.NAME\)"
+    )
+    with pytest.raises(SourceError, match=words):
+        converted(root, made("trees", 200, "oak", "pine", "Rest"), dataset=base)
+    converted(root, tmp_path / "trees" / "data", dataset="images.trees")
+    assert [len(versions(open_store(str(root)), name)) for name in (base, "images.trees")] == [3, 1]
 
 
 def test_a_version_is_published_once_and_has_a_number(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import unicodedata
 
 import pytest
 
@@ -96,7 +97,10 @@ def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object]
         (None, "gs://bucket/photos", "images.photos"),
         (None, "/data/photos/labels.csv", "images.photos"),
         (None, "/data/images", "images"),
-        (None, "/data/蟻", "images"),
+        (None, "/data/Sommervögel, Été 2", "images.sommervoegel-ete-2"),
+        (None, f"/data/{unicodedata.normalize('NFD', 'Brånäs')}", "images.branaes"),
+        ("ants", "/data/蟻", "images.ants"),
+        (None, "", "images"),
     ],
 )
 def test_data_of_ones_own_are_named(own: str | None, source: str, name: str) -> None:
@@ -105,6 +109,12 @@ def test_data_of_ones_own_are_named(own: str | None, source: str, name: str) -> 
     assert registry.get(name) == recipe
     assert registry.has(name)
     assert datasets.find(name).base == "images"
+
+
+@pytest.mark.parametrize("folder", ["蟻", "蟻2", "снег winter", "!", "ants-0123456789ab"])
+def test_a_folder_whose_name_would_lose_a_letter_or_be_a_run_s_needs_a_name(folder: str) -> None:
+    with pytest.raises(SettingsError, match=rf"folder '{folder}' gives no name .* \(--name NAME, or the recipe images"):
+        registry.for_data(registry.get("images"), None, f"/data/{folder}")
 
 
 def test_only_data_of_ones_own_are_named() -> None:
