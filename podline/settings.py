@@ -14,8 +14,9 @@ import difflib
 import functools
 import os
 import socket
+import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -505,6 +506,13 @@ def export_mlflow_defaults() -> None:
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     }
     export({name: value for name, value in ours.items() if name not in os.environ})
+
+
+def search_first(folders: Sequence[Path]) -> None:
+    """Let this process and its children look for modules and packages in folders before all others."""
+    sys.path[:0] = map(str, folders)
+    usual = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    export({"PYTHONPATH": os.pathsep.join([*map(str, folders), *usual])})
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +48,7 @@ from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.serving.layout import lay_out, require_champion
+from podline.settings import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
 from podline.stages.table import TRAIN
@@ -190,9 +189,7 @@ def _as_package(place: str, folder: Path) -> str:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: podline-checked\nVersion: 0\n")
     (about / "entry_points.txt").write_text(f"[{MODELS.group}]\n{name} = {path.stem}:{function}\n")
-    places = [folder, path.parent]
-    sys.path[:0] = map(str, places)
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [*places, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
+    search_first([folder, path.parent])
     return name
 
 

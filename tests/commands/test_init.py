@@ -116,15 +116,10 @@ def test_names_on_the_path_are_taken_unless_the_project_itself_was_installed(
     assert "make run" in init(own.parent / "fresh")
 
 
-def test_each_target_runs_a_python_at_any_path_and_test_is_quiet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_target_runs_a_python_at_any_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python, project, calls = tmp_path / 'o\'ne "$two" #ö' / "python", tmp_path / "a project", tmp_path / "calls"
     python.parent.mkdir()
-    python.write_text(
-        f"#!/bin/sh\necho \"$@\" >> '{calls}'\n"
-        "case \"$*\" in *unittest*) echo 'I0000 00:00:1.2 3 port.cc:1] oneDNN' >&2; echo FAILED >&2; exit 7;; esac\n"
-    )
+    python.write_text(f'#!/bin/sh\necho "$@" >> \'{calls}\'\ncase "$*" in *unittest*) exit 7;; esac\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     init(project / "new-shapes")
@@ -132,8 +127,6 @@ def test_each_target_runs_a_python_at_any_path_and_test_is_quiet(
     for target in targets:
         done = subprocess.run(["make", target], cwd=project / "new-shapes", capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == (target != "test"), done.stderr
-        assert "oneDNN" not in done.stdout + done.stderr
-        assert ("FAILED" in done.stdout) == (target == "test")
     assert calls.read_text().splitlines() == [
         "-m pip --version",
         "-m pip install --quiet --no-deps --no-build-isolation --editable .",

@@ -26,6 +26,7 @@ from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.pose.settings import PoseSettings
 from podline.options import TrainingGroup
 from podline.recipes import datasets, registry
+from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
 
 PROJECT = Path(__file__).parents[2]
@@ -258,6 +259,7 @@ def _of_arguments(command: click.Command, words: list[str]) -> Iterator[str]:
                 return
         elif not getattr(options[flag], "is_flag", False):
             value = value if equals else words.pop(0) if words else "…"
+            assignments += [f"model.kind={value}"] if flag == "--model" and recipe else []
             assignments += [value] if flag == "--set" else []
             yield from _of_value(command, options[flag], value)
     if places > len(arguments) and all(each.nargs == 1 for each in arguments):
@@ -278,7 +280,8 @@ def _of_assignments(assignments: list[str], recipe: str | None) -> Iterator[str]
     unknown = [path for path in map(_path, assignments) if not _is_value(path)]
     yield from (f"no value {path} of a recipe" for path in unknown if "." not in path)
     # Parts and their options may be those of a package that the page installs.
-    given = [each for each in assignments if not re.search(r"[…$]|\.kind=|\.options\.|=[A-Z]", each)]
+    open_ones = rf"[…$]|\.kind=(?!({'|'.join(MODELS.shipped)})$)|\.options\.|=[A-Z]"
+    given = [each for each in assignments if not re.search(open_ones, each)]
     if recipe and not unknown and len(given) == len(assignments):
         try:
             registry.override(registry.get(recipe), TrainingGroup(assignments=tuple(given)).changes())

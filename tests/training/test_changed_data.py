@@ -110,6 +110,6 @@ def test_nothing_is_judged_by_other_labels(trained: EvaluateSpec, split: str) ->
 def test_what_was_judged_by_labels_that_were_changed_meanwhile_is_not_published(trained: EvaluateSpec) -> None:
     root = Path(trained.root)
     with pytest.raises(ArtifactError, match="was changed while it was read"):
-        evaluate(trained, once("examples", 0, lambda: relabel(root, "test")))
+        evaluate(trained, once("answers", 0, lambda: relabel(root, "test")))
     assert not (root / trained.folder / EVALUATION).exists()
     assert EVALUATE.find(trained, silent()) is None

@@ -37,8 +37,9 @@ def test_the_compiled_steps_of_a_recipe_compute_the_same(name: str, tmp_path: Pa
         before = time.perf_counter()
         results.append([*_losses(trainer), _score(trainer)])
         compiled = time.perf_counter() - before
-    np.testing.assert_allclose(results[0], results[1], rtol=2e-3)
-    # `make test-long` shows it; docs/explanation/tpu.md has the table.
+    # bfloat16 has eight bits.
+    np.testing.assert_allclose(results[0], results[1], rtol=2e-3 if usual.precision == "float32" else 1e-2)
+    # `make test-long` shows it; docs/explanation/tpu.md has a table.
     print(f"{name}: {len(trainer.plan.phases)} phases, {manifest.image_shape}, compiled and run in {compiled:.0f} s")  # noqa: T201
 
 
