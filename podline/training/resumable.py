@@ -58,8 +58,8 @@ def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.
         for node in nodes:
             if node.attr.keys() >= _SEEDS:
                 raise SettingsError(
-                    f"{_owner(node.name, state.model)}: it draws random numbers by {node.op} of TensorFlow, which a "
-                    f"resumed run would draw differently; {_REMEDY}"
+                    f"{_owner(node.name, state.model)}: its random numbers come from {node.op} of TensorFlow, whose "
+                    f"state no checkpoint holds; {_REMEDY}"
                 )
     held = {id(part) for variable in state.variables for part in strategy.experimental_local_results(variable.value)}
     for variable in graph.variables:
@@ -70,12 +70,12 @@ def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.
 
 def _refused(variable: str) -> str:
     if "seed_generator_state" in variable:
-        return f"it draws random numbers without a seed, which a resumed run would draw differently; {_REMEDY}"
+        return f"its random numbers come from a generator that no checkpoint holds; {_REMEDY}"
     return f"it keeps {variable}, which no checkpoint holds; make it by self.add_weight(…, trainable=False)"
 
 
 def _place_of(variable: Any, graph: Any) -> str:
-    return next(inner.op.name for outer, inner in graph.captures if outer is variable.handle)
+    return next((inner.op.name for outer, inner in graph.captures if outer is variable.handle), "")
 
 
 def _readers(nodes: Iterable[Any], functions: Mapping[str, Any], name: str) -> Iterator[str]:

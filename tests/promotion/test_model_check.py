@@ -67,7 +67,7 @@ def test_what_does_not_train_has_exit_code_2(tmp_path: Path) -> None:
     found = answer(tmp_path, None, "models", "check", "odd.py:network", code=2, root=())
     _, trains, publishes, *_ = found["parts"]
     assert not trains["works"]
-    assert "layer jitter (Jitter): it draws random numbers without a seed" in trains["words"]
+    assert "layer jitter (Jitter): its random numbers come from a generator" in trains["words"]
     assert (publishes["works"], publishes["words"]) == (None, "it does not train")
 
 

@@ -112,9 +112,9 @@ class Seeded(layers.Layer):
     [
         (
             Jittered,
-            r"layer odd \(Jittered\): it draws random numbers without a seed, .*; give it self.seed_generator = ",
+            r"layer odd \(Jittered\): its random numbers come from a generator that no .*; give it self.seed",
         ),
-        (Shaken, r"layer odd \(Shaken\): it draws random numbers by TruncatedNormal of TensorFlow, .*SeedGenerator"),
+        (Shaken, r"layer odd \(Shaken\): its random numbers come from TruncatedNormal of TensorFlow, .*SeedGen"),
         (
             Counter,
             r"layer odd \(Counter\): it keeps odd/Variable:0, which no checkpoint holds; make it by self.add_weight",
@@ -142,7 +142,7 @@ def test_a_layer_of_a_seed_generator_repeats_its_steps(own: Any) -> None:
 def test_replicas_refuse_it_by_the_same_words(own: Any) -> None:
     own(lambda: Jittered(name="odd"))
     strategy = devices.prepare(0, deterministic=False, strategy="cpu:2")
-    with pytest.raises(SettingsError, match=r"layer odd \(Jittered\): it draws random numbers without a seed"):
+    with pytest.raises(SettingsError, match=r"layer odd \(Jittered\): its random numbers come from a generator"):
         steps_of(strategy=strategy)
     own()
     assert np.isfinite(steps_of(strategy=strategy).advance(1).series["loss"]).all()

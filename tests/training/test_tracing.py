@@ -139,8 +139,8 @@ def test_an_example_that_only_a_later_state_cannot_bear_is_come_by_again(root: P
 
 
 def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
-    rate = ScheduleSettings(kind="constant", learning_rate=1e30)
-    message = failing(root, model=RESNET, schedule=rate, checkpoint_steps=8)
+    rate = ScheduleSettings(kind="constant", learning_rate=1000)
+    message = failing(root, model=RESNET, schedule=rate, optimizer={"weight_decay": 1e35}, checkpoint_steps=8)
     assert re.match(r"the loss is (nan|inf) at step \d+: batch \d+ of 25 in epoch 1, 32 examples", message)
     assert "no single example is the cause: of the batch's examples each one fails by itself" in message
     assert "the weights are the cause: the largest output is " in message
@@ -185,7 +185,8 @@ def test_an_example_that_cannot_be_evaluated_is_named(root: Path):
 
 
 def test_weights_that_grew_too_far_in_the_last_step_are_the_cause_and_no_record_is(root: Path):
-    message = failing(root, duration=Duration(steps=1), schedule={"kind": "constant", "learning_rate": 1e38})
+    rate = {"kind": "constant", "learning_rate": 1000}
+    message = failing(root, duration=Duration(steps=1), schedule=rate, optimizer={"weight_decay": 1e35})
     assert "have no finite loss, and all have one with random weights: the weights are the cause" in message
     assert "example " not in message.splitlines()[1]
 
