@@ -180,7 +180,7 @@ class ScheduleSettings(Frozen):
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"] = "cosine"
-    learning_rate: float = Field(default=0.1, gt=0, le=1e38)  # float32 holds it
+    learning_rate: float = Field(default=0.1, gt=0, le=1_000)
     warmup: Part = Part(steps=0)
     final: float = Field(default=0.0, ge=0, le=1)
     decay: float = Field(default=0.97, gt=0, le=1)
