@@ -56,6 +56,7 @@ IN_WEIGHTS = (
     choice("model.depth", 2, **RESNET),
     choice("model.activation", "gelu", **RESNET),
     choice("model.dropout", 0.5),
+    choice("model.normalisation", "imagenet", "symmetric", "unit", "none"),
     choice("model.l2", 0.5, model__l2=0.1, model__l2_layers=["classifier"]),
     choice("model.l2_layers", ["classifier"], **RESNET, model__l2=0.1, model__l2_layers=["stem"]),
     choice("batch_size", 32, 96),
@@ -150,9 +151,10 @@ BESIDE_WEIGHTS = (
     choice("fit.rate", True),
     choice("deterministic", False),
 )
-# Names and files; code of packages; rules of promotion; what needs a GPU, or a minute of XLA.
+# Names, files and published weights; code of packages; rules of promotion; what needs a GPU, or a minute of XLA.
 ELSEWHERE = {"name", "dataset", "task.kind", "conversion", "further", "init", "hooks", "code", "promotion"}
-ELSEWHERE |= {"model.options", "optimizer.options", "loss.options", "augmentation.also", "model.data_format", "jit"}
+ELSEWHERE |= {"model.options", "optimizer.options", "loss.options", "augmentation.also", "model.weights"}
+ELSEWHERE |= {"model.data_format", "jit"}
 
 
 @pytest.fixture(scope="module")
