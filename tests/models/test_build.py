@@ -173,11 +173,11 @@ def test_a_prefix_of_no_kernel_is_refused(prefix: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "outputs", "words"),
-    [((0, 32, 3), 10, "10 outputs"), (SMALL, 0, "0 outputs"), (SMALL, 10, "mean of 1 and deviation of 1 channels vs")],
+    [((0, 32, 3), 10, "10 outputs"), (SMALL, 0, "0 outputs"), (SMALL, 10, "mean of 2 and deviation of 2 channels vs")],
 )
 def test_images_and_outputs_that_cannot_be(shape: tuple[int, int, int], outputs: int, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        build_model(ModelSettings(), shape, outputs, [0.0], [1.0])
+        build_model(ModelSettings(), shape, outputs, [0.0] * 2, [1.0] * 2)
 
 
 WITH, WITHOUT = {"avx512_bf16"}, {"avx512f"}
