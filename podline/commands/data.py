@@ -23,7 +23,6 @@ from podline.commands.options import (
     fingerprint_option,
     in_order,
     json_option,
-    layout_option,
     load_settings,
     recipe_argument,
     say,
@@ -304,7 +303,7 @@ def _channels(values: tuple[float, ...]) -> str:
     metavar="FILE",
     help="The PNG file for test images beside near-duplicate training images.",
 )
-@layout_option
+@command_line(DataGroup, "layout", "allow_left_out")
 @assignments_option
 @store_options
 @json_option
@@ -313,6 +312,7 @@ def _check(
     sheet: Path | None,
     near_duplicates: Path | None,
     layout: str | None,
+    allow_left_out: float | None,
     assignments: tuple[str, ...],
     as_json: bool,
     **options: Any,
@@ -326,13 +326,16 @@ def _check(
     The last example is a source of keypoints; the output lists its joints, its splits and the reasons for exclusions.
 
     The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
-    It writes nothing else. Next: `podline run images --source SOURCE`.
+    It writes nothing else. Where a run would end with an error, so does the check.
+
+    Next: `podline run images --source SOURCE`.
     """
     place = absolute(source)
     if "://" not in place and not Path(place).exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
     store = open_store(load_settings(options).root)
-    changes = DataGroup(layout=layout or "").changes() | Choices(assignments=assignments).changes()
+    given = DataGroup.model_validate({"layout": layout, "allow_left_out": allow_left_out})
+    changes = given.changes() | Choices(assignments=assignments).changes()
     recipe = registry.override(registry.get("images"), changes)
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
@@ -356,7 +359,7 @@ def _check(
         written = checked.write_pairs(near_duplicates)
         drawn.append(str(near_duplicates) if written else f"no near-duplicates; {near_duplicates} is not written")
     answer(checked.document(), lambda: checked.lines() + drawn, as_json=as_json)
-    checked.source.looked_at()
+    checked.refuse(given.allow_left_out)
 
 
 @data.command("preview")

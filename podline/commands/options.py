@@ -23,7 +23,6 @@ from podline.options import (
     AS_WRITTEN,
     Choices,
     ConvertOptions,
-    DataGroup,
     MachineGroup,
     Options,
     RunOptions,
@@ -187,7 +186,6 @@ conversion_options = in_order(
     command_line(ConvertOptions), command_line(MachineGroup, "engine", "workers", "beam_options")
 )
 source_option = command_line(RunOptions, "source")
-layout_option = command_line(DataGroup, "layout")
 assignments_option = command_line(TrainingGroup, "assignments")
 recipe_options = command_line(Choices)
 strategy_option = command_line(MachineGroup, "strategy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 # The contract lies below the layers that call it, so it imports their types for the type checker only.
 if TYPE_CHECKING:
@@ -104,6 +104,18 @@ class TextTargets(Targets, ABC):
         """Return records' targets as text, as in ``train[3] is cat``."""
 
 
+class Doubt(NamedTuple):
+    """What an evaluation on a test split cannot prove.
+
+    Attributes:
+        certain: whether no answers could be shown to be better than guessing.
+        words: the reason, the number of test images that would be enough, and the remedy.
+    """
+
+    certain: bool
+    words: str
+
+
 class Kind(ABC, Generic[E, P]):
     """A kind of task, parametrised by its evaluation and by its pair of compared runs.
 
@@ -145,6 +157,24 @@ class Kind(ABC, Generic[E, P]):
     @abstractmethod
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Raise SettingsError if a recipe does not fit a data set."""
+
+    def doubt(
+        self,
+        names: Sequence[str],  # noqa: ARG002 (by default none)
+        test: Sequence[int],  # noqa: ARG002
+        every: Sequence[int],  # noqa: ARG002
+        *,
+        is_hashed: bool,  # noqa: ARG002
+    ) -> Doubt | None:
+        """Return what an evaluation on the test split cannot prove, known before the training; None by default.
+
+        Args:
+            names: the classes.
+            test: number of test examples of each class.
+            every: number of examples of each class in all splits.
+            is_hashed: whether the setting conversion.test_share may have made the test split.
+        """
+        return None
 
     @abstractmethod
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:

@@ -21,10 +21,11 @@ from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
 from podline.data.rows import SourceSplit
 from podline.data.shown import printable
+from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
-from podline.errors import SettingsError
+from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
 from podline.plurals import plural
 from podline.recipes import datasets
@@ -85,6 +86,7 @@ class Checked:
                 for name, counts in classes.items()
             ),
             *([f"no test image of {', '.join(untested[:5])}: {_UNTESTED}"] if untested else []),
+            *([self.source.doubt.words] if self.source.doubt and not self.source.doubt.certain else []),
             "",
             *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
             "",
@@ -95,6 +97,20 @@ class Checked:
             *self.source.near_lines(),
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
+
+    def refuse(self, allow_left_out: float) -> None:
+        """Refuse a source that a run would refuse.
+
+        Args:
+            allow_left_out: the largest share of a split that may be left out.
+
+        Raises:
+            SourceError: too much is left out, too many images have near-duplicates, or the test split proves nothing.
+        """
+        refuse_left_out(self.source.dataset, self.source.left_out, allow_left_out)
+        self.source.looked_at()
+        if self.source.doubt and self.source.doubt.certain:
+            raise SourceError(self.source.doubt.words)
 
     def write_sheet(self, file: Path) -> None:
         """Draw examples of each of the first classes, as the model will see them.
@@ -153,11 +169,11 @@ class Checked:
 
     def _classes(self) -> dict[str, dict[str, int]]:
         """Count images: class → split → number."""
-        names, counts = self.source.class_names, {}
-        for split in self.source.splits:
-            targets = {name: values[split.kept] for name, values in split.targets.items()}
-            counts[split.name] = self.source.settings.targets.census(targets, len(names)).tolist()
-        return {name: {split: found[at] for split, found in counts.items()} for at, name in enumerate(names)}
+        counts = self.source.class_counts
+        return {
+            name: {split: found[at] for split, found in counts.items()}
+            for at, name in enumerate(self.source.class_names)
+        }
 
     def _sizes(self) -> dict[str, int]:
         """Count images by range of the longer side, without empty ranges."""

@@ -10,9 +10,9 @@ from typing import Any
 from podline import entry_points, measures
 from podline.documents import champions
 from podline.documents.completion import completion_name
-from podline.documents.manifest import TRAIN, dataset_folder, manifest_digest, read_manifest
+from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
-from podline.errors import SettingsError
+from podline.errors import SettingsError, SourceError
 from podline.frozen import JsonObject
 from podline.kinds.table import kind_of
 from podline.plurals import plural
@@ -92,13 +92,16 @@ def training_spec(
         ArtifactError: its manifest has changed.
         SettingsError: the recipe's file of weights cannot be read, the recipe decides by evaluations without held-out
             examples, or its champion does not fit.
+        SourceError: no result on the test split could be better than guessing.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
     recipe = fitted(store, recipe, folder, tell)
+    manifest = read_manifest(store, folder)
     try:
-        recipe.held_out_share(read_manifest(store, folder))
+        recipe.held_out_share(manifest)
     except ValueError as error:
         raise SettingsError(str(error)) from error
+    _tell_doubt(recipe, manifest, tell)
     spec = TrainSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),
@@ -112,6 +115,25 @@ def training_spec(
     tell(f"further from the champion, {run}" if run else f"from scratch: {recipe.name} has no champion yet")
     begun = with_checksum(spec.recipe.changed(further=run or None))
     return spec.model_copy(update={"recipe": begun, "lacked_champion": not run})
+
+
+def _tell_doubt(recipe: Recipe, manifest: Manifest, tell: Tell) -> None:
+    """Tell what an evaluation on the test split cannot prove.
+
+    Raises:
+        SourceError: it can prove nothing.
+    """
+    counts = {split.name: split.class_counts for split in manifest.splits}
+    if not any(counts.get(TEST, ())):
+        return
+    every = [sum(each) for each in zip(*counts.values(), strict=True)]
+    doubt = kind_of(recipe).doubt(
+        manifest.class_names, counts[TEST], every, is_hashed="test_share" in manifest.converter
+    )
+    if doubt and doubt.certain:
+        raise SourceError(doubt.words)
+    if doubt:
+        tell(doubt.words)
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from converted_images import converted
 from drawn_images import as_folders, as_table, drawn, encoded, images
 from PIL import Image
 from small_coco import publish_people
@@ -15,6 +17,9 @@ from small_dataset import publish_dataset
 
 from podline.cli import cli
 from podline.errors import SourceError
+from podline.recipes import registry
+from podline.stages.from_recipe import training_spec
+from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -26,8 +31,9 @@ def check(source: Path, *options: str) -> Result:
 def test_what_a_conversion_would_make_of_images(tmp_path: Path) -> None:
     folder = as_folders(tmp_path / "raw", images())
     (folder / "cat" / "notes.txt").write_text("no image")
+    size = ("--set", "conversion.side=16", "--set", "conversion.test_share=0.3")
     sheets = ("--sheet", f"{tmp_path}/sheet.png", "--near-duplicates", f"{tmp_path}/pairs.png")
-    said = check(folder, "--set", "conversion.side=16", *sheets)
+    said = check(folder, *size, *sheets)
     assert said.exit_code == 0, said.output
     assert "layout: folders, <class>/; 3 classes, " in said.stdout
     assert "read 61 = written 60 + quarantined 1" in said.stdout
@@ -36,7 +42,7 @@ def test_what_a_conversion_would_make_of_images(tmp_path: Path) -> None:
         assert sheet.size[0] > 500
     assert "no near-duplicates; " in said.stdout
     assert not (tmp_path / "pairs.png").exists()
-    document = json.loads(check(folder, "--set", "conversion.side=16", "--json").stdout)
+    document = json.loads(check(folder, *size, "--json").stdout)
     assert sum(document["sizes"].values()) == sum(document["splits"].values()) == 60
     assert document["classes"]["cat"]["train"] + document["classes"]["cat"]["test"] == 20
     assert document["left_out"][0]["record"] == "cat/notes.txt"
@@ -58,7 +64,70 @@ def test_a_source_that_would_be_refused(tmp_path: Path) -> None:
     refused = check(folder)
     assert refused.exit_code != 0
     assert "several layouts" in str(refused.output) + str(refused.exception)
-    assert check(folder, "--layout", "table").exit_code == 0
+    assert "layout: table" in check(folder, "--layout", "table").stdout
+
+
+def split_folders(folder: Path, **splits: dict[str, int]) -> Path:
+    """``<split>/<class>/``, with numbers of images that differ from each other."""
+    number = 0
+    for split, classes in splits.items():
+        for name, count in classes.items():
+            as_folders(folder / split, {name: {f"{at}.png": encoded(drawn(number + at)) for at in range(count)}})
+            number += count
+    return folder
+
+
+def test_a_test_split_that_can_prove_nothing_is_refused_by_the_check_and_before_the_training(tmp_path: Path) -> None:
+    source = split_folders(tmp_path / "raw", train={"ant": 9, "bee": 9}, test={"ant": 5, "bee": 1})
+    words = (
+        "the test split can prove nothing: always naming 'ant', the class of 5 of 6 images, may be right for up to "
+        "100.0 %, so even 6 of 6 right are no better than guessing; 24 test images would be enough: give more"
+    )
+    refused = check(source, "--set", "conversion.side=16")
+    assert "bee" in refused.stdout
+    assert words in str(refused.exception)
+    manifest = converted(tmp_path / "root", source)
+    with pytest.raises(SourceError, match=words):
+        training_spec(open_store(str(tmp_path / "root")), registry.get("images"), manifest.fingerprint, "cpu")
+    as_folders(source / "test", {"bee": {f"more{at}.png": encoded(drawn(100 + at)) for at in range(4)}})
+    found = check(source, "--set", "conversion.side=16")
+    assert found.exit_code == 0
+    assert "the test split is small: always naming 'ant', the class of 5 of 10 images" in found.stdout
+    told: list[str] = []
+    manifest = converted(tmp_path / "root", source)
+    training_spec(open_store(str(tmp_path / "root")), registry.get("images"), manifest.fingerprint, "cpu", told.append)
+    assert any("the test split is small" in line for line in told)
+
+
+def test_what_a_conversion_would_leave_out_too_much_of_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
+    source = split_folders(tmp_path / "raw", train={"ant": 9, "bee": 9}, test={"ant": 6, "bee": 6})
+    for at in range(4):
+        (source / "train" / "ant" / f"{at}.png").write_bytes(encoded(drawn(at))[:-40])
+    refused = check(source, "--set", "conversion.side=16")
+    assert "4 of 18 images of the train split are left out" in str(refused.exception)
+    assert "left out: 4 files" in refused.stdout
+    assert check(source, "--set", "conversion.side=16", "--allow-left-out", "0.23").exit_code == 0
+
+
+def test_classes_whose_images_are_all_held_out_are_named_with_the_remedy(tmp_path: Path) -> None:
+    share = 0.3
+    test, train = (
+        [
+            at
+            for at in range(40)
+            if (int(hashlib.sha256(encoded(drawn(at))).hexdigest()[:8], 16) < share * 2**32) is held
+        ]
+        for held in (True, False)
+    )
+    classes = {"ant": train[:4], "fly": test[:2]}
+    source = as_folders(
+        tmp_path / "raw", {name: {f"{at}.png": encoded(drawn(at)) for at in some} for name, some in classes.items()}
+    )
+    said = "all images of the class 'fly' (2 images) are in the test split, so no model can learn it: give more images"
+    refused = check(source, "--set", f"conversion.test_share={share}")
+    assert f"1 class with a training image, 'ant', vs 2 at least; {said}" in str(refused.exception)
+    as_folders(source, {"bee": {f"{at}.png": encoded(drawn(at)) for at in (*train[4:9], *test[2:])}})
+    assert f"{said}, or another share of them" in check(source, "--set", f"conversion.test_share={share}").stdout
 
 
 def test_near_duplicates_are_listed_and_drawn_though_they_would_be_refused(tmp_path: Path) -> None:

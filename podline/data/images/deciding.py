@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ def in_general(reason: str) -> str:
     return reason.partition(": ")[0]
 
 
-def decide(images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets) -> None:
+def decide(images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets) -> dict[str, int]:
     """Set each image's split, or the reason why it is left out.
 
     Args:
@@ -42,6 +43,9 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float, targets
         given: the source's split names.
         test_share: share of test images if the source has no splits.
         targets: targets of the kind of task.
+
+    Returns:
+        Each class that no training image has, with the number of its held-out images, which are left out.
 
     Raises:
         SourceError: a class name is invalid, or a split shares more than :data:`MAX_SHARED` of its images with another.
@@ -59,8 +63,9 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float, targets
     for other, kept_in in APART:
         _leave_out_shared(images, equal, other, kept_in, given=bool(held_out))
         _leave_out_groups(images, other, kept_in)
-    _leave_out_unknown(images, targets)
+    untrained = _leave_out_unknown(images, targets)
     images.reasons = dict(sorted(images.reasons.items()))
+    return untrained
 
 
 def _is_odd(batch: Any) -> Mask:
@@ -187,15 +192,18 @@ def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
         images.leave_out(number, f"is of the group {shortened(group)}, as images to {_FOR[kept_in]} on")
 
 
-def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> None:
-    """Leave out test and validation images of a class that no training image has."""
+def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, int]:
+    """Leave out test and validation images of a class that no training image has; count them by class."""
+    counts = Counter[str]()
     trained = {*targets.class_names(set(map(decoded, images.values("label", images.kept(TRAIN)))))}
     for split in (VALIDATION, TEST):
         found = images.values("label", images.kept(split))
         unknown = {text: name for text in found for name in targets.class_names([decoded(text)]) if name not in trained}
         for number, label in _having("label", set(unknown), images, split):
             name = unknown[encoded(label)]
+            counts[name] += 1
             images.leave_out(number, f"is of the class {shortened(name)}, which no training image is")
+    return dict(sorted(counts.items()))
 
 
 def _having(name: str, values: set[bytes], images: ImageTable, split: str) -> Iterator[tuple[int, str]]:

@@ -41,14 +41,15 @@ from podline.data.rawfiles import made_once
 from podline.data.record_table import DIGEST_BYTES
 from podline.data.records import Feature
 from podline.data.rows import FilesByRow, SourceSplit
-from podline.data.shown import printable
+from podline.data.shown import printable, shortened
 from podline.data.sources.decoding import DECODING, FORGOTTEN
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
 from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, Quarantined, SourceFile
 from podline.errors import SettingsError, SourceError
-from podline.kinds.contract import TextTargets
+from podline.kinds.contract import Doubt, TextTargets
+from podline.kinds.table import kind_named
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.store import digests
@@ -57,6 +58,8 @@ from podline.store.folder import FolderStore
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
 _FORM = "columns in Arrow, of all splits, with stamps"  # version of the files in the cache folder
 _SAMPLED = 100  # images that estimate the size of JPEG files
+_NAMED = 3
+_MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 _GATHERED = 1_000_000  # checksums that are read at once
 
 
@@ -141,7 +144,25 @@ class ImagesSource(Source):
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
         lost = self.images.lines() if isinstance(self.images, CorrectedTable) else []
-        return self, Remarks(notes=(*self.words, *lost, *self.near_lines()))
+        doubt = [self.doubt.words] if self.doubt else []
+        return self, Remarks(notes=(*self.words, *doubt, *lost, *self.near_lines()))
+
+    @cached_property
+    def class_counts(self) -> dict[str, list[int]]:
+        """Number of images of each class, by split."""
+        return {
+            split.name: self.settings.targets.census(
+                {name: values[split.kept] for name, values in split.targets.items()}, len(self.class_names)
+            ).tolist()
+            for split in self.splits
+        }
+
+    @cached_property
+    def doubt(self) -> Doubt | None:
+        """What an evaluation on the test split cannot prove."""
+        counts = self.class_counts
+        every = [sum(each) for each in zip(*counts.values(), strict=True)]
+        return kind_named(self.kind).doubt(self.class_names, counts[TEST], every, is_hashed=True)
 
     def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`RawData.shard_tables`; every worker can read the decoded images.
@@ -217,12 +238,13 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     said, table = settings.corrections, cached / IMAGES
     images = CorrectedTable(table, said) if said else ImageTable(table)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
-    decide(images, given, settings.test_share, settings.targets)
+    untrained = decide(images, given, settings.test_share, settings.targets)
     names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})
     if len(names) < (least := settings.targets.least_classes):
+        why = "".join(f"; {line}" for line in _untrained(untrained, given)) or _most_left_out(images)
         raise SourceError(
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
-            f"{''.join(f', {name!r},' for name in names)} vs {least} at least{_most_left_out(images)}"
+            f"{''.join(f', {name!r},' for name in names)} vs {least} at least{why}"
         )
     stored: FilesByRow | None = JpegFiles(pixels, settings.shape) if settings.keep_jpeg else None
     if settings.keep_files:
@@ -233,7 +255,7 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         class_names=names,
         files=(_content_of(images),),
         splits=tuple(
-            SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split), stored)
+            SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split, given), stored)
             for split in SPLITS
             if split != VALIDATION or VALIDATION in held_out_splits(given)
         ),
@@ -242,7 +264,7 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
             for at, (key,) in images.some(np.flatnonzero(images.left_out), "key")
         ),
         images=images,
-        words=_words(layout, given, settings, images, names),
+        words=(*_words(layout, given, settings, images, names), *_untrained(untrained, given)),
         settings=settings,
         kind=settings.kind,
     )
@@ -268,7 +290,7 @@ def _numbers(labels: pa.Array, known_labels: Sequence[bytes]) -> npt.NDArray[np.
     return array(compute.fill_null(compute.index_in(labels, known), -1))
 
 
-def _rows(source: str, images: ImageTable, split: str) -> Numbers:
+def _rows(source: str, images: ImageTable, split: str, given: frozenset[str]) -> Numbers:
     """Return the rows of a split's images in the order of their checksums.
 
     Raises:
@@ -276,9 +298,22 @@ def _rows(source: str, images: ImageTable, split: str) -> Numbers:
     """
     kept = images.kept(split)
     if not kept.any():
-        raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(images)}")
+        remedy = "" if held_out_splits(given) else f"; {_MORE_IMAGES}"
+        raise SourceError(f"{source}: the {split} split has no image vs 1 at least{remedy}{_most_left_out(images)}")
     [rows] = images.gather(images.by_checksum(kept), "row")
     return rows
+
+
+def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
+    """Return a line on the classes whose images are all held out, and how many these are; nothing without any."""
+    if not classes:
+        return []
+    named = ", ".join(f"{shortened(name)} ({plural(count, 'image')})" for name, count in [*classes.items()][:_NAMED])
+    more = f" and of {len(classes) - _NAMED:,} more" if len(classes) > _NAMED else ""
+    place = "test or validation split" if VALIDATION in held_out_splits(given) else "test split"
+    remedy = "put some of them into the training split" if held_out_splits(given) else _MORE_IMAGES
+    which = "class" if len(classes) == 1 else "classes"
+    return [f"all images of the {which} {named}{more} are in the {place}, so no model can learn it: {remedy}"]
 
 
 def _content_of(images: ImageTable) -> SourceFile:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from podline.documents.metric import Metric
     from podline.kinds.classification import (
         answers,
+        doubts,
         judging,
         objective,
         pairs,
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from podline.promotion.figure import Rule
     from podline.reporting.sections import Section
 else:
-    answers, judging, objective, pairs, predicting, records, sections, sheet, weights = (
+    answers, doubts, judging, objective, pairs, predicting, records, sections, sheet, weights = (
         Deferred(f"{__package__}.{name}")
         for name in (
             "answers",
+            "doubts",
             "judging",
             "objective",
             "pairs",
@@ -57,6 +59,7 @@ class Classification(ImageKind["Evaluation", "pairs.GuessedPair"]):
     require_fit = method(weights.require_fit)
     targets = method(records.ClassTargets)
     objective = method(objective.class_objective)
+    doubt = method(doubts.doubt)
     judge = method(judging.judge)
     reader = method(predicting.reader)
     asked = method(sheet.asked)
