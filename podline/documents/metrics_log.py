@@ -196,6 +196,7 @@ FindingKind = Literal[
     "vanishing_gradient",
     "exploding_gradient",
     "waiting_for_input",
+    "overfitting",
     "slow",
 ]
 
@@ -206,7 +207,7 @@ class FindingLine(Frozen):
     Attributes:
         step: number of steps that the run had done when the problem was detected, or was over.
         finding: name of the rule.
-        where: a layer, a block of layers, an answer of the model, or the input.
+        where: a layer, a block of layers, an answer of the model, a split, or the input.
         figures: the values that the rule checked, by name.
         message: description of the problem.
         suggestion: suggested remedy.

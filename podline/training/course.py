@@ -25,13 +25,14 @@ from podline.ledger.paces import slow_training
 from podline.ledger.recording import plain
 from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
+from podline.recipes.settings import Recipe
 from podline.stages.tools import Preflight
 from podline.stopwatch import measured, spans
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau, Pruner
 from podline.training.divergence import StopOnDivergence
-from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_measures, judge_probe
+from podline.training.findings import Findings, JudgeOverfitting, JudgePace, JudgeStretches, judge_measures, judge_probe
 from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
@@ -114,10 +115,17 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     early_stop = EarlyStop(recipe.early_stop, plan.total_steps, lines, write, run.tell, run.go_back_to)
     lowest, pruner = Lowest("loss", lines), Pruner(run.spec.pruning, plan.total_steps, lines)
     findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
+    overfitting = JudgeOverfitting(findings, lines, _against_overfitting(recipe))
 
     def judge(line: EvaluationLine) -> None:
         judge_probe(findings, line.step, probe.figures())
         judge_measures(findings, line, run.objective, plan.phases[0].schedule.warmup)
+        overfitting.note(line)
+        overfitting.judge(line.step)
+
+    def write_steps(line: StepsLine) -> None:
+        write(line)
+        overfitting.note(line)
 
     def rehearse_evaluation() -> float:
         probe.figures()
@@ -146,7 +154,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     hooks = [
         StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(run, failure)),
         clock,
-        WriteMetrics(write, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
+        WriteMetrics(write_steps, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
         JudgeStretches(findings, before),
         evaluate,
         *(InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks),
@@ -154,6 +162,13 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     ]
     between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, findings)
     return between
+
+
+def _against_overfitting(recipe: Recipe) -> list[str]:
+    best = (
+        [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=3 keeps the best weights"]
+    )
+    return [*best, "more training images, stronger augmentation or pretrained weights (--init FILE) lessen it"]
 
 
 def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load | None) -> Slowness | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from podline.documents.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
+from podline.intervals import wilson_interval
 from podline.ledger.slowness import Slowness
 from podline.training.loop import Hook, Stretch
 
@@ -30,6 +31,12 @@ VANISHING_GRADIENT = 1e-6
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
 # The pace is compared with earlier runs after this many steps and seconds, not counting the first stretch.
 PACE_SECONDS, PACE_STEPS = 3.0, 5
+# Number of latest evaluations in which a sign of overfitting holds, and of those before them.
+OVERFITTING_EVALUATIONS, EARLIER_EVALUATIONS = 3, 1
+# Rise of the evaluation's loss above its lowest, as a share of it.
+RISEN = 0.1
+# Accuracy on training examples above the 95 % interval of that on held-out ones; the second with a risen loss.
+ACCURACY_GAP, ACCURACY_GAP_RISEN = 0.05, 0.02
 
 _OF_MEASURES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
 _OF_LAYERS: tuple[FindingKind, ...] = ("dead_outputs", "exploding_outputs", "collapsed_output")
@@ -178,6 +185,87 @@ def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: ob
     """Record an objective's findings after the warm-up; during the warm-up outputs may be near zero."""
     if isinstance(objective, JudgesMeasures) and evaluation.step > warmup:
         findings.judged(_OF_MEASURES, evaluation.step, objective.faults(evaluation.measures))
+
+
+class Fit(NamedTuple):
+    """An evaluation beside the training steps since the one before.
+
+    Attributes:
+        line: the evaluation.
+        loss: mean training loss of the steps.
+        accuracy: accuracy on their augmented examples; NaN without classes.
+    """
+
+    line: EvaluationLine
+    loss: float
+    accuracy: float
+
+    def fits_better(self, risen: bool) -> bool:
+        """Return whether training examples are right more often than evaluated ones, beyond chance."""
+        right = round(self.line.accuracy * self.line.examples)
+        high = wilson_interval(right, self.line.examples).high
+        return self.accuracy > high + (ACCURACY_GAP_RISEN if risen else ACCURACY_GAP)
+
+
+class JudgeOverfitting:
+    """Compares the training examples with the evaluated ones, after each evaluation."""
+
+    def __init__(self, findings: Findings, lines: Iterable[MetricsLine], helps: Sequence[str]) -> None:
+        """Restore the evaluations of an interrupted run.
+
+        Args:
+            findings: the record of findings.
+            lines: the lines of an interrupted run.
+            helps: what may help, for the suggestion.
+        """
+        self._findings, self._helps = findings, helps
+        self._fits, self._steps = list[Fit](), list[StepsLine]()
+        for line in lines:
+            self.note(line)
+
+    def note(self, line: MetricsLine) -> None:
+        """Remember a line of the run."""
+        if isinstance(line, StepsLine):
+            self._steps.append(line)
+        elif isinstance(line, EvaluationLine) and self._steps:
+            weights = [len(steps.losses) for steps in self._steps]
+            loss, accuracy = (
+                float(np.average([getattr(steps, name) for steps in self._steps], weights=weights))
+                for name in ("loss", "accuracy")
+            )
+            self._fits.append(Fit(line, loss, accuracy))
+            self._steps = []
+
+    def judge(self, step: int) -> None:
+        """Record overfitting, after the evaluation of a step was noted."""
+        latest, earlier = self._fits[-OVERFITTING_EVALUATIONS:], self._fits[:-OVERFITTING_EVALUATIONS]
+        found = list[Finding]()
+        if len(earlier) >= EARLIER_EVALUATIONS:
+            lowest = min(earlier, key=lambda fit: fit.line.loss)
+            limit = lowest.line.loss + RISEN * abs(lowest.line.loss)
+            risen = latest[-1].loss < lowest.loss and all(fit.line.loss > limit for fit in latest)
+            overfits = risen if np.isnan(latest[-1].accuracy) else all(fit.fits_better(risen) for fit in latest)
+            found = [self._finding(latest[-1], lowest if risen else None)] if overfits else []
+        self._findings.judged(("overfitting",), step, found)
+
+    def _finding(self, last: Fit, lowest: Fit | None) -> Finding:
+        line, said = last.line, list[str]()
+        shown = {"loss": line.loss, "training_loss": last.loss}
+        if not np.isnan(last.accuracy):
+            shown |= {"accuracy": line.accuracy, "training_accuracy": last.accuracy}
+            said.append(
+                f"{last.accuracy:.1%} of the training examples are right vs {line.accuracy:.1%} of the "
+                f"{line.examples:,} {line.split} examples"
+            )
+        if lowest:
+            shown["lowest_loss"] = lowest.line.loss
+            said.append(
+                f"the {line.split} loss has risen from {lowest.line.loss:.3g} at step {lowest.line.step:,} to "
+                f"{line.loss:.3g}, as the training loss fell from {lowest.loss:.3g} to {last.loss:.3g}"
+            )
+        return Finding(
+            "overfitting", line.split, shown, f"the model overfits: {'; '.join(said)}", "; ".join(self._helps)
+        )
 
 
 class JudgePace(Hook):
