@@ -21,7 +21,7 @@ from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.reporting.nights_page import write_index
 from podline.settings import Settings
-from podline.stages.from_recipe import pace_spec, training_spec
+from podline.stages.from_recipe import training_spec, within
 from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
 from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, loaded, stage_of
 from podline.store.contract import Store
@@ -93,10 +93,7 @@ class Night:
         """Return the spec for training on a data set, with a duration that fits into the requested minutes."""
         tell = Reporter(TRAIN.name, stage_listener(TRAIN.name)).log
         spec = training_spec(self.store, self.recipe, fingerprint, self.strategy, tell)
-        if not self.form.minutes:
-            return spec
-        fits = pace(pace_spec(spec, self.form.minutes))
-        return spec.model_copy(update={"recipe": fits.of(spec.recipe)})
+        return within(self.form.minutes, spec, self.store, pace, tell)
 
     def follow(self, after: str, run: str) -> None:
         """Run the installed stages after a stage, in the order of their names; one that fails ends only itself.

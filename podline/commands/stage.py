@@ -46,10 +46,10 @@ from podline.settings import Settings, cluster
 from podline.stages.from_recipe import (
     converter_settings,
     evaluation_spec,
-    pace_spec,
     report_spec,
     training_spec,
     validation_spec,
+    within,
 )
 from podline.stages.specs import (
     JUDGED,
@@ -63,7 +63,7 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded, stage_of
-from podline.stages.tools import PreflightSpec
+from podline.stages.tools import Pace, PaceSpec, PreflightSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
@@ -319,10 +319,11 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
     dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
     tell = request.reporter(TRAIN).log
     spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
-    if not choices.minutes:
-        return spec
-    pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
-    return spec.model_copy(update={"recipe": pace.of(spec.recipe)})
+
+    def measure(asked: PaceSpec) -> Pace:
+        return perform(asked, request.listener, request.settings)
+
+    return within(choices.minutes, spec, request.store, measure, tell)
 
 
 @_stage_command(EVALUATE, split_option, strategy_option, assignments_option, argument=run_or_recipe_argument)

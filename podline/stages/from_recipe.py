@@ -36,7 +36,7 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.table import installed
-from podline.stages.tools import PaceSpec
+from podline.stages.tools import Pace, PaceSpec
 from podline.store import digests
 from podline.store.contract import Store
 from podline.strategies import StrategyName
@@ -167,6 +167,29 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
                 "further, and promote that run"
             )
     return champion.run
+
+
+def within(
+    minutes: float, training: TrainSpec, store: Store, measure: Callable[[PaceSpec], Pace], tell: Tell
+) -> TrainSpec:
+    """Return the spec of a training that takes about some minutes.
+
+    Args:
+        minutes: the minutes; 0 returns the spec as it is.
+        training: the spec with the recipe's own duration.
+        store: the store, which keeps the measurement.
+        measure: measures the pace, or finds an earlier measurement.
+        tell: called with the duration, and how to measure again.
+    """
+    if not minutes:
+        return training
+    pace, recipe = measure(pace_spec(training, minutes)), training.recipe
+    when = "measured before" if pace.reused else "measured now, and kept"
+    tell(
+        f"{minutes:g} minutes: {pace.duration}, in place of {recipe.duration}, {when}; if other programs slowed the "
+        f"measurement, delete {store.where(pace.folder)} to measure again"
+    )
+    return training.model_copy(update={"recipe": pace.of(recipe)})
 
 
 def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:

@@ -178,7 +178,6 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
             "each step: give more minutes"
         )
     fitting = spec.recipe.duration.scaled(seconds / whole.training_seconds)
-    reporter.log(f"{spec.minutes:g} minutes: {fitting}, in place of {spec.recipe.duration}")
     share = fitting.amount / spec.recipe.duration.amount
     answer = Pace(folder=spec.folder, duration=fitting, training_seconds=share * whole.training_seconds)
     answer = answer.model_copy(update={"seconds": time.monotonic() - started})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from podline.models.counts import describe
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
-from podline.stages.from_recipe import pace_spec
+from podline.stages.from_recipe import pace_spec, within
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
 from podline.stages.tools import PreflightSpec
@@ -86,6 +88,27 @@ def test_a_training_fits_into_the_minutes_that_it_may_take(root):
     assert PACE.find(pace_spec(spec_of(root, TrainSpec), 0.6), silent()) is None
     with pytest.raises(SettingsError, match=r"^1e-05 minutes vs .* s for each step: give more minutes"):
         pace(pace_spec(spec_of(root, TrainSpec), 1e-5), silent())
+
+
+def test_a_measured_duration_is_kept_until_the_folder_that_the_line_names_is_deleted(root):
+    told, measured, training = list[str](), list[bool](), spec_of(root, TrainSpec)
+
+    def measure(spec):
+        found = PACE.find(spec, silent())
+        measured.append(found is None)
+        return found or pace(spec, silent())
+
+    def fitted():
+        return within(0.25, training, open_store(root), measure, told.append)
+
+    first = fitted()
+    assert first.recipe.duration.steps > 30
+    assert fitted() == first
+    [folder] = {Path(re.search(r"delete (\S+) to measure again", line)[1]) for line in told}
+    shutil.rmtree(folder)
+    fitted()
+    assert measured == [True, False, True]
+    assert ["measured before" in line for line in told] == [False, True, False]
 
 
 def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
