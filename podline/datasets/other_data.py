@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from podline.data.images.opening import ImagesSource
@@ -9,8 +12,10 @@ from podline.data.record_table import RECORDS, RecordTable
 from podline.data.shown import shortened
 from podline.data.sources.source import RawData
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest, stored_name
+from podline.documents.skeleton import SKELETON, Skeleton
 from podline.documents.versions import versions
 from podline.errors import PodlineError, SourceError
+from podline.frozen import JsonObject
 from podline.recipes import datasets
 from podline.store.contract import Store
 
@@ -18,52 +23,59 @@ _NAMED = 3
 
 
 def refuse_other_data(store: Store, dataset: str, source: RawData) -> None:
-    """Refuse images that continue no version of their data set.
+    """Refuse a user's own data that continue nothing in the store under the name of their data set.
 
-    A source continues a version with which it shares an image file or, of the source's or the version's classes, half.
+    A source continues a data set with which it shares an image, or half of the classes or joints of the smaller side.
     So a folder may move, get new classes, or get new images of the same classes.
 
     Args:
         store: the store of the data set.
         dataset: name of the data set.
-        source: the images; sources of other kinds have no versions.
+        source: the raw data.
 
     Raises:
-        SourceError: the data set has versions, and the source continues none of them.
+        SourceError: the data set is there, and the source continues no version of it.
     """
-    if not isinstance(source, ImagesSource) or not source.class_names:
+    found, now = datasets.find(dataset), _names(source.class_names, source.facts)
+    if not found.several or not now:
         return
-    newest = None
-    for version in reversed(versions(store, dataset)):
-        try:
-            manifest = read_manifest(store, dataset_folder(dataset, version.fingerprint))
-            if _share_classes(manifest, source) or _share_an_image(store, manifest, source):
-                return
-        except PodlineError:  # the version was deleted, or is damaged
-            continue
-        newest = newest or (version.number, manifest)
-    if newest:
-        number, manifest = newest
-        base = datasets.find(dataset).base
+    then = ()
+    for manifest in _converted(store, dataset):
+        names = _names(manifest.class_names, manifest.facts)
+        if 2 * len({*names} & {*now}) >= min(len(names), len(now)) or _share_an_image(store, manifest, source):
+            return
+        then = then or names
+    if then:
+        what, but = ("classes", ", without any of its images,") if isinstance(source, ImagesSource) else ("joints", "")
         raise SourceError(
-            f"data set {dataset}: its version {number} has the classes {_few(manifest.class_names)}, and none of its "
-            f"images is in this source with the classes {_few(source.class_names)}: these are other data; give them a "
-            f"name of their own (--name NAME, or the recipe {base}.NAME)"
+            f"data set {dataset} has the {what} {_few(then)}, and this source{but} has the {what} {_few(now)}: these "
+            f"are other data; give them a name of their own (--name NAME, or the recipe {found.base}.NAME)"
         )
 
 
-def _share_classes(manifest: Manifest, source: ImagesSource) -> bool:
-    then, now = set(manifest.class_names), set(source.class_names)
-    return 2 * len(then & now) >= min(len(then), len(now))
+def _converted(store: Store, dataset: str) -> Iterator[Manifest]:
+    """Yield the manifests of a data set, those of the latest versions first; skip deleted and damaged ones."""
+    numbered = [version.fingerprint for version in reversed(versions(store, dataset))]
+    others = (folder.rpartition("/")[2] for folder in store.folders(f"datasets/{dataset}"))
+    for fingerprint in dict.fromkeys([*numbered, *others]):
+        with contextlib.suppress(PodlineError):
+            yield read_manifest(store, dataset_folder(dataset, fingerprint))
 
 
-def _share_an_image(store: Store, manifest: Manifest, source: ImagesSource) -> bool:
-    if manifest.records is None:
+def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
+    """Return what the data tell apart: classes, or joints."""
+    return class_names or (Skeleton.model_validate(facts[SKELETON]).annotated if SKELETON in facts else ())
+
+
+def _share_an_image(store: Store, manifest: Manifest, source: RawData) -> bool:
+    if manifest.records is None or not isinstance(source, ImagesSource):
         return False
-    known = np.concatenate([*RecordTable(store.local(stored_name(manifest.folder, RECORDS))).keys()])
-    return any(np.isin(part.keys, known).any() for parts in source.identities().values() for part in parts)
+    with contextlib.suppress(PodlineError):  # the table is damaged
+        known = np.concatenate([*RecordTable(store.local(stored_name(manifest.folder, RECORDS))).keys()])
+        return any(np.isin(part.keys, known).any() for parts in source.identities().values() for part in parts)
+    return False
 
 
-def _few(names: tuple[str, ...]) -> str:
+def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(shortened, names[:_NAMED])) + more

@@ -7,7 +7,7 @@ import time
 
 from podline import measures
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
-from podline.documents.manifest import TRAIN, read_manifest
+from podline.documents.manifest import TEST, TRAIN, read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
 from podline.figures import value_text
@@ -18,6 +18,7 @@ from podline.models.of_run import untrained_model
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
+from podline.stages.from_recipe import doubt_about
 from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.folder import temporary_store
@@ -110,11 +111,13 @@ def _sanity_check(case: Case, document: AnyEvaluation) -> str:
     else:
         helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
         helps.append("another learning rate, correct labels")
+    doubt = doubt_about(case.recipe, case.manifest) if document.split == TEST else None
+    tested = f"; {doubt.words}" if doubt else ""
     value, most = (value_text(name, each) for each in (document.trained.metrics[name].value, limit))
     way = "up" if measure.higher_is_better else "down"
     return (
         f"sanity check: {document.run} has the {measure.label} {value} on {document.examples} {document.split} "
-        f"examples, and guessing gives {way} to {most}; {found}; what may help: {'; '.join(helps)}"
+        f"examples, and guessing gives {way} to {most}; {found}; what may help: {'; '.join(helps)}{tested}"
     )
 
 

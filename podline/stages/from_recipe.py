@@ -14,6 +14,7 @@ from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, ma
 from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError, SourceError
 from podline.frozen import JsonObject
+from podline.kinds.contract import Doubt
 from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes import datasets, own_code
@@ -101,7 +102,10 @@ def training_spec(
         recipe.held_out_share(manifest)
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    _tell_doubt(recipe, manifest, tell)
+    if doubt := doubt_about(recipe, manifest):
+        if doubt.certain:
+            raise SourceError(doubt.words)
+        tell(doubt.words)
     spec = TrainSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),
@@ -117,23 +121,14 @@ def training_spec(
     return spec.model_copy(update={"recipe": begun, "lacked_champion": not run})
 
 
-def _tell_doubt(recipe: Recipe, manifest: Manifest, tell: Tell) -> None:
-    """Tell what an evaluation on the test split cannot prove.
-
-    Raises:
-        SourceError: it can prove nothing.
-    """
+def doubt_about(recipe: Recipe, manifest: Manifest) -> Doubt | None:
+    """Return what an evaluation on a data set's test split cannot prove, or None."""
     counts = {split.name: split.class_counts for split in manifest.splits}
     if not any(counts.get(TEST, ())):
-        return
+        return None
     every = [sum(each) for each in zip(*counts.values(), strict=True)]
-    doubt = kind_of(recipe).doubt(
-        manifest.class_names, counts[TEST], every, is_hashed="test_share" in manifest.converter
-    )
-    if doubt and doubt.certain:
-        raise SourceError(doubt.words)
-    if doubt:
-        tell(doubt.words)
+    hashed = "test_share" in manifest.converter
+    return kind_of(recipe).doubt(manifest.class_names, counts[TEST], every, is_hashed=hashed)
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:

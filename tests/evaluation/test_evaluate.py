@@ -103,6 +103,14 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_
     assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 60 test examples, and guessing gives", failure)
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
     assert find(spec, silent()).failure == failure
+    assert "the test split is small" not in failure
+
+
+def test_a_test_split_that_is_too_small_is_named_in_the_sanity_check(tmp_path: Path):
+    few = {"image": drawn(8, 1)["image"], "label": np.array([0, 0, 0, 0, 0, 1, 1, 2])}
+    publish_dataset(tmp_path, splits={"train": drawn(60, 0), "test": few})
+    failure = evaluate(trained(tmp_path, duration=Duration(steps=1)), silent()).failure
+    assert f"the test split is small: always naming {CLASS_NAMES[0]!r}, the class of 5 of 8 images" in failure
 
 
 def test_models_that_a_run_does_not_use_are_not_imported(spec, document, tmp_path: Path, monkeypatch):

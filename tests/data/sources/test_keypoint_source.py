@@ -324,3 +324,16 @@ def test_every_joint_of_real_data_is_in_the_records(real_data: Path, tmp_path: P
         pytest.skip(f"no {folder}")
     [file] = folder.glob("*.json")
     assert assert_joints_are_where_they_were(spec_of(tmp_path, folder, 256), json.loads(file.read_text()))
+
+
+def test_another_animal_under_the_name_of_the_data_set_is_refused_and_more_joints_are_not(tmp_path: Path) -> None:
+    def spec(folder: str, joints: tuple[str, ...]) -> ConvertSpec:
+        made = document()
+        made["categories"][0]["keypoints"] = list(joints)
+        source, root = str(written(tmp_path / folder, made)), str(tmp_path / "root")
+        return ConvertSpec.model_validate({"root": root, "dataset": "keypoints.pets", "source": source, "side": 64})
+
+    convert(spec("mice", JOINTS), silent())
+    convert(spec("more", (*JOINTS[:3], "left_paw", "right_paw")), silent())
+    with pytest.raises(SourceError, match=r"keypoints.pets has the joints .*, and this source has the joints 'hoof'"):
+        convert(spec("cows", ("hoof", "horn", "udder", "back", "hip")), silent())
