@@ -172,7 +172,7 @@ class Kind(ABC, Generic[E, P]):
             names: the classes.
             test: number of test examples of each class.
             every: number of examples of each class in all splits.
-            is_hashed: whether the setting conversion.test_share may have made the test split.
+            is_hashed: whether a hash of the images may have made the test split, with the share ``test_share``.
         """
         return None
 
