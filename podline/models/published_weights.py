@@ -38,10 +38,12 @@ def published_layers(store: Store, kind: str, checksum: str) -> Layers:
     if published is None or published.checksum != checksum:
         known = f"{published.checksum[:12]}… of this Podline" if published else f"none for model {kind}"
         raise SettingsError(f"model.weights: got checksum {checksum[:12]}… in the recipe, expected {known}; train anew")
-    file = _kept(store, published)
-    if kind not in APPLICATIONS:
+    with store.workspace("weights") as folder:
+        file = folder / published.file  # a cached object of a bucket has no suffix
+        shutil.copyfile(_kept(store, published), file)
+        if kind in APPLICATIONS:
+            return weights_of(APPLICATIONS[kind], file)
         return from_pytorch(read_weights(file, (file.suffix,)))
-    return weights_of(APPLICATIONS[kind], file)
 
 
 def _kept(store: Store, published: PublishedWeights) -> Path:

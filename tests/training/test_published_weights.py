@@ -81,6 +81,14 @@ def test_a_run_names_its_weights_and_another_takes_them_from_the_store(root: Pat
         layers_of(root)
 
 
+def test_a_bucket_keeps_them_too(gcs_root: str, monkeypatch: pytest.MonkeyPatch):
+    first = published_weights.published_layers(open_store(gcs_root), KIND, LITE.checksum)
+    without_package(monkeypatch)
+    again = published_weights.published_layers(open_store(gcs_root), KIND, LITE.checksum)
+    assert first.keys() == again.keys()
+    assert np.array_equal(first["head_conv"]["kernel"], again["head_conv"]["kernel"])
+
+
 def test_a_file_of_ones_own_or_another_run_comes_first(root: Path, tmp_path: Path):
     own = tmp_path / "own.npz"
     np.savez(own, **{"classifier/bias": np.zeros(3)})
