@@ -48,6 +48,7 @@ _LONGEST_CAUSE = 200  # characters of an error's cause
 _FUNCTION = "write a function, with @keras.saving.register_keras_serializable() before it"
 _REMEDIES = {
     "__init__": "let get_config return every argument of __init__, and __init__ take **kwargs for its base class",
+    "instantiating a `Variable`": "make variables by self.add_weight(shape=…, dtype=…, initializer=…), not of a value",
     "lambda": _FUNCTION,
     "Could not locate": _FUNCTION,
     "Could not interpret": _FUNCTION,
@@ -190,6 +191,7 @@ def _trainable(
         outputs = _computed(network, image, front, dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
         _regularise(model, l2, l2_layers)
+        _require_built(model)
         _require_float32(model)
         _require_shared_state(model)
         _seed(model, seed)
@@ -214,11 +216,29 @@ def in_float32(model: keras.Model) -> keras.Model:
     return _copied(model, _exchanging({}, _TO_FLOAT32))
 
 
+def copied(model: keras.Model) -> keras.Model:
+    """Return a copy of a model in the same precision, with copies of the weights."""
+    return _copied(model, _exchanging({}, {}))
+
+
 def _copied(model: keras.Model, exchange: Exchange) -> keras.Model:
     with fresh_names(), policy_of_layers(POLICIES["float32"]):
-        copy = keras.models.clone_model(model, clone_function=exchange, recursive=True)
+        copy = keras.models.clone_model(model, clone_function=exchange, call_function=_called, recursive=True)
     copy_weights(model, copy)
     return copy
+
+
+def _called(layer: Any, *arguments: Any, **options: Any) -> Any:
+    # Layers that it makes when it is built take the policy of the process.
+    try:
+        with policy_of_layers(_policy_of(layer)):
+            return layer(*arguments, **options)
+    except SettingsError:
+        raise
+    except Exception as error:
+        raise SettingsError(
+            f"layer {layer.name} ({type(layer).__name__}) cannot be built or called: {_last(error)}"
+        ) from error
 
 
 def require_device(data_format: str, devices: Sequence[str]) -> None:
@@ -323,7 +343,11 @@ def _own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int
     """
     values: dict[int, Array] = {}
     with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope(initialize_variables=False):
-        fresh = keras.models.clone_model(_functional(network), clone_function=_exchanging({}, {}), recursive=True)
+        copy = _exchanging({}, {})
+        fresh = keras.models.clone_model(
+            _functional(network), clone_function=copy, call_function=_called, recursive=True
+        )
+        _require_same_sharing(kind, network, fresh)
         sides = (_functional(network), _functional(again), fresh)
         for place, (variable, other, blank) in enumerate(zip(*(side.weights for side in sides), strict=True)):
             value, initializer = np.asarray(variable), initializer_of(blank)
@@ -339,6 +363,28 @@ def _own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int
                 )
             values[place] = value
     return values
+
+
+def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) -> None:
+    """Refuse layers that share a weight in a way that their ``get_config`` loses, as one that was given another layer.
+
+    Raises:
+        SettingsError: the copy has another number of weights.
+    """
+    if len(network.weights) == len(copy.weights):
+        return
+    owners: dict[int, str] = {}
+    for layer in network.layers:
+        for variable in layer.weights:
+            if (owner := owners.setdefault(id(variable), layer.name)) != layer.name:
+                raise SettingsError(
+                    f"model {kind}: layers {owner} and {layer.name} share {variable.path}, but those made from their "
+                    "get_config() do not; let one layer of your own compute both"
+                )
+    raise SettingsError(
+        f"model {kind}: it has {len(network.weights)} weights, but layers made from their get_config() have "
+        f"{len(copy.weights)}; let get_config return every argument of __init__"
+    )
 
 
 def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[float]) -> keras.KerasTensor:
@@ -371,9 +417,7 @@ def _computed(
         given: Any = keras.tree.map_structure(
             lambda value: normalised if value is image else value, (arguments, options)
         )
-        # Layers that it makes when it is built take the policy of the process.
-        with policy_of_layers(_policy_of(layer)):
-            return layer(*given[0], **given[1])
+        return _called(layer, *given[0], **given[1])
 
     functional = _functional(network)
     clone: Any = keras.models.clone_model(
@@ -421,8 +465,10 @@ def _exchanging(
     def exchange(layer: keras.layers.Layer) -> Any:
         _require_loadable(type(layer), layer.name)
         try:
-            # An operation that is no layer has no policy, and computes in the type of its input.
-            config = _with_policies(layer.get_config(), policies)
+            # An operation that is no layer has no policy: its dtype, as that of a cast, is an argument.
+            config = layer.get_config()
+            if isinstance(layer, keras.layers.Layer):
+                config = _with_policies(config, policies)
             policy = _policy_of(layer)
             # Layers that it makes take the policy of the process.
             with policy_of_layers(policies.get(policy, policy)):
@@ -496,6 +542,30 @@ def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> Non
                 kernel.regularizer = keras.regularizers.L2(l2)
 
 
+def _require_built(model: keras.Model) -> None:
+    """Refuse layers that the first step would build: they would not train, and could not be loaded.
+
+    Raises:
+        SettingsError: the model has such a layer.
+    """
+    unbuilt = [
+        (layer, inner)
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Layer)
+        for inner in with_sublayers(layer)
+        if not inner.built
+    ]
+    if unbuilt:
+        _changed_by_step(model)
+    for layer, inner in unbuilt:
+        if inner.weights:
+            raise SettingsError(
+                f"layer {layer.name} ({type(layer).__name__}): only its first step builds {inner.name} "
+                f"({type(inner).__name__}), too late to train it; build it in the layer's build(), or leave its "
+                "compute_output_shape() out"
+            )
+
+
 def _require_float32(model: keras.Model) -> None:
     """Refuse trained variables of other types, for which loss and optimizer are not made.
 
@@ -518,17 +588,41 @@ def _require_shared_state(model: keras.Model) -> None:
         SettingsError: the model has such a layer.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas == 1:
+    stateful = [layer for layer in _leaves(model) if layer.non_trainable_variables and type(layer) not in STOCK]
+    if replicas == 1 or not stateful:
         return
+    changed = _changed_by_step(model)
+    for layer in stateful:
+        for variable in layer.non_trainable_variables:
+            if id(variable) in changed:
+                raise SettingsError(
+                    f"layer {layer.name} ({type(layer).__name__}) keeps {variable.path}, which each of {replicas} "
+                    "replicas would update from its own part of a batch; add BatchNormalization and Dropout to the "
+                    "model directly, or train on one device"
+                )
+
+
+def _changed_by_step(model: keras.Model) -> set[int]:
+    """Return the identities of the variables that a call in training assigns to."""
+    changed: set[int] = set()
+
+    def step() -> None:
+        with keras.StatelessScope(initialize_variables=False) as scope:
+            model(tf.zeros((1, *model.inputs[0].shape[1:]), tf.uint8), training=True)
+            changed.update(id(each) for each in model.variables if scope.get_current_value(each) is not None)
+
+    with tf.Graph().as_default():  # it knows no replicas
+        tf.function(step, autograph=False).get_concrete_function()
+    return changed
+
+
+def _leaves(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """Yield the layers of a model, and of models in it."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
-            _require_shared_state(layer)
-        elif layer.non_trainable_variables and type(layer) not in STOCK:
-            raise SettingsError(
-                f"layer {layer.name} ({type(layer).__name__}) keeps {layer.non_trainable_variables[0].path}, which "
-                f"each of {replicas} replicas would update from its own part of a batch; add BatchNormalization and "
-                "Dropout to the model directly, or train on one device"
-            )
+            yield from _leaves(layer)
+        else:
+            yield layer
 
 
 def _seed(model: keras.Model, seed: int) -> None:

@@ -71,7 +71,10 @@ def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.
 def _refused(variable: str) -> str:
     if "seed_generator_state" in variable:
         return f"its random numbers come from a generator that no checkpoint holds; {_REMEDY}"
-    return f"it keeps {variable}, which no checkpoint holds; make it by self.add_weight(…, trainable=False)"
+    return (
+        f"it keeps {variable}, which no checkpoint holds; make it by self.add_weight(…), with trainable=False if it "
+        "does not train"
+    )
 
 
 def _place_of(variable: Any, graph: Any) -> str:

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from podline.arrays import Array, Arrays, Tensor
 from podline.errors import ArtifactError, SettingsError
+from podline.models.build import copied
 from podline.models.keras_internals import fresh_names, with_sublayers
-from podline.models.variables import Variables, assign, copy_weights, is_averaged, require_fit, values_of
+from podline.models.variables import Variables, assign, is_averaged, require_fit, values_of
 from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer
 
@@ -45,9 +46,7 @@ class TrainingState:
         self._settings, self.optimizer = settings, self._built(settings)
         self.average: keras.Model | None = None
         if average_decay:
-            with fresh_names():
-                self.average = keras.models.clone_model(model)
-            copy_weights(model, self.average)
+            self.average = copied(model)
 
     def _built(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         with fresh_names():  # its variables have its name

@@ -159,6 +159,70 @@ class Unnamed(layers.Layer):
         return inputs * self.factor
 
 
+@keras.saving.register_keras_serializable()
+class Places(layers.Layer):
+    """A layer with a table that no step changes."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(shape[-1],), dtype="int32", initializer="ones", trainable=False)
+
+    def call(self, inputs):
+        return inputs * keras.ops.cast(self.table, inputs.dtype)
+
+
+@keras.saving.register_keras_serializable()
+class Valued(layers.Layer):
+    """A layer that makes a variable of a value."""
+
+    def build(self, _shape):
+        self.shift = keras.Variable(np.arange(3.0))
+
+    def call(self, inputs):
+        return inputs + self.shift
+
+
+@keras.saving.register_keras_serializable()
+class Late(layers.Layer):
+    """A layer whose part is built by its first call on values, as neither build nor the output's shape does it."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner, self.unused = layers.Dense(4), layers.Dense(2)
+
+    def build(self, _shape):
+        pass
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+    def compute_output_shape(self, shape):
+        return (*shape[:-1], 4)
+
+
+@keras.saving.register_keras_serializable()
+class Decoded(layers.Layer):
+    """Multiplies by the transposed kernel of a layer that it is given."""
+
+    def __init__(self, encoder, **options):
+        super().__init__(**options)
+        self.encoder = encoder
+
+    def call(self, inputs):
+        return keras.ops.matmul(inputs, keras.ops.transpose(self.encoder.kernel))
+
+    def get_config(self):
+        return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("encoder")), **config)
+
+
+def decoded():
+    encoder = layers.Dense(4, name="encoder")
+    return [encoder, Decoded(encoder, name="decoder")]
+
+
 def with_positions(positions: Callable[[int], Any]) -> Any:
     """The function of a model that adds constants to features."""
 
@@ -205,6 +269,9 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
             sequential(lambda: [layers.DepthwiseConv2D(3, dtype="float16")]),
             "layer depthwise_conv2d: .*/kernel is float16, expected float32; leave the layer's dtype out",
         ),
+        (sequential(lambda: [Valued()]), r"layer valued \(Valued\) cannot be built .* by self.add_weight\(shape=…, "),
+        (sequential(lambda: [Late()]), r"layer late \(Late\): only its first step builds dense.* \(Dense\), too late"),
+        (sequential(decoded), "model odd: layers encoder and decoder share .*kernel, but those made from their get_"),
         (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
         (sequential(lambda: [Unregistered()]), r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"),
         (
@@ -229,9 +296,13 @@ def test_under_several_replicas_what_has_a_state_of_its_own_is_refused_by_name(o
     built(ODD)
     with replicas().scope(), pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* of 2 replicas"):
         built(ODD)
-    odd(with_positions(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32"))))
-    with replicas().scope():
-        built(ODD)
+    scaled = layers.Normalization()
+    scaled.adapt(np.arange(12.0).reshape(4, 3))
+    positions = with_positions(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32")))
+    for constant in (positions, sequential(lambda: [keras.Sequential([scaled]), Places()])):
+        odd(constant)
+        with replicas().scope():
+            built(ODD)
 
 
 def test_blocks_that_are_models_of_their_own_get_podline_s_batch_norm(odd: Any) -> None:

@@ -68,7 +68,7 @@ def residual(shape: Any, classes: int, _settings: Any) -> keras.Model:
     features = layers.Conv2D(8, 3, strides=2)(image)
     for _ in range(2):
         branch = keras.Sequential([layers.LayerNormalization(), layers.Conv2D(8, 3, padding="same")])
-        features = Residual(branch)(features)
+        features = Residual(branch)(ops.cast(ops.cast(features, "float16"), "float32"))
     return classified(image, features, classes)
 
 

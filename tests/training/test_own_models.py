@@ -137,7 +137,11 @@ def test_layers_within_layers_compute_in_bfloat16_and_are_checked_in_float32(
     assert {each.compute_dtype for each in inner} == {"bfloat16"}
     expected, found = (made(IMAGES, training=False) for made in (in_float32(model), exportable(model)))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
-    assert float(np.abs(expected - model(IMAGES, training=False)).max()) > 1e-4
+    answers = model(IMAGES, training=False)
+    assert float(np.abs(expected - answers).max()) > 1e-4
+    average = TrainingState(model, OptimizerSettings(), average_decay=0.5).average
+    assert average is not None
+    np.testing.assert_array_equal(average(IMAGES, training=False), answers)
 
 
 def trained(root: Path, kind: str, *, preflight: bool = False, **values: Any) -> TrainSpec:
