@@ -170,8 +170,8 @@ def test_a_killed_training_tells_what_it_lost_and_how_long_it_waited_for_input(t
     assert entry.spent.get("unattributed", 0.0) < 0.02 * entry.seconds, entry.spent
     # After step 30 was saved, five steps of a tenth of a second, and the two seconds of dying.
     assert 2.0 < entry.spent["lost"] < 3.5
-    # Batches are read ahead, while the first step is traced; each of the others waits.
-    assert 2.0 < entry.spent["input"] < 6.5
+    # Batches are read ahead, while the first step is traced; each of the others waits, on a busy machine for longer.
+    assert 2.0 < entry.spent["input"] < 9.0
 
 
 def test_what_scrapers_read_is_openmetrics():
