@@ -216,7 +216,7 @@ class _Trial:
             raise
         losses = self._advance(state, self._one)
         if any(_SEED_STATE in variable.path for variable in self._model.variables):
-            return f"losses differ by {self._difference(losses):.2g} at most (bfloat16 draws other random numbers)"
+            return f"losses differ by {self._difference(losses):.2g} at most (bfloat16 may draw other random numbers)"
         return self._compared(losses, _OF_BFLOAT16)
 
     def _compared(self, losses: Array, allowed: float) -> str:

@@ -7,6 +7,7 @@ images, normalises them, returns logits or maps, and contains only layers of Ker
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from podline.errors import ArtifactError
 from podline.models.build import exportable, in_float32
+from podline.models.messages import cause
 from podline.models.of_run import network_of
 from podline.models.variables import set_weights, weights
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
@@ -26,6 +28,7 @@ Answers = list[npt.NDArray[np.float32]]
 
 # Stock batch norm and the fused one round differently: each layer adds a relative error of about 1e-6.
 _TOLERANCE = 1e-3
+_UNBUILT = re.compile(r"Layer '(\S+)' was never built")
 
 
 def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.NDArray[np.uint8]) -> str:
@@ -47,9 +50,27 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
         with explained("write", store.where(name)):
             stock.save(file)
         store.publish_file(file, name, replace=True)
-    published = keras.models.load_model(store.local(name), compile=False)
+    published = _loaded(store, name)
     require_equal_answers(store.where(name), answers_of(in_float32(model), images), answers_of(published, images))
     return sha256
+
+
+def _loaded(store: Store, name: str) -> Any:
+    """Load a published file with plain Keras.
+
+    Raises:
+        ArtifactError: Keras cannot load it.
+    """
+    try:
+        return keras.models.load_model(store.local(name), compile=False)
+    except Exception as error:  # the code of any layer
+        unbuilt = _UNBUILT.search(str(error))
+        reason = (
+            f"layer {unbuilt[1]} has no weights there; build it in the build() of the layer that makes it"
+            if unbuilt
+            else f"{type(error).__name__}: {cause(error)}"
+        )
+        raise ArtifactError(f"Keras cannot load {store.where(name)}: {reason}") from error
 
 
 def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Model:

@@ -17,7 +17,7 @@ from small_dataset import FINGERPRINT, small_recipe
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import METRICS, EvaluationLine, read_metrics
 from podline.documents.model_description import DESCRIPTION, ModelDescription
-from podline.errors import SettingsError
+from podline.errors import ArtifactError, SettingsError
 from podline.evaluation.evaluate import evaluate
 from podline.inventory.verification import verify
 from podline.models import build, of_run, precision
@@ -87,6 +87,29 @@ def test_what_is_published_has_every_value_however_often_it_is_loaded(
         assert same_bits(build.untrained(loaded, 0), built(kind)) == (kind != "whitened")
     # A second export has the same bytes, whatever was named before.
     assert export_model(store, "runs/y", model, IMAGES) == sha256
+
+
+@own_models.registered
+class Unfinished(keras.layers.Layer):
+    """A layer that leaves the building of its part to Keras, which does not build it again for a loaded model."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.part = keras.layers.Dense(CLASSES, name="part")
+
+    def call(self, inputs: Any) -> Any:
+        return self.part(inputs)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape[:-1], CLASSES)
+
+
+@pytest.mark.filterwarnings("ignore:`build")
+def test_a_file_that_keras_cannot_load_is_named_with_the_layer(tmp_path: Path) -> None:
+    network = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), Unfinished()])
+    model = build.trainable_model(network, "unfinished", [0.0] * 3, [1.0] * 3, seed=0)
+    with pytest.raises(ArtifactError, match=r"Keras cannot load .*model.keras: layer part has no weights there"):
+        export_model(FolderStore(tmp_path), "runs/x", model, IMAGES)
 
 
 def test_an_average_copies_what_has_no_mean_and_a_checkpoint_keeps_every_type(tmp_path: Path) -> None:
