@@ -21,7 +21,7 @@ help: ## this list
 
 setup: $(READY) ## make the virtual environment in .venv and install the locked dependencies
 
-# An environment that no longer runs, since the system's Python was upgraded or this folder was moved, is made anew.
+# An environment that no longer runs, since the system's Python was upgraded or this folder was moved, is made again.
 ifneq ($(wildcard $(READY)),)
 ifneq ($(shell $(BIN)/podline --version >/dev/null 2>&1; echo $$?),0)
 .PHONY: $(READY)

@@ -70,7 +70,7 @@ class Guard:
         """Handle a request, a web socket or a lifespan event of the server."""
         problem = self._problem(scope) if scope["type"] in ("http", "websocket") else ""
         if not problem:
-            # Nobody is left to answer, and Prefect does not handle it everywhere: uvicorn would write a traceback.
+            # The client is gone, and Prefect does not handle it everywhere: uvicorn would write a traceback.
             with contextlib.suppress(WebSocketDisconnect):
                 await self._app(scope, receive, send)
         elif scope["type"] == "http":

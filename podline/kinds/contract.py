@@ -105,7 +105,7 @@ class TextTargets(Targets, ABC):
 
 
 class Doubt(NamedTuple):
-    """What an evaluation on a test split cannot prove.
+    """A doubt about a test split: no figure on it, or hardly one, can be told from guessing.
 
     Attributes:
         certain: whether no answers could be shown to be better than guessing.

@@ -37,7 +37,9 @@ def published_layers(store: Store, kind: str, checksum: str) -> Layers:
     published = PUBLISHED.get(kind)
     if published is None or published.checksum != checksum:
         known = f"{published.checksum[:12]}… of this Podline" if published else f"none for model {kind}"
-        raise SettingsError(f"model.weights: got checksum {checksum[:12]}… in the recipe, expected {known}; train anew")
+        raise SettingsError(
+            f"model.weights: got checksum {checksum[:12]}… in the recipe, expected {known}; train again"
+        )
     with store.workspace("weights") as folder:
         file = folder / published.file  # a cached object of a bucket has no suffix
         shutil.copyfile(_kept(store, published), file)

@@ -16,7 +16,7 @@ S = TypeVar("S", bound=Frozen)
 
 
 class Use(NamedTuple):
-    """What a setting needs.
+    """The other setting, and its values, with which a setting has an effect.
 
     Attributes:
         field: another setting of the section.

@@ -375,7 +375,7 @@ class CheckedPart(Frozen):
 
 
 class ModelCheck(Result):
-    """What of a network works."""
+    """The result of `podline models check`: each part that was tried of a network."""
 
     model: str = Field(description="its name")
     image_shape: tuple[int, int, int] = Field(description="height, width and channels")

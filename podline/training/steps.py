@@ -89,7 +89,7 @@ class TrainingSteps:
                 f"jit=true vs {strategy.num_replicas_in_sync} replicas: XLA compiles the step of one device; leave jit "
                 "out, or train on one device"
             )
-        self._step = tf.function(self._replica_step, autograph=False, jit_compile=True) if jit else self._replica_step
+        self._step = _compiled(self._replica_step, jit=jit)
         self._strategy, self._state, self._rate = strategy, state, rate
         self._network = network or state.model
         self._objective, self._batch_size = objective, batch_size
@@ -206,6 +206,11 @@ def _in_place(tensor: Tensor) -> Tensor:
         return tf.identity(tensor)
 
 
+def _compiled(step: Callable[..., Any], *, jit: bool) -> Callable[..., Any]:
+    """Return a step of one replica that XLA compiles if ``jit`` is set, else the step itself."""
+    return tf.function(step, autograph=False, jit_compile=True) if jit else step
+
+
 def _python_clock() -> tf.Tensor:
     return tf.ensure_shape(tf.numpy_function(time.perf_counter, [], tf.float64), ())
 
@@ -232,7 +237,7 @@ class ScoringSteps:
     ) -> None:
         """Prepare the step, which its first call traces; with ``jit`` XLA compiles it."""
         self._strategy, self._model, self._objective = strategy, model, objective
-        self._step = tf.function(self._replica_step, autograph=False, jit_compile=True) if jit else self._replica_step
+        self._step = _compiled(self._replica_step, jit=jit)
         self._one = tf.function(self._sums, autograph=False)
 
     def score(self, batches: Iterable[Any], count: int, news: Callable[[int], bool]) -> Score | None:

@@ -18,7 +18,7 @@ from installed import PROJECT, Installed, build_wheel, install
 from prefect_servers import wait_until
 from standing_prefect import Standing
 
-# Packages of everybody's; whoever imports one of these fails.
+# Common names of packages; an import of one of these fails.
 CLASHING = ("flows", "tasks", "tests", "beam_jobs", "deployments", "docs")
 # What extras bring; the modules that need them are imported in `test_an_extra…`.
 OF_EXTRAS = ("cleanlab", "threadpoolctl")
@@ -151,7 +151,7 @@ def test_images_of_ones_own_are_trained_on(person: Installed, trained: str) -> N
     [
         ("models export sample exported --format onnx", {}, "exported/sample/1.onnx"),
         ("data suspects sample --parts 2 --set duration.steps=6", {}, None),
-        # Nobody listens there, which is a warning alone.
+        # No server listens there, which is only a warning.
         ("run sample --epochs 1", {"PODLINE_TRACKING": "mlflow:http://127.0.0.1:9"}, None),
     ],
 )
