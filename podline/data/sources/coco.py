@@ -307,15 +307,13 @@ def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
 def _apart(
     images: list[CocoImage], others: list[CocoImage], split: str
 ) -> tuple[list[CocoImage], list[tuple[CocoImage, str]]]:
-    """Separate images that another split also has, by id or content, and return them with the reasons."""
-    ids = {image.id: image for image in others}
+    """Separate images that another split also has by content, and return them with the reasons."""
     contents = {(image.place.size, image.place.crc): image for image in others}
     kept, shared = [], []
     for image in images:
-        twin = ids.get(image.id) or contents.get((image.place.size, image.place.crc))
+        twin = contents.get((image.place.size, image.place.crc))
         if twin is None:
             kept.append(image)
         else:
-            what = "id" if twin.id == image.id else "file"
-            shared.append((image, f"the same {what} as {twin.name} of the {split} split"))
+            shared.append((image, f"the same file as {twin.name} of the {split} split"))
     return kept, shared

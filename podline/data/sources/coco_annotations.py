@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -40,6 +41,8 @@ from podline.store.contract import explained
 PERSON = 1
 """COCO's ``category_id`` of people, and the converted one of any instance with joints in a user's data set."""
 
+_NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
+
 Coordinate = Annotated[float, Field(gt=-1e9, lt=1e9)]
 Size = Annotated[float, Field(ge=0, lt=1e9)]
 Length = Annotated[int, Field(ge=0, lt=2**40)]
@@ -52,7 +55,6 @@ class _Checked(BaseModel):
 class ListedImage(_Checked):
     """An entry of ``images``; a missing width and height are read from the file."""
 
-    id: int = Field(ge=0, lt=2**62)
     file_name: str = Field(min_length=1)
     width: int = Field(default=0, ge=1, lt=2**31)
     height: int = Field(default=0, ge=1, lt=2**31)
@@ -86,9 +88,9 @@ class Annotation(_Checked):
     The validation context is the number of joints.
     """
 
-    id: int = Field(ge=-(2**63), lt=2**63)
+    id: int
     image_id: int
-    category_id: int
+    category_id: int = PERSON
     iscrowd: int = Field(default=0, ge=0, le=1)
     num_keypoints: int | None = None
     keypoints: Annotated[list[Coordinate], Field(fail_fast=True)] = []
@@ -125,7 +127,6 @@ class Annotation(_Checked):
             self.area = self.bbox[2] * self.bbox[3]
         if self.num_keypoints and not self.iscrowd:
             self.segmentation = None  # no record needs the outline, and outlines fill most of a file
-        self.category_id = PERSON
         return self
 
     def _box(self) -> tuple[float, float, float, float]:
@@ -229,7 +230,7 @@ def limits_of_annotations(size: int) -> Limits:
 
 
 def read_annotations(
-    sandbox: Sandbox, places: Collection[AnnotationFile], folder: Path, ids: Collection[int], joints: int
+    sandbox: Sandbox, places: Collection[AnnotationFile], folder: Path, ids: Collection[int | str], joints: int
 ) -> list[Listed]:
     """Read annotation files and find their images.
 
@@ -259,7 +260,7 @@ def lister() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     return lambda item: list_images(*item)
 
 
-def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints: int) -> tuple[Any, ...]:
+def list_images(place: AnnotationFile, path: Path, ids: Collection[int | str], joints: int) -> tuple[Any, ...]:
     """Write the entries of an annotation file, one per line; runs in a sandbox.
 
     Returns:
@@ -337,30 +338,59 @@ def size_of(path: Path) -> int:
         return sum(file.stat().st_size for file in files)
 
 
-def _checked(document: Mapping[str, Any], ids: Collection[int], joints: int) -> tuple[list[ImageEntry], int, int]:
+def _checked(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> tuple[list[ImageEntry], int, int]:
     """Check the entries of a document.
 
     Returns:
         The images, and annotations without an image; the numbers of other annotations, and of those with joints.
     """
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
-    _refuse_twice(entries)
-    by_id = {entry.id: entry for entry in entries if entry.name}
-    owners: dict[int, ImageEntry] = {}
-    others = strays = 0
+    names = [_id_of(image) for image in document["images"]]
+    _refuse_twice(entries, names)
+    by_id = {name: entry for name, entry in zip(names, entries, strict=True) if entry.name}
+    usable = [(name, entry) for name, entry in by_id.items() if not entry.problem]
+    for (_, entry), number in zip(usable, numbered([name for name, _ in usable]), strict=True):
+        entry.id = number
+    mine, others, strays = list[tuple[ImageEntry, Mapping[str, Any]]](), 0, 0
     for place, found in enumerate(document["annotations"]):
         annotation = found if isinstance(found, dict) else {"image_id": found}
         image, people = annotation.get("image_id"), has_joints(annotation)
-        entry = by_id.get(image) if isinstance(image, int) else None
+        entry = by_id.get(identifier(image))
         if entry is None:
             problem = f"there is no image {shortened(image)}"
             entries.append(ImageEntry(f"annotations[{place}]", problem=problem, people=people))
-        elif annotation.get("category_id") not in ids:
+        elif identifier(annotation.get("category_id")) not in ids:
             others, strays = others + 1, strays + people
         else:
             entry.people += people
-            _add(entry, annotation, joints, owners)
+            mine.append((entry, annotation))
+    seen = set[tuple[int, int | str | None]]()
+    people_ids = [_id_of(annotation) for _, annotation in mine]
+    for (entry, annotation), name, number in zip(mine, people_ids, numbered(people_ids), strict=True):
+        if name is not None and (entry.id, name) in seen:
+            entry.refuse(f"annotation {shortened(name)} occurs twice")
+        seen.add((entry.id, name))
+        _add(entry, annotation, number, joints)
     return entries, others, strays
+
+
+def _id_of(entry: object) -> int | str | None:
+    return identifier(entry.get("id")) if isinstance(entry, dict) else None
+
+
+def identifier(value: object) -> int | str | None:
+    """Return an id as a number if it is one in any form (7, 7.0, "7"), else as text; None for other values."""
+    if isinstance(value, str):
+        return int(value) if _NUMBER.fullmatch(value) else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if type(value) is int else None
+
+
+def numbered(ids: Sequence[int | str | None]) -> Sequence[int]:
+    """Return the numbers of a file's entries: their ids if these are different numbers, else their places from 1 on."""
+    numbers = [number for number in ids if isinstance(number, int) and 0 <= number < 2**62]
+    return numbers if len(set(numbers)) == len(ids) else range(1, len(ids) + 1)
 
 
 def _image_entry(record: str, image: object) -> ImageEntry:
@@ -368,36 +398,36 @@ def _image_entry(record: str, image: object) -> ImageEntry:
         found = ListedImage.model_validate(_given(image))
     except ValidationError as error:
         return ImageEntry(record, problem=_problem(error))
-    record = f"{printable(found.file_name, bounds.NAME_BYTES)} (image {found.id})"
-    return ImageEntry(record, found.id, found.file_name, found.width, found.height)
+    if (name := _id_of(image)) is None:
+        return ImageEntry(record, problem="its id is missing, or neither a number nor a text")
+    record = f"{printable(found.file_name, bounds.NAME_BYTES)} (image {printable(str(name), bounds.NAME_BYTES)})"
+    return ImageEntry(record, name=found.file_name, width=found.width, height=found.height)
 
 
-def _refuse_twice(entries: list[ImageEntry]) -> None:
+def _refuse_twice(entries: list[ImageEntry], ids: Sequence[int | str | None]) -> None:
     """Mark images with the same id or file: each lists only a part of the people, so the rest would be background."""
-    for what in ("id", "name"):
+    for what, values in (("id", ids), ("name", [entry.name for entry in entries])):
         first: dict[Any, ImageEntry] = {}
-        for entry in entries:
+        for entry, value in zip(entries, values, strict=True):
             if entry.name:
-                other = first.setdefault(getattr(entry, what), entry)
+                other = first.setdefault(value, entry)
                 if other is not entry:
                     entry.refuse(f"its {what} is also that of {other.record}; list it once")
                     other.refuse(f"its {what} is also that of {entry.record}; list it once")
 
 
-def _add(entry: ImageEntry, found: Mapping[str, Any], joints: int, owners: dict[int, ImageEntry]) -> None:
+def _add(entry: ImageEntry, found: Mapping[str, Any], number: int, joints: int) -> None:
     """Add an annotation to its image, or record its problem."""
+    own = {"id": number, "image_id": entry.id, "category_id": PERSON}
     try:
-        annotation = Annotation.model_validate(_given(found), context=joints)
+        annotation = Annotation.model_validate({**_given(found), **own}, context=joints)
     except ValidationError as error:
         entry.refuse(f"annotation {shortened(found.get('id'))}: {_problem(error)}")
         return
-    for each in (owners[annotation.id], entry) if annotation.id in owners else ():
-        each.refuse(f"annotation {annotation.id} occurs twice")
-    owners[annotation.id] = entry
     entry.annotations.append(annotation.model_dump_json(exclude_none=True))
 
 
-def _given(found: object) -> object:
+def _given(found: Any) -> Any:
     """Remove null values from an object, so that they count as missing."""
     return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else found
 

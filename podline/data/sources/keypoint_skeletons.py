@@ -28,13 +28,13 @@ class Summary(NamedTuple):
 
     Attributes:
         counts: ``category_id`` → the most common length of ``keypoints`` in its annotations with a labelled joint.
-        categories: the categories with a number as id.
+        categories: the categories with an id; see :func:`podline.data.sources.coco_annotations.identifier`.
         names: names of the first images.
         annotations: number of annotations.
     """
 
     path: Path
-    counts: dict[int, int]
+    counts: dict[int | str, int]
     categories: list[dict[str, Any]]
     names: list[str]
     annotations: int
@@ -51,7 +51,7 @@ class Joints(NamedTuple):
         notes: log lines on how the categories were understood.
     """
 
-    ids: list[int]
+    ids: list[int | str]
     names: tuple[str, ...]
     category: Mapping[str, Any]
     limbs: list[Limb]
@@ -78,7 +78,7 @@ def joints_of(summary: Summary, wanted: str) -> Joints:
             f"{summary.path}: {len(ids)} categories with different joints vs one: {told}; name one of them by "
             "--set conversion.category=NAME"
         )
-    category, notes = categories.get(min(ids), {}), []
+    category, notes = categories.get(min(ids, key=str), {}), []
     if len(ids) > 1:
         notes.append(f"{len(ids)} categories have the same joints, and are learned as one")
         category = category | {"name": ""}

@@ -20,6 +20,7 @@ from podline.data.sources.coco import CocoSource, open_listed
 from podline.data.sources.coco_annotations import (
     document_of,
     flat,
+    identifier,
     limits_of_annotations,
     list_images,
     read_annotations,
@@ -127,14 +128,14 @@ def _summary(path: Path) -> tuple[Any, ...] | None:
         return None
     given = document.get("categories")
     categories = [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
-    categories = [entry for entry in categories if type(entry.get("id")) is int]
+    categories = [entry | {"id": name} for entry in categories if (name := identifier(entry.get("id"))) is not None]
     known = {entry["id"] for entry in categories}
-    values = defaultdict[int, Counter[int]](Counter)
+    values = defaultdict[int | str, Counter[int]](Counter)
     annotations = [entry for entry in document["annotations"] if isinstance(entry, dict)]
     for entry in annotations:
-        keypoints, category = flat(entry.get("keypoints")), entry.get("category_id")
+        keypoints, category = flat(entry.get("keypoints")), identifier(entry.get("category_id"))
         labelled = isinstance(keypoints, list) and any(seen not in (0, None) for seen in keypoints[2::3])
-        if labelled and isinstance(category, int) and (category in known or not known):
+        if labelled and category is not None and (category in known or not known):
             values[category][len(keypoints)] += 1
     counts = [(category, found.most_common(1)[0][0]) for category, found in values.items()]
     names = [entry.get("file_name") for entry in document["images"][:_NAMES] if isinstance(entry, dict)]
