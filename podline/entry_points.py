@@ -82,19 +82,26 @@ def explained(what: str, *passed: type[Exception]) -> Iterator[None]:
         raise SettingsError(f"{what}: {reason(error)}") from error
 
 
-def require_extra(extra: str, asked: str) -> None:
+def require_extra(extra: str, asked: str, instead: str = "") -> None:
     """Check that the packages of an extra of Podline are installed.
 
+    Args:
+        extra: name of the extra.
+        asked: what needs the packages.
+        instead: the option that does without them.
+
     Raises:
-        SettingsError: one is missing; the message begins with what asked for it, and ends with the command.
+        SettingsError: one is missing; the message begins with what asked for it, and ends with the remedies.
     """
     from importlib.metadata import distributions  # noqa: PLC0415
 
     needed = _needs(extra)
     missing = [name for name in needed if not any(distributions(name=name))]
     if missing:
+        otherwise = f", or give {instead}" if instead else ""
         raise SettingsError(
-            f"{asked}: got no {' and no '.join(missing)}, expected {' and '.join(needed)}; `{install_command(extra)}`"
+            f"{asked}: got no {' and no '.join(missing)}, expected {' and '.join(needed)}; "
+            f"`{install_command(extra)}`{otherwise}"
         )
 
 

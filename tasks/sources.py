@@ -10,7 +10,7 @@ from podline.datasets import fingerprint
 from podline.progress import Reporter, terminal
 from podline.recipes import datasets
 from podline.settings import Settings
-from podline.stages.from_recipe import converter_settings
+from podline.stages.from_recipe import converter_settings, require_weights
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.stopwatch import measured
@@ -24,9 +24,11 @@ def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSp
     """Return the spec of a form's conversion; draw the sample first if no source is named and it does not exist.
 
     Raises:
+        SettingsError: the weights that the training begins with are missing.
         StoreError: the sample cannot be drawn.
     """
     recipe, where = form.training_recipe(), form.machine
+    require_weights(store, recipe)
     kept = {"keep_files": True} if form.data.keep_files else {}
     return ConvertSpec(
         root=store.uri,

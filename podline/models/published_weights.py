@@ -9,7 +9,6 @@ from pathlib import Path
 
 import keras
 
-from podline.entry_points import require_extra
 from podline.errors import ArtifactError, SettingsError, one_line
 from podline.models.applications import APPLICATIONS, weights_of
 from podline.models.efficientnet_lite import from_pytorch
@@ -17,8 +16,6 @@ from podline.models.weights_files import Layers, read_weights
 from podline.recipes.published_weights import PUBLISHED, PublishedWeights
 from podline.store.contract import Store, explained
 
-FOLDER = "weights"
-_EXTRA = "pretrained"
 _SHA256 = 64  # its number of hexadecimal digits
 
 
@@ -50,12 +47,12 @@ def published_layers(store: Store, kind: str, checksum: str) -> Layers:
 
 def _kept(store: Store, published: PublishedWeights) -> Path:
     """Return a local file with some weights; publish them in the store at first."""
-    name = f"{FOLDER}/{published.checksum}/{published.file}"
+    name = published.name
     if not store.exists(name):
         with store.workspace("weights") as folder:
             copy = folder / published.file
-            of_keras = "://" in published.source
-            source = _downloaded(published, store.where(name)) if of_keras else _of_package(published)
+            downloaded = published.is_downloaded
+            source = _downloaded(published, store.where(name)) if downloaded else _of_package(published)
             with explained("write", store.where(name)):
                 shutil.copyfile(source, copy)
             if (found := _checksum(copy, published)) != published.checksum:
@@ -78,7 +75,7 @@ def _checksum(file: Path, published: PublishedWeights) -> str:
 
 def _of_package(published: PublishedWeights) -> Path:
     """Return the file in an installed package, which is not imported."""
-    require_extra(_EXTRA, "model.weights=imagenet")
+    published.require_package()
     for part in importlib.metadata.files(published.source) or ():
         if part.name == published.file:
             return Path(str(part.locate()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from podline.entry_points import require_extra
+
 IMAGENET = "imagenet"
 _KERAS = "https://storage.googleapis.com/tensorflow/keras-applications"
 
@@ -22,6 +24,25 @@ class PublishedWeights(NamedTuple):
     checksum: str
     licence: str
     source: str
+
+    @property
+    def name(self) -> str:
+        """Return the file's name in a store, by its checksum."""
+        return f"weights/{self.checksum}/{self.file}"
+
+    @property
+    def is_downloaded(self) -> bool:
+        """Return whether Keras downloads the file; else a package has it."""
+        return "://" in self.source
+
+    def require_package(self) -> None:
+        """Check that the package with the file is installed, without importing it.
+
+        Raises:
+            SettingsError: it is missing; the message has both remedies.
+        """
+        if not self.is_downloaded:
+            require_extra("pretrained", "model.weights=imagenet", "--set model.weights=none")
 
 
 def _of_keras(folder: str, file: str, checksum: str, licence: str = "Apache-2.0") -> PublishedWeights:

@@ -91,12 +91,13 @@ def training_spec(
     Raises:
         StoreError: the data set does not exist.
         ArtifactError: its manifest has changed.
-        SettingsError: the recipe's file of weights cannot be read, the recipe decides by evaluations without held-out
-            examples, or its champion does not fit.
+        SettingsError: the recipe's weights cannot be read, the recipe decides by evaluations without held-out examples,
+            or its champion does not fit.
         SourceError: no result on the test split could be better than guessing.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
     recipe = fitted(store, recipe, folder, tell)
+    require_weights(store, recipe)
     manifest = read_manifest(store, folder)
     try:
         recipe.held_out_share(manifest)
@@ -321,6 +322,23 @@ def _published(model: ModelSettings) -> InitSettings | None:
         )
     found = PUBLISHED[model.kind]
     return InitSettings(file=found.file, checksum=found.checksum, published=found.source, licence=found.licence)
+
+
+def require_weights(store: Store, recipe: Recipe) -> None:
+    """Refuse a recipe that begins with published weights which neither the store nor an installed package has.
+
+    Raises:
+        SettingsError: the package is missing; the message has both remedies.
+    """
+    begun = recipe.model_copy(update={"further": None}) if recipe.further == CHAMPION else recipe
+    init = begun.init or with_checksum(begun).init
+    if init is None or not init.published:
+        return
+    published = PUBLISHED[recipe.model.kind]
+    if recipe.further and champions.champion(store, recipe.name):
+        return
+    if not store.exists(published.name):
+        published.require_package()
 
 
 def weights_sha256(file: Path) -> str:
