@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
-import numpy as np
 
 from podline import settings
 from podline.beam_jobs.steps import LOOKS, REQUESTS, Decode, Home, Task, decode_or_find
-from podline.data.decoded_rows import EDGES, FILES, PIXELS, StoredRows, batch_name
+from podline.data.decoded_rows import FILES, PIXELS, StoredRows, batch_name
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Becoming, Look, Request, content
@@ -62,20 +61,13 @@ class OnEngine:
         # The folder's name includes everything that determines the batches, so an earlier start made the same ones.
         batches = f"{self._home.folder}/{folder.name}"
         there, asked = set(self._store.list(batches)), iter(requests)
-        firsts, sizes = [0], [0]
-
-        def add(lengths: list[int]) -> None:
-            firsts.append(firsts[-1] + len(lengths))
-            sizes.extend(lengths)
-
+        firsts = [0]
         while batch_name(batches, len(firsts) - 1, REQUESTS) in there:
-            add(self._published(batches, len(firsts) - 1))
+            firsts.append(firsts[-1] + self._published(batches, len(firsts) - 1))
         deque(itertools.islice(asked, firsts[-1]), maxlen=0)
         numbered = enumerate(_batches(asked), len(firsts) - 1)
-        for lengths in in_order(partial(self._publish, batches), numbered, self._store.parallel + 1):
-            add(lengths)
-        edges = np.cumsum(sizes, dtype="<i8").tobytes()
-        self._store.publish_bytes(f"{batches}/{EDGES}", edges, replace=True, flush=False)
+        for images in in_order(partial(self._publish, batches), numbered, self._store.parallel + 1):
+            firsts.append(firsts[-1] + images)
         count, task = len(firsts) - 1, Decode(self._home, batches, becoming, settings.load().parse_limits)
         if any(batch_name(batches, number, LOOKS) not in there for number in range(count)):
             self._run(batches, count, lambda pipeline: add_steps(pipeline, count, decode_or_find, task))
@@ -91,8 +83,8 @@ class OnEngine:
             batches, firsts = json.loads((folder / _BATCHES).read_text())
         return StoredRows(PIXELS, batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
 
-    def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> list[int]:
-        """Publish a batch; return the length of each of its files."""
+    def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> int:
+        """Publish a batch; return the number of its images."""
         number, batch = numbered
         sizes = [_size(data) for _, data in batch]
         asked = [
@@ -105,12 +97,11 @@ class OnEngine:
             self._store.publish_bytes(batch_name(batches, number, FILES), files, replace=True, flush=False)
         said = json.dumps({"asked": asked, "objects": objects}).encode()  # last: marks the batch as complete
         self._store.publish_bytes(batch_name(batches, number, REQUESTS), said, replace=True, flush=False)
-        return sizes
+        return len(batch)
 
-    def _published(self, batches: str, number: int) -> list[int]:
-        """Return the length of each file in a batch that was published earlier."""
-        said = json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))
-        return [0 if isinstance(place, str) else place[1] for place, _size in said["asked"]]
+    def _published(self, batches: str, number: int) -> int:
+        """Return the number of images in a batch that was published earlier."""
+        return len(json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))["asked"])
 
 
 def _size(data: _File) -> int:

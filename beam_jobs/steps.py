@@ -148,7 +148,6 @@ def decode_or_find(number: int, task: Decode) -> None:
         if said["objects"]:
             objects = (StoredFile(*one) for one in said["objects"])
             files.write_bytes(b"".join(in_order(StoredFile.read, objects, store.parallel)))
-            store.publish_bytes(name(FILES), files.read_bytes(), replace=True, flush=False)
         else:
             files.write_bytes(store.read_bytes(name(FILES)))
         places = [

@@ -260,10 +260,11 @@ class DataGroup(Options):
         unset="the detected one",
         names=LAYOUTS.names,
     )
-    keep_files: bool = option(
+    keep_jpeg: bool = option(
         False,
-        "Keep image files",
-        "Store the original image files in records of images, keypoints and coco: smaller, but decoded at each read.",
+        "Keep JPEG files",
+        "Store images in records as JPEG files, in their side, for images, keypoints and coco: smaller, but decoded at "
+        "each read.",
     )
     allow_left_out: float = option(
         LEFT_OUT,

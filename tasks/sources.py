@@ -29,7 +29,7 @@ def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSp
     """
     recipe, where = form.training_recipe(), form.machine
     require_weights(store, recipe)
-    kept = {"keep_files": True} if form.data.keep_files else {}
+    kept = {"keep_jpeg": True} if form.data.keep_jpeg else {}
     return ConvertSpec(
         root=store.uri,
         dataset=recipe.dataset,

@@ -258,7 +258,7 @@ def convert(
     if options.name or changes or not request.dataset_itself:
         recipe = registry.override(registry.for_data(request.recipe, options.name, source), changes)
     dataset = recipe.dataset if recipe else request.dataset_name
-    own = {name: value for name in ("side", "max_people", "keep_files") if (value := getattr(options, name))}
+    own = {name: value for name in ("side", "max_people", "keep_jpeg") if (value := getattr(options, name))}
     return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,

@@ -23,8 +23,8 @@ from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
 """The name of the file with decoded images in its folder."""
-FILES, EDGES, HASHES = "files", "edges", "hashes"
-"""Kinds of files in a store: image files, their start positions (int64) if concatenated, and perceptual hashes."""
+FILES, HASHES = "files", "hashes"
+"""Kinds of files in a store: image files, one after another, and perceptual hashes."""
 
 _CRC = struct.Struct("<I")
 
@@ -137,7 +137,7 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class StoredRows(DecodedRows):
-    """Decoded images in a store, in batches beside the original image files.
+    """Decoded images in a store, in batches.
 
     Attributes:
         root: the store; ``path`` is the folder of its batches.
@@ -146,21 +146,6 @@ class StoredRows(DecodedRows):
 
     root: str = ""
     firsts: tuple[int, ...] = ()
-
-    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return the original files of the images.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
-        edges = np.memmap(open_store(self.root).local(f"{self.path}/{EDGES}"), "<i8", "r")
-        batches = self._batches(images)
-        starts = edges[images] - edges[np.array(self.firsts)[batches]]
-        return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
-
-    def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return the images unchanged, as they equal what the files decode to."""
-        return images
 
     def each(self, kind: str) -> Iterator[bytes]:
         """Yield the files of one kind for all batches, in order.

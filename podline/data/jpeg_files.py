@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.fitting import fitted
+from podline.data.fitting import SQUEEZE, fitted
 from podline.data.pictures import picture_of
-from podline.data.rows import RowBlock
+from podline.documents.manifest import Fit
 
 Pixels = npt.NDArray[np.uint8]
 
 # Files of 644 flower photographs at 224 pixels have a ninth of the bytes of the pixels.
 QUALITY = 90
-
-
-@dataclass(frozen=True)
-class JpegFiles:
-    """The JPEG files of decoded images by row; a :class:`podline.data.rows.FilesByRow`.
-
-    Attributes:
-        block: the decoded images.
-        shape: (height, width, channels) of each image.
-    """
-
-    block: RowBlock
-    shape: tuple[int, int, int]
-
-    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
-        """Encode some images as files."""
-        stored = self.block.read(images, math.prod(self.shape))
-        return [encoded(image) for image in stored.reshape(-1, *self.shape)]
-
-    def seen(self, images: Pixels) -> Pixels:
-        """Return some images as a reader will decode their files, (n, height, width, channels)."""
-        made = [fitted(picture_of(encoded(image)).pixels, self.shape) for image in images]
-        return np.stack(made) if made else images
+SAMPLED = 100
+"""Number of images that estimate the files' mean size."""
 
 
 def encoded(image: Pixels) -> bytes:
@@ -50,6 +28,22 @@ def encoded(image: Pixels) -> bytes:
     stored: Any = image if image.shape[2] == 1 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     _, file = cv2.imencode(".jpg", stored, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     return file.tobytes()
+
+
+def decoded(file: bytes, shape: tuple[int, ...], fit: Fit | None = None) -> Pixels:
+    """Decode a record's file as a reader does, uint8 of this shape; files of older releases have any size and fit."""
+    return fitted(picture_of(file).pixels, shape, fit or SQUEEZE)
+
+
+def mean_size(images: Iterable[Pixels]) -> int:
+    """Return the mean size of some images' files, rounded up."""
+    sizes = [len(encoded(image)) for image in images]
+    return -(-sum(sizes) // max(1, len(sizes)))
+
+
+def converter() -> dict[str, int | str]:
+    """Return the values of which the bytes of the files depend, besides the pixels."""
+    return {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,11 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.cores import usable_cores
-from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_pixels import decode
-from podline.data.fitting import fitted
+from podline.data import jpeg_files
 from podline.data.mapped_files import MappedFiles
-from podline.data.pictures import PictureError, picture_of
+from podline.data.pictures import PictureError
 from podline.data.records import IMAGE, size_of, values_of
 from podline.data.tfrecord import (
     FOOTER_BYTES,
@@ -40,9 +38,6 @@ from podline.store.prefetch import in_order
 
 Ids = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
-
-SIZE = "size"
-"""The feature with an annotated image's own width and height."""
 
 REMEDY = "put it back, or run `podline convert` again: it replaces what is damaged, and nothing else"
 HASHED_AT_ONCE = 4
@@ -154,15 +149,14 @@ class SplitReader:
     def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> Pixels:
         """Decode the images of records that store files."""
         data, images = self._files.data, np.empty((len(indices), *field.shape), np.uint8)
-        sizes = self.gather(indices, [SIZE])[SIZE] if SIZE in self._fields else np.zeros((len(indices), 2), np.int64)
 
-        def decoded(index: int, begin: int, end: int, size: Sequence[int], image: Pixels) -> None:
+        def decoded(index: int, begin: int, end: int, image: Pixels) -> None:
             try:
-                _decode(data[begin:end], field, size, image)
+                image[...] = jpeg_files.decoded(data[begin:end].tobytes(), field.shape, field.fit)
             except PictureError as error:
                 raise damaged_record(*self._found(index), f"has an image that {error}") from error
 
-        columns = (column.tolist() for column in (indices, begins, ends, sizes))
+        columns = (column.tolist() for column in (indices, begins, ends))
         for _ in in_order(lambda one: decoded(*one), zip(*columns, images, strict=True), usable_cores()):
             pass
         return images
@@ -203,18 +197,6 @@ class SplitReader:
                     f"{path} was changed while it was read; its results are discarded; give the command again: "
                     "it verifies the file and goes on from the last saved state"
                 )
-
-
-def _decode(file: Pixels, field: FieldInfo, size: Sequence[int], out: Pixels) -> None:
-    """Decode an image file like the conversion does; ``size`` is the annotated width and height."""
-    if field.fit == "annotated":
-        width, height = size
-        pixels = decode(file, width, height)
-        if pixels is None or pixels.shape != (height, width, 3):
-            raise PictureError("cannot be decoded")
-        LetterBox(width, height, out.shape[0]).place(pixels, out=out)
-    elif field.fit:
-        out[...] = fitted(picture_of(file.tobytes()).pixels, field.shape, field.fit)
 
 
 def _index(path: Path, shard: ShardInfo) -> Ids:

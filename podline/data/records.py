@@ -16,7 +16,7 @@ bit set, whatever the value. So labels below 16,384 take two bytes, and below 2,
 
 Lengths depend only on shapes and widths, so one template with zero values serves every record.
 
-A record may store its original image file instead of pixels. Its payload then consists of two Examples, which protocol
+A record may store its image as a JPEG file instead of pixels. Its payload then consists of two Examples, which protocol
 buffers merge: one without the image, one with only the image. The five lengths in the second part are varints of five
 bytes, so the image file also begins at a known place. An array beside the shard stores where records begin.
 """
@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, framed, payloads, seal
-from podline.documents.manifest import FieldInfo, FileFit
+from podline.documents.manifest import FieldInfo, Fit
 from podline.errors import SourceError
 
 IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys of the picture, its class and the id of COCO's image
@@ -58,7 +58,7 @@ class Feature:
     dtype: str
     shape: tuple[int, ...]
     width: int = 1
-    fit: FileFit | None = None
+    fit: Fit | None = None
     class_names: tuple[str, ...] = ()
 
 
@@ -128,7 +128,7 @@ class EncodedLayout:
     """
 
     decoded: RecordLayout
-    fit: FileFit
+    fit: Fit
 
     @cached_property
     def fields(self) -> tuple[FieldInfo, ...]:
@@ -190,7 +190,7 @@ def stored_layout(features: Iterable[Feature | FieldInfo]) -> RecordLayout | Enc
     """Return the layout of records with some features; an image with a ``fit`` is stored as a file."""
     every = tuple(features)
     layout = layout_of(every)
-    fits: list[FileFit] = [feature.fit for feature in every if feature.fit]
+    fits: list[Fit] = [feature.fit for feature in every if feature.fit]
     return EncodedLayout(layout, fits[0]) if fits else layout
 
 

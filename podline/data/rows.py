@@ -11,19 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.errors import SourceError
 from podline.store.contract import explained
 
 _PIXELS, _RECORDS = "pixels", "records.npz"
 _SCANNED_BYTES = 4_000_000
-EDGES = ".edges"
-"""Suffix of the file with the positions in a file of files: where each begins, and the last one ends; int64."""
 
 
 @dataclass(frozen=True)
@@ -106,71 +104,6 @@ class RowBlock:
             raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
 
 
-class FilesByRow(Protocol):
-    """Reads the original image files by row."""
-
-    def read_files(self, images: npt.NDArray[np.int64], /) -> list[bytes]:
-        """Return the image files of these rows."""
-        ...
-
-    def seen(self, images: npt.NDArray[np.uint8], /) -> npt.NDArray[np.uint8]:
-        """Return some decoded images as readers will decode their files, (n, height, width, channels)."""
-        ...
-
-
-@dataclass(frozen=True)
-class FileOfFiles:
-    """Original image files, concatenated in one file; see :data:`EDGES`."""
-
-    path: str
-
-    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
-        """See :meth:`FilesByRow.read_files`.
-
-        Raises:
-            SourceError: the file does not exist or has become shorter.
-        """
-        with reading(self.path), Path(self.path).open("rb", buffering=0) as stream:
-            edges = np.memmap(f"{self.path}{EDGES}", "<i8", "r")
-            sizes, starts = (edges[images + 1] - edges[images]).tolist(), edges[images].tolist()
-            found = [os.pread(stream.fileno(), size, start) for size, start in zip(sizes, starts, strict=True)]
-        if list(map(len, found)) != sizes:
-            raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
-        return found
-
-    def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return the images unchanged: they were decoded from these files."""
-        return images
-
-
-@dataclass(frozen=True)
-class JoinedFiles:
-    """Original image files in several consecutive files of files.
-
-    Attributes:
-        parts: the files of files.
-        firsts: the row of each part's first image.
-    """
-
-    parts: tuple[FileOfFiles, ...]
-    firsts: tuple[int, ...]
-
-    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
-        """See :meth:`FileOfFiles.read_files`."""
-        which, found = np.searchsorted(self.firsts, images, "right") - 1, [b""] * len(images)
-        for at in np.unique(which).tolist():
-            mine = np.flatnonzero(which == at)
-            for place, file in zip(
-                mine.tolist(), self.parts[at].read_files(images[mine] - self.firsts[at]), strict=True
-            ):
-                found[place] = file
-        return found
-
-    def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return the images unchanged: they were decoded from these files."""
-        return images
-
-
 @dataclass(frozen=True)
 class SourceSplit:
     """The convertible records of one split, in the source's order.
@@ -181,7 +114,6 @@ class SourceSplit:
         blocks: the places of the images.
         targets: feature name → (images, …), over all blocks in order; classes are any unsigned integers.
         kept: positions, over all blocks, of the records outside the quarantine; None for all.
-        files: the original image files, if records store files.
     """
 
     name: str
@@ -189,7 +121,6 @@ class SourceSplit:
     blocks: tuple[RowBlock, ...]
     targets: dict[str, npt.NDArray[Any]]
     kept: npt.NDArray[np.int64] | None = None
-    files: FilesByRow | None = None
 
     def __len__(self) -> int:
         """Return the number of records to convert."""
@@ -226,17 +157,7 @@ class SourceSplit:
                 stored[chosen] = block.read(places[chosen] - first, stored.shape[1])
             first += block.count
         images = stored.reshape(-1, height, width, channels)
-        if self.files:
-            images = self.files.seen(images)
         return {"image": images, **{name: column[places] for name, column in self.targets.items()}}
-
-    def read_files(self, places: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return the original image files at places over all blocks; empty if records store pixels.
-
-        Raises:
-            SourceError: the file of files does not exist or has become shorter.
-        """
-        return self.files.read_files(places) if self.files else []
 
 
 class CachedImages(NamedTuple):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
+from podline.data import jpeg_files
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, EncodedLayout, RecordLayout
@@ -30,14 +31,13 @@ CHUNK_BYTES = 2_000_000
 # NumPy parses an array's header as Python code, which only one thread may do at a time in Python 3.11 (CPython's issue
 # 106905).
 _ONE_LOADS = threading.Lock()
-_FILES, _EDGES = "-files", "-edges"  # suffixes in a shard's table, which no feature name has
 _ROWS = 1_000_000  # rows of a split's table that are written at once
 _PLACE, _TARGETS = "place", "targets"  # the columns of a split's table
 
-Fill = Callable[[Bytes, int], Sequence[bytes]]
-"""A function ``fill(frames, start)`` that writes a shard's records from ``start`` on into frames.
-
-It returns the image files if the shard stores files instead of pixels."""
+Fill = Callable[[Bytes, int], None]
+"""A function ``fill(frames, start)`` that writes a shard's records from ``start`` on into frames."""
+Files = Callable[[Bytes, int], Sequence[bytes]]
+"""A function that returns the image files of the same records, which store files instead of pixels."""
 Census = Callable[[Arrays], npt.NDArray[np.int64]]
 """A function that counts the records of each class by their fields without the image."""
 
@@ -72,10 +72,9 @@ class RowsByPlace:
             rows = split[shard_order(self.seed, plan, len(split))]
         images = self.images[plan.split]
 
-        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+        def fill(frames: Bytes, start: int) -> None:
             chosen = rows[start : start + len(frames)]
             layout.fill(frames, {**images.read(chosen[_PLACE]), **_targets(chosen)})
-            return images.read_files(chosen[_PLACE])
 
         return fill
 
@@ -85,19 +84,16 @@ class RowsInTables:
     """Makes records from pixels in a table per shard, for workers that can only read the store."""
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table with its records' pixels, targets and, if stored, image files."""
+        """Return the name of a shard's table with its records' pixels and targets."""
         return f"{plan.file}.npz"
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return the function that fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS, np.load(table) as arrays:
             columns = dict(arrays)
-        files, edges = columns.pop(_FILES).data, columns.pop(_EDGES).tolist()
 
-        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
-            stop = start + len(frames)
-            layout.fill(frames, {name: values[start:stop] for name, values in columns.items()})
-            return [bytes(files[first:end]) for first, end in itertools.pairwise(edges[start : stop + 1])]
+        def fill(frames: Bytes, start: int) -> None:
+            layout.fill(frames, {name: values[start : start + len(frames)] for name, values in columns.items()})
 
         return fill
 
@@ -150,21 +146,10 @@ def tables_of_rows(
     for plan in plans:
         split = by_name[plan.split]
         chosen = shard_order(seed, plan, len(split))
-        places = chosen if split.kept is None else split.kept[chosen]
-        yield write_rows(folder / table(plan), split.read(chosen), split.read_files(places))
-
-
-def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
-    """Write a shard's table for :class:`RowsInTables`: the values of its features, and its image files if stored.
-
-    Raises:
-        StoreError: the table cannot be written.
-    """
-    edges = np.cumsum([0, *map(len, files)])
-    content: dict[str, Any] = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges, **columns}
-    with explained("write", table), table.open("wb") as stream:
-        np.savez(stream, **content)
-    return table
+        path = folder / table(plan)
+        with explained("write", path), path.open("wb") as stream:
+            np.savez(stream, **cast(Any, split.read(chosen)))
+        yield path
 
 
 def without_targets(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
@@ -184,7 +169,12 @@ def _places(split: SourceSplit, records: np.ndarray) -> np.ndarray:
 
 
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, census: Census, fill: Fill
+    path: Path,
+    plan: ShardPlan,
+    layout: RecordLayout | EncodedLayout,
+    census: Census,
+    fill: Fill,
+    files: Files | None = None,
 ) -> WrittenShard:
     """Write a shard's file, and its index if records store image files.
 
@@ -194,6 +184,7 @@ def write_shard(
         layout: the layout of the records in the file.
         census: counts the records of each class.
         fill: makes the records.
+        files: returns the image files, if records store files and these exist; by default images are encoded.
 
     Raises:
         StoreError: the file cannot be written.
@@ -206,10 +197,11 @@ def write_shard(
     with explained("write", path), path.open("wb") as stream:
         for start in range(0, plan.records, step):
             frames = decoded.frames(min(step, plan.records - start))
-            files = fill(frames, start)
+            fill(frames, start)
+            stored = (files or partial(_as_jpeg, decoded))(frames, start) if decoded is not layout else ()
             counts.append(census({name: decoded.values(frames, name) for name in names}))
             pixels.append(pixel_sums(decoded.values(frames, IMAGE)))
-            for piece in layout.records(frames, files):
+            for piece in layout.records(frames, stored):
                 stream.write(piece)
                 digest.update(piece)
                 lengths.append(len(piece))
@@ -224,6 +216,14 @@ def write_shard(
         index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
+
+
+def _as_jpeg(layout: RecordLayout, frames: Bytes, _start: int) -> list[bytes]:
+    """Return the images in some frames as files, and replace them by what a reader decodes."""
+    images = layout.values(frames, IMAGE)
+    files = [jpeg_files.encoded(image) for image in images]
+    layout.fill(frames, {IMAGE: np.stack([jpeg_files.decoded(file, images.shape[1:]) for file in files])})
+    return files
 
 
 def _write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:

@@ -39,11 +39,12 @@ def _feature(field: FieldInfo, classes: tuple[str, ...] | None) -> dict[str, Any
     if classes is not None:
         label = {"numClasses": str(len(classes))}
         return {"pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel", "classLabel": label}
+    dimensions = {"dimensions": [str(size) for size in field.shape]}
     if field.encoding == "file":
-        image = {"shape": {"dimensions": ["-1", "-1", str(field.shape[-1])]}, "dtype": field.dtype}
+        image = {"shape": dimensions, "dtype": field.dtype}
         return {"pythonClassName": f"{_PACKAGE}.image_feature.Image", "image": image}
     tensor = {
-        "shape": {"dimensions": [str(size) for size in field.shape]},
+        "shape": dimensions,
         "dtype": field.dtype,
         # The type in a record: raw bytes, or an Example's own int64.
         "encoding": "none" if field.encoding == "varint" else "bytes",

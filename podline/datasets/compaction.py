@@ -120,14 +120,18 @@ def _shard(
     layout = stored_layout(manifest.fields)
     decoded = layout.decoded
 
-    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
-        ids = kept[plan.first + start : plan.first + start + len(frames)]
-        decoded.fill(frames, reader.gather(ids))
-        return reader.files(ids) if isinstance(layout, EncodedLayout) else []
+    def ids(frames: Bytes, start: int) -> Ids:
+        return kept[plan.first + start : plan.first + start + len(frames)]
+
+    def fill(frames: Bytes, start: int) -> None:
+        decoded.fill(frames, reader.gather(ids(frames, start)))
+
+    def files(frames: Bytes, start: int) -> Sequence[bytes]:
+        return reader.files(ids(frames, start))
 
     with store.workspace("shard") as workspace:
         census = partial(kind_named(manifest.kind).targets().census, classes=len(manifest.class_names))
-        written = write_shard(workspace / plan.file, plan, layout, census, fill)
+        written = write_shard(workspace / plan.file, plan, layout, census, fill, files)
         for file in written.info.files:
             store.publish_file(workspace / file.file, f"{folder}/{file.file}", replace=True, flush=False)
     store.publish_json(f"{folder}/{record_of(plan.file)}", written.model_dump(mode="json"), replace=True, flush=False)

@@ -35,8 +35,6 @@ SHARD_RECORDS = "shards"
 
 Fit = Literal["letterbox", "crop", "squeeze"]
 """How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
-FileFit = Fit | Literal["annotated"]
-"""How the image file in a record is fitted; an annotated image is letter-boxed in its annotated size."""
 
 
 class FieldInfo(Frozen):
@@ -50,8 +48,7 @@ class FieldInfo(Frozen):
             image's file, see :mod:`podline.data.records`.
         offset: position of the value's first byte in the payload (not in the TFRecord frame).
         width: number of bytes of a varint: one below 128, two below 16,384.
-        fit: how a file becomes an image of this shape: as annotated, in COCO's letterbox, or by
-            :func:`podline.data.fitting.fitted`.
+        fit: how a file becomes an image of this shape; see :func:`podline.data.fitting.fitted`.
     """
 
     name: str
@@ -60,7 +57,7 @@ class FieldInfo(Frozen):
     encoding: Literal["bytes", "varint", "file"]
     offset: int
     width: int = Field(default=1, ge=1, exclude_if=lambda width: width == 1)
-    fit: FileFit | None = Field(default=None, exclude_if=lambda fit: fit is None)
+    fit: Fit | None = Field(default=None, exclude_if=lambda fit: fit is None)
 
 
 class OlderShards(Frozen):

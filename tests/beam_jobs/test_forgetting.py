@@ -33,7 +33,7 @@ from podline.reporting.pictures import data_uri
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 
-SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_files": True}, {"keep_jpeg": True})]
+SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_jpeg": True})]
 
 
 MINE = encoded(drawn(7_000))
@@ -71,7 +71,7 @@ def forget_silently(root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [pytest.param(SETTINGS[0], marks=pytest.mark.slow), *SETTINGS[1:]], ids=["pixels", "files", "jpeg"]
+    "settings", [pytest.param(SETTINGS[0], marks=pytest.mark.slow), *SETTINGS[1:]], ids=["pixels", "jpeg"]
 )
 def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str, Any]) -> None:
     folder, root = in_a_process(three_versions, tmp_path, **settings)

@@ -79,7 +79,6 @@ def changed(folder: Path, night: int) -> None:
     ("nights", "settings"),
     [
         (5, {"keep_jpeg": True}),
-        pytest.param(5, {"keep_files": True}, marks=pytest.mark.slow),
         pytest.param(30, {}, marks=pytest.mark.slow),
     ],
 )
@@ -232,7 +231,7 @@ def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
 
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path: Path) -> None:
     folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
-    store, settings = open_store(str(root)), {"keep_files": True}
+    store, settings = open_store(str(root)), {"keep_jpeg": True}
     converted(root, folder, **settings)
     changed(folder, 1)
     _, grown = converted(root, folder, **settings)

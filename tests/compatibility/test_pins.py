@@ -55,7 +55,7 @@ def test_every_data_set_keeps_its_fingerprint(monkeypatch: pytest.MonkeyPatch) -
     held("fingerprints", {name: fingerprint(spec, FILES) for name, spec in specs.items()})
 
 
-@pytest.mark.parametrize("own", [{}, {"side": 64, "max_people": 3, "keep_files": True}])
+@pytest.mark.parametrize("own", [{}, {"side": 64, "max_people": 3, "keep_jpeg": True}])
 def test_a_conversion_is_found_by_the_same_digest_and_written_the_same_way(own: dict[str, Any]) -> None:
     spec = ConvertSpec.model_validate({"root": "", "dataset": "coco", "source": "", **own})
     assert ConvertSpec.model_validate_json(spec.model_dump_json()) == spec

@@ -83,7 +83,7 @@ def finished_store(folder: Path) -> Finished:
     with contextlib.suppress(DivergenceError), recorded(open_store(root), "cifar10", "flow", silent()):
         raise DivergenceError("the loss is no finite number")
     census_of(store, "cifar10", converted.fingerprint)
-    publish_people(root, side=32, keep_files=True)
+    publish_people(root, side=32, keep_jpeg=True)
     shutil.rmtree(root / "people")  # the images that they were made of
     searching = learning_rate_spec(store, _recipe(0), silent(), steps=20)
     find_learning_rate(searching, silent())

@@ -103,7 +103,7 @@ def test_a_run_is_trained_further_from_no_damaged_checkpoint(store: Finished) ->
 
 
 def people(root: Path) -> Manifest:
-    return publish_people(root, train=6, test=3, side=32, keep_files=True)
+    return publish_people(root, train=6, test=3, side=32, keep_jpeg=True)
 
 
 def read(folder: Path, manifest: Manifest) -> int:

@@ -92,7 +92,7 @@ def test_the_form_is_as_it_was(name: str, client: SyncPrefectClient) -> None:
     ("name", "wrong"),
     [
         ("sample-manual", {"recipe": "sample", "epochs": -1}),
-        ("coco-manual", {"recipe": "coco_pose", "data": {"keep_files": "perhaps"}}),
+        ("coco-manual", {"recipe": "coco_pose", "data": {"keep_jpeg": "perhaps"}}),
         ("sample-manual", {"recipe": "sample", "batch_size": 1}),
         ("lr-find", {"step": 300}),
     ],

@@ -16,22 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from podline.data.decoded_rows import FILES, HASHES, PIXELS, older_files, row_bytes, rows_of
+from podline.data.decoded_rows import HASHES, PIXELS, older_files, row_bytes, rows_of
 from podline.data.images.hashing import hashes
 from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
 from podline.data.images.items import SAME_WITHIN, Item, Place
 from podline.data.images.near import boxes_of
 from podline.data.images.parsing import Parsed, delete_parsed
 from podline.data.images.settings import ImagesSettings
-from podline.data.rawfiles import RawFile, made_earlier, raw_file, reading, unpacked
-from podline.data.rows import EDGES, FileOfFiles, FilesByRow, JoinedFiles
+from podline.data.rawfiles import RawFile, made_earlier, raw_file, unpacked
 from podline.data.sources.decoding import Decoding, Look, Pictures, Request
-from podline.errors import SourceError
 from podline.store.contract import explained
 
 IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
-_EDGES = f"{FILES}{EDGES}"
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
 _AT_ONCE, _GATHERED = 1 << 14, 1 << 20
 _FACTS = ("row", "sha256", "pixels_sha256", "bytes", "width", "height", "turned")
@@ -75,21 +72,9 @@ def decode_images(
         if here:  # includes a row for a last image that cannot be decoded
             os.truncate(folder / PIXELS, int(np.count_nonzero(known < 0)) * row_bytes(settings.shape))
             _write_hashes(folder, settings, base)
-        if here and settings.keep_files:
-            _copy_files(new(), ImageTable(folder / IMAGES), folder / FILES, base)
         delete_parsed(folder)
-    kinds = (IMAGES, *((HASHES,) if here else ()), *((FILES, _EDGES) if here and settings.keep_files else ()))
-    paths = [path for kind in kinds for path in (*older_files(folder, kind), folder / kind)]
+    paths = [folder / IMAGES, *([*older_files(folder, HASHES), folder / HASHES] if here else ())]
     return [raw_file(path.name, path) for path in paths]
-
-
-def files_of(folder: Path) -> FilesByRow:
-    """Return the original image files in a folder, by row."""
-    paths = [*older_files(folder, FILES), folder / FILES]
-    counts = [Path(f"{path}{EDGES}").stat().st_size // 8 - 1 for path in paths]
-    firsts = np.cumsum([0, *counts[:-1]]).tolist()
-    parts = tuple(FileOfFiles(str(path)) for path in paths)
-    return JoinedFiles(parts, tuple(firsts)) if parts[1:] else parts[0]
 
 
 class _Older(NamedTuple):
@@ -162,14 +147,12 @@ def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
     for path in (*older_files(older, PIXELS), older / PIXELS):
         if not (rows := path.stat().st_size // row_bytes(settings.shape)):
             continue
-        for kind in (PIXELS, HASHES, FILES, _EDGES):
-            there = path.with_name(path.name.removesuffix(PIXELS) + kind)
-            if there.exists():
-                name = folder / f"{at:07}.{kind}"
-                try:
-                    name.hardlink_to(there)
-                except OSError:  # the file system has no hard links
-                    shutil.copyfile(there, name)
+        for kind in (PIXELS, HASHES):
+            there, name = path.with_name(path.name.removesuffix(PIXELS) + kind), folder / f"{at:07}.{kind}"
+            try:
+                name.hardlink_to(there)
+            except OSError:  # the file system has no hard links
+                shutil.copyfile(there, name)
         base, at = base + rows, at + 1
     return base
 
@@ -235,26 +218,3 @@ def _write_hashes(folder: Path, settings: ImagesSettings, base: int) -> None:
         return rows.read(base + wanted, int(np.prod(settings.shape))).reshape(-1, *settings.shape)
 
     (folder / HASHES).write_bytes(hashes(read, boxes).tobytes())
-
-
-def _copy_files(places: Iterator[Place], images: ImageTable, path: Path, base: int) -> None:
-    """Concatenate the original files of the decoded images, by row; write their start positions beside them.
-
-    Raises:
-        SourceError: a file changed after it was decoded.
-    """
-    with path.open("wb") as stream, Path(f"{path}{EDGES}").open("wb") as edges:
-        edges.write(bytes(8))
-        last = base - 1
-        for _, batch in images.batches("reason", "row", "sha256"):
-            for reason, row, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if row <= last:  # an image of an older folder, or a repeated one
-                    continue
-                place, last = next(places), row
-                if not reason:
-                    with reading(place.path):
-                        data = place.read()
-                    if hashlib.sha256(data).digest() != sha256:
-                        raise SourceError(f"{place.path} was changed while it was read; convert again")
-                    stream.write(data)
-                edges.write(stream.tell().to_bytes(8, "little"))

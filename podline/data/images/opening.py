@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from podline import settings as machine
 from podline.arrays import Array
-from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
+from podline.data.decoded_rows import HASHES, DecodedRows
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.images.column_file import array, compute, decoded
 from podline.data.images.corrections import CorrectedTable
 from podline.data.images.deciding import decide, in_general
-from podline.data.images.decoded import IMAGES, decode_images, files_of
+from podline.data.images.decoded import IMAGES, decode_images
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.items import held_out_splits, unread_splits
@@ -35,12 +35,12 @@ from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import parsed
 from podline.data.images.settings import ImagesSettings
-from podline.data.jpeg_files import JpegFiles
+from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
 from podline.data.record_table import DIGEST_BYTES
 from podline.data.records import Feature
-from podline.data.rows import FilesByRow, SourceSplit
+from podline.data.rows import SourceSplit
 from podline.data.shown import printable, shortened
 from podline.data.sources.decoding import DECODING, FORGOTTEN
 from podline.data.sources.left_out import LeftOut
@@ -57,7 +57,6 @@ from podline.store.folder import FolderStore
 
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
 _FORM = "columns in Arrow, of all splits, with stamps"  # version of the files in the cache folder
-_SAMPLED = 100  # images that estimate the size of JPEG files
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 _GATHERED = 1_000_000  # checksums that are read at once
@@ -94,25 +93,19 @@ class ImagesSource(Source):
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
-        return replace(self.splits[0], kept=None, files=None).read(rows)["image"]
+        return replace(self.splits[0], kept=None).read(rows)["image"]
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of every record; see :class:`podline.data.records.Feature`."""
         image, *labels = super().features
-        fit = SQUEEZE if self.settings.keep_jpeg else self.settings.fit if self.settings.keep_files else None
-        return (replace(image, fit=fit), *labels)
+        return (replace(image, fit=SQUEEZE if self.settings.keep_jpeg else None), *labels)
 
     @property
     def bytes_of_a_file(self) -> int:
         """Return the mean size, rounded up, of an image file in a record."""
-        sizes = np.zeros(1, np.int64)
-        if self.settings.keep_jpeg:
-            some = np.asarray(self.splits[0].kept)
-            sizes = np.array([len(file) for file in self.splits[0].read_files(some[:_SAMPLED])])
-        elif self.settings.keep_files:
-            sizes = self.images.column("bytes", self.images.kept())
-        return -(-int(sizes.sum()) // max(1, len(sizes)))
+        some = np.asarray(self.splits[0].kept)[:SAMPLED]
+        return mean_size(self.pixels(some)) if self.settings.keep_jpeg else 0
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
@@ -246,16 +239,13 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
             f"{''.join(f', {name!r},' for name in names)} vs {least} at least{why}"
         )
-    stored: FilesByRow | None = JpegFiles(pixels, settings.shape) if settings.keep_jpeg else None
-    if settings.keep_files:
-        stored = pixels if isinstance(pixels, StoredRows) else files_of(cached)
     targets = _targets(images, settings.targets, names, pixels.count)
     return ImagesSource(
         dataset=dataset.name,
         class_names=names,
         files=(_content_of(images),),
         splits=tuple(
-            SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split, given), stored)
+            SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split, given))
             for split in SPLITS
             if split != VALIDATION or VALIDATION in held_out_splits(given)
         ),

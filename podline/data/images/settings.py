@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from podline import entry_points
 from podline.documents.manifest import Fit
@@ -53,11 +53,6 @@ class ImagesSettings(ConverterSettings):
         default="letterbox",
         description="how images fit: whole with black borders, the middle square, or whole with changed proportions",
     )
-    keep_files: bool = Field(
-        default=False,
-        description="store the original image files, of any format, in records; the reader decodes them",
-        exclude_if=lambda keep: not keep,
-    )
     keep_jpeg: bool = Field(
         default=False,
         description="store resized images in records as JPEG files of quality 90; the reader decodes them",
@@ -85,15 +80,6 @@ class ImagesSettings(ConverterSettings):
         description="forgotten images, from the store: the sha256 of an image file → the reason",
         exclude_if=operator.not_,
     )
-
-    @model_validator(mode="after")
-    def _keeps_one_kind_of_files(self) -> ImagesSettings:
-        if self.keep_files and self.keep_jpeg:
-            raise ValueError(
-                "keep_files=true vs keep_jpeg=true: records hold the images' own files, or JPEG files of the images in "
-                "their side; leave one of them out"
-            )
-        return self
 
     @property
     def layouts(self) -> tuple[str, ...]:
@@ -136,11 +122,9 @@ class ImagesSettings(ConverterSettings):
         from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
 
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
-        kept = {"images": "files"} if self.keep_files else {}
-        if self.keep_jpeg:
-            from podline.data.jpeg_files import QUALITY, encoder_digest  # noqa: PLC0415 (as the decoders)
+        from podline.data.jpeg_files import converter  # noqa: PLC0415 (as the decoders)
 
-            kept = {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
+        kept = converter() if self.keep_jpeg else {}
         if self.corrections:
             kept["corrections"] = digests.of_json(self.corrections)
         if self.forgotten:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podline.data.decoded_rows import DecodedRows
+from podline.data.fitting import SQUEEZE
+from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
 from podline.data.sources.coco_annotations import PERSON, ImageEntry, Listed, read_annotations
@@ -21,7 +23,7 @@ from podline.data.sources.coco_decoding import decoded
 from podline.data.sources.coco_files import ImagePlace, find_coco
 from podline.data.sources.coco_image import BEYOND, MASK_STRIDE, CocoImage, PixelPlace, people_of
 from podline.data.sources.coco_masks import check_outlines
-from podline.data.sources.coco_records import PeopleByPlace, tables_of_people
+from podline.data.sources.coco_records import PeopleByPlace, squares_of, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import publish_truths
 from podline.data.sources.decoding import Look
@@ -81,7 +83,7 @@ class CocoSource:
         """The features of every record; coordinates are in pixels of the square."""
         side, places, cells = self.settings.side, self.settings.max_people, self.settings.side // MASK_STRIDE
         return (
-            Feature("image", "uint8", (side, side, 3), fit="annotated" if self.settings.keep_files else None),
+            Feature("image", "uint8", (side, side, 3), fit=SQUEEZE if self.settings.keep_jpeg else None),
             Feature("keypoints", "float32", (places, len(self.skeleton.joints), 3)),
             Feature("boxes", "float32", (places, 4)),
             Feature("areas", "float32", (places,)),
@@ -100,10 +102,8 @@ class CocoSource:
     @property
     def bytes_of_a_file(self) -> int:
         """The mean size, rounded up, of an image file in a record."""
-        if not self.settings.keep_files:
-            return 0
-        sizes = [image.place.size for images in self.splits.values() for image in images]
-        return -(-sum(sizes) // len(sizes))
+        some = next(iter(self.splits.values()))[:SAMPLED]
+        return mean_size(squares_of(some, self.rows, self.settings.side)) if self.settings.keep_jpeg else 0
 
     @property
     def read(self) -> int:

@@ -154,21 +154,6 @@ class ImagePlace(NamedTuple):
     def _damaged(self, why: str) -> MemberError:
         return MemberError(f"cannot be read: {Path(self.path).name} is damaged there, at byte {self.offset:,}: {why}")
 
-    def read_same(self) -> bytes:
-        """Return the image file, and verify that it still has this place's size and checksum.
-
-        Raises:
-            SourceError: the file cannot be read, or has changed.
-        """
-        try:
-            with reading(self.path):
-                data = self.read()
-        except MemberError:
-            data = b""
-        if len(data) != self.size or zlib.crc32(data) != self.crc:
-            raise SourceError(f"{self.path} changed while it was converted; restore it and convert again")
-        return data
-
 
 def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
     """Find the images of a folder or a zip file; runs in a sandbox.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_pixels import Pixels
-from podline.data.decoded_rows import DecodedRows, StoredRows
+from podline.data.decoded_rows import DecodedRows
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout
@@ -51,19 +51,12 @@ class PeopleByPlace:
         with explained("read", table):
             entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
 
-        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+        def fill(frames: Bytes, start: int) -> None:
             images = entries[start : start + len(frames)]
             columns = annotations_of(images, self.settings.side, self.settings.max_people, self.skeleton)
             layout.fill(frames, {IMAGE: squares_of(images, self.decoded, self.settings.side), **columns})
-            return [self._file(image) for image in images] if self.settings.keep_files else ()
 
         return fill
-
-    def _file(self, image: CocoImage) -> bytes:
-        rows = self.decoded[image.pixels.part]
-        if isinstance(rows, StoredRows):
-            return rows.read_files(np.array([image.pixels.row]))[0]
-        return image.place.read_same()
 
 
 def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side: int) -> Pixels:

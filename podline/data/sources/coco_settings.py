@@ -31,19 +31,19 @@ class CocoSettings(ConverterSettings):
         exclude_if=lambda people: people == 20,
         description="the number of people that a record can hold",
     )
-    keep_files: bool = Field(
+    keep_jpeg: bool = Field(
         default=False,
         exclude_if=lambda keep: not keep,
-        description="store the original image files in records; the reader decodes them",
+        description="store the squares in records as JPEG files of quality 90; the reader decodes them",
     )
 
     def converter(self) -> dict[str, int | str]:
         """Return the values that determine a converted data set's bytes, including the decoder's pixels."""
         from podline.data.decoders import squares_digest  # noqa: PLC0415 (the decoders take a while to import)
+        from podline.data.jpeg_files import converter  # noqa: PLC0415 (as the decoders)
 
-        kept = {"images": "files"} if self.keep_files else {}
         return {
-            **kept,
+            **(converter() if self.keep_jpeg else {}),
             "side": self.side,
             "max_people": self.max_people,
             "coco_version": _COCO_VERSION,

@@ -70,7 +70,7 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
     assert ids(folders) == ids(zips) == {"train": [1, 2, 3], "test": [101, 102, 103]}
     assert (folders.read, folders.quarantined, folders.counted) == (6, (), {})
     for image, packed in zip(folders.splits["train"], zips.splits["train"], strict=True):
-        assert image.place.read_same() == packed.place.read_same() == jpeg(image.id)
+        assert image.place.read() == packed.place.read() == jpeg(image.id)
         np.testing.assert_array_equal(squares_of([image], folders.rows, 64), squares_of([packed], zips.rows, 64))
 
 

@@ -59,7 +59,7 @@ def test_an_archive_is_downloaded_once_and_unpacked(
 
 def pictures(source: CocoSource) -> dict[str, list[tuple[bytes, bytes]]]:
     return {
-        name: [(image.place.read_same(), squares_of([image], source.rows, 64).tobytes()) for image in images]
+        name: [(image.place.read(), squares_of([image], source.rows, 64).tobytes()) for image in images]
         for name, images in source.splits.items()
     }
 
