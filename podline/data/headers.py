@@ -12,7 +12,7 @@ import io
 import re
 import struct
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -24,10 +24,11 @@ from podline.entry_points import reason
 JPEG = b"\xff\xd8"
 """The first bytes of a JPEG file."""
 
-_PNG = b"\x89PNG\r\n\x1a\n"
+PNG = b"\x89PNG\r\n\x1a\n"
+"""The first bytes of a PNG file."""
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
-_SIGNS = (JPEG, _PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_SIGNS = (JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # Formats of phone cameras that Podline does not decode, by their brand after "ftyp".
 _UNDECODED = {**dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1", b"hevc"), "HEIC"), b"avif": "AVIF"}
 
@@ -69,7 +70,7 @@ def inspect_image(data: bytes) -> Header:
     Raises:
         PictureError: the file is neither, is truncated, of a rare kind, or exceeds :mod:`podline.data.bounds`.
     """
-    if not data.startswith(_PNG):
+    if not data.startswith(PNG):
         return inspect_jpeg(data)
     picture = open_picture(data, ("PNG",))
     components = 1 if picture.mode[:1] in "1LI" else 3
@@ -144,22 +145,32 @@ def inspect_jpeg(data: bytes) -> Header:
     if not data.startswith(JPEG):
         raise PictureError(f"is not a JPEG or PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
     frame, orientation, scanned = None, 1, False
-    found = _NEXT_MARKER.search(data, len(JPEG))
-    while found and (marker := data[found.end() - 1]) != _EOI:
-        segment = _segment(data, found.end())
+    for marker, segment, _ in segments(data):
         if marker in _FRAMES:
             frame = _frame(segment)
         elif marker in _OTHER_FRAMES:
             raise PictureError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
         elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
-            orientation = orientation_of(partial(_exif, segment))
+            orientation = orientation_of(partial(exif_in, segment))
         scanned |= marker == _SOS
-        found = _NEXT_MARKER.search(data, found.end() + 2 + len(segment))
-    if found is None:
-        raise PictureError(f"is truncated: {len(data):,} bytes, and no end marker")
     if frame is None or not scanned:
         raise PictureError("is a JPEG without an image")
     return Header(*frame, orientation)
+
+
+def segments(data: bytes) -> Iterator[tuple[int, bytes, memoryview]]:
+    """Yield a JPEG file's markers up to the end marker: each with its segment, and with all bytes to the next marker.
+
+    Raises:
+        PictureError: the file is truncated.
+    """
+    found, view = _NEXT_MARKER.search(data, len(JPEG)), memoryview(data)
+    while found and (marker := data[found.end() - 1]) != _EOI:
+        segment = _segment(data, start := found.end())
+        found = _NEXT_MARKER.search(data, start + 2 + len(segment))
+        yield marker, segment, view[start - 1 : found.start() if found else None]
+    if found is None:
+        raise PictureError(f"is truncated: {len(data):,} bytes, and no end marker")
 
 
 def _segment(data: bytes, place: int) -> bytes:
@@ -188,7 +199,8 @@ def _check_size(width: int, height: int) -> None:
         raise PictureError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
 
 
-def _exif(segment: bytes) -> Image.Exif:
+def exif_in(segment: bytes) -> Image.Exif:
+    """Return the EXIF data in the content of a JPEG's APP1."""
     exif = Image.Exif()
     exif.load(segment)
     return exif
