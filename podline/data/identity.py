@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,20 @@ _APPS, _APP0, _APP1, _APP14, _COM = range(0xE0, 0xF0), 0xE0, 0xE1, 0xEE, 0xFE
 _FRAMES = (0xC0, 0xC1, 0xC2)
 
 
-def identity_of(data: bytes) -> bytes:
-    """Return the identity of an image file."""
+class Identified(NamedTuple):
+    """An identified image file.
+
+    Attributes:
+        identity: its identity.
+        bytes: the size of the picture in it, without metadata.
+    """
+
+    identity: bytes
+    bytes: int
+
+
+def identified(data: bytes) -> Identified:
+    """Return the identity of an image file, and the size of its picture."""
     try:
         parts = list(_of_jpeg(data) if data.startswith(JPEG) else _of_png(data) if data.startswith(PNG) else [data])
     except PictureError:
@@ -38,7 +51,7 @@ def identity_of(data: bytes) -> bytes:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    return digest.digest()[:IDENTITY_BYTES]
+    return Identified(digest.digest()[:IDENTITY_BYTES], sum(map(len, parts)))
 
 
 def identities_of(images: npt.NDArray[np.generic]) -> npt.NDArray[np.bytes_]:

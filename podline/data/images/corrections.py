@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.image_table import ImageTable
 from podline.plurals import plural
 
@@ -31,24 +32,29 @@ class Corrected(NamedTuple):
         """Return a log line if some corrections match no image of the source with these settings."""
         if not self.lost:
             return []
-        return [f"{plural(self.lost, 'correction')} of reviews match no image; the images or the side have changed"]
+        return [f"{plural(self.lost, 'correction')} of reviews match no image of this source"]
 
 
 def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
-    """Apply corrections to the images that have no problem.
+    """Apply corrections to the images that have no problem, and to others with the same pixels.
 
     Args:
         images: the images.
-        corrections: sha256 of an image's pixels → its new label, or :data:`DROP`.
+        corrections: identity of an image → its new label, or :data:`DROP`; a review of Podline 1.0 has the sha256 of
+            its pixels in place of the identity.
     """
-    digests = images.column("pixels_sha256") if corrections else np.empty(0, "S1")
-    wanted = {bytes.fromhex(image): label for image, label in corrections.items()}
-    found = np.flatnonzero(np.isin(digests, np.array([*wanted], digests.dtype)))
-    whole, counts, labels, seen = images.is_whole(), Counter[str](), dict[int, str](), set[bytes]()
-    for number in found.tolist():
-        image = digests[number : number + 1].tobytes()
-        seen.add(image)
-        label = wanted[image]
+    known = {bytes.fromhex(image)[:IDENTITY_BYTES]: image for image in corrections}
+    wanted, seen = dict[int, str](), set[str]()
+    for name in ("pixels", "identity") if corrections else ():
+        for number, digest in _having(images, name, known):
+            wanted[number] = corrections[known[digest]]
+            seen.add(known[digest])
+    pixels = images.column("pixels") if corrections else np.empty(0, "S1")
+    of_pixels = {pixels[number : number + 1].tobytes(): label for number, label in wanted.items() if pixels[number]}
+    for number, digest in _having(images, "pixels", of_pixels) if of_pixels else ():
+        wanted.setdefault(number, of_pixels[digest])
+    whole, labels, counts = images.is_whole(), dict[int, str](), Counter[str]()
+    for number, label in sorted(wanted.items()):
         if not whole[number] or label == images.labels.at(number):
             continue
         if label == DROP:
@@ -58,3 +64,10 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
         counts[_RELABELLED if label else _DROPPED] += 1
     images.labels = images.labels.changed(labels)
     return Corrected(dict(sorted(counts.items())), len(corrections) - len(seen))
+
+
+def _having(images: ImageTable, name: str, digests: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the images with one of some digests in a column, each with its digest."""
+    column = images.column(name)
+    for number in np.flatnonzero(np.isin(column, np.array([*digests], column.dtype))).tolist():
+        yield number, column[number : number + 1].tobytes()

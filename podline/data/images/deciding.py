@@ -83,7 +83,7 @@ def _refuse_names(labels: Iterable[str]) -> None:
 
 def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
     """Return the splits of images: the source's, else by a hash of the group or of the image."""
-    splits, groups, digests = images.texts("split"), images.texts("group"), images.column("sha256")
+    splits, groups, digests = images.texts("split"), images.texts("group"), images.column("identity")
     hashed = _beginnings(digests)
     of_groups = [hashlib.sha256(encoded(group)).digest()[:8] for group in groups.values]
     grouped = ~groups.are({""})
@@ -122,7 +122,7 @@ class _Equal(NamedTuple):
 
 def _equal(images: ImageTable) -> _Equal:
     numbers = np.flatnonzero(images.kept())
-    pixels = images.column("pixels_sha256")[numbers]
+    pixels = images.column("pixels")[numbers]
     _, which, counts = np.unique(pixels, return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts[which] > 1)
     order = repeated[np.argsort(which[repeated], kind="stable")]

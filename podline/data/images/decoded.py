@@ -31,7 +31,7 @@ IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
 _AT_ONCE = 1 << 14
-_FACTS = ("row", "sha256", "pixels_sha256", "bytes", "width", "height", "turned")
+_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned")
 
 
 def decode_images(
@@ -196,9 +196,9 @@ def _looked_at(
             else:
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
-                checksums = map(bytes.fromhex, (look.sha256, look.pixels))
+                digests = map(bytes.fromhex, (look.identity, look.pixels))
                 size = (look.bytes, look.width, look.height, look.turned)
-                image = Image._make((*named, reason, stray, row, *checksums, *size, stamp))
+                image = Image._make((*named, reason, stray, row, *digests, *size, stamp))
                 row += 1
             recent[number] = image
             if len(recent) > SAME_WITHIN:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, decoded, digests_in, mapped, write_rows
 from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-DIGEST = pa.binary(32)
 
 
 class Image(NamedTuple):
@@ -29,9 +29,9 @@ class Image(NamedTuple):
         reason: why it is left out, or empty; the text after a colon is about this image alone.
         stray: whether the file was not listed as an image.
         row: the row of its pixels; -1 if it was not decoded.
-        sha256: checksum of its file; empty if the file cannot be read.
-        pixels_sha256: checksum of its pixels in the data set; empty if it has none.
-        bytes: size of its file.
+        identity: see :mod:`podline.data.identity`; empty if the file cannot be read.
+        pixels: digest of its pixels in the data set; empty if it has none.
+        bytes: size of its picture, without metadata.
         width: width of the picture as displayed.
         height: height of the picture as displayed.
         turned: whether the EXIF orientation turns it.
@@ -45,8 +45,8 @@ class Image(NamedTuple):
     reason: str = ""
     stray: bool = False
     row: int = -1
-    sha256: bytes = b""
-    pixels_sha256: bytes = b""
+    identity: bytes = b""
+    pixels: bytes = b""
     bytes: int = 0
     width: int = 0
     height: int = 0
@@ -58,7 +58,7 @@ _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("key", "label", "split", "group", "reason"), TEXT),
     "stray": pa.bool_(),
     "row": pa.int64(),
-    **dict.fromkeys(("sha256", "pixels_sha256"), DIGEST),
+    **dict.fromkeys(("identity", "pixels"), pa.binary(IDENTITY_BYTES)),
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     "turned": pa.bool_(),
@@ -158,9 +158,9 @@ class ImageTable:
         return [decoded(self._table["key"][number].as_py()) for number in numbers]
 
     def ordered(self, mask: Mask) -> Numbers:
-        """Return some images ordered by file checksum, equal ones in reading order."""
+        """Return some images ordered by identity, equal ones in reading order."""
         numbers = np.flatnonzero(mask)
-        return numbers[np.argsort(self.column("sha256")[numbers], kind="stable")]
+        return numbers[np.argsort(self.column("identity")[numbers], kind="stable")]
 
     def is_whole(self) -> Mask:
         """Return a mask of the images that were decoded without a problem."""

@@ -1,7 +1,7 @@
 """Opens a user's images as a source; docs/how-to/images.md describes layouts and exclusions.
 
-Every image is decoded once into the cache folder, in reading order. Records are ordered by the sha256 of the image
-files, so that the same images give the same records in any layout.
+Every image is decoded once into the cache folder, in reading order. Records are ordered by the identity of the
+images, so that the same images give the same records in any layout.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from podline.arrays import Array
 from podline.data.decoded_rows import HASHES, DecodedRows
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.corrections import Corrected, correct
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.decoded import IMAGES, decode_images
@@ -36,7 +37,6 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
-from podline.data.record_table import DIGEST_BYTES
 from podline.data.records import Feature
 from podline.data.rows import SourceSplit
 from podline.data.shown import printable, shortened
@@ -54,13 +54,13 @@ from podline.store import digests
 from podline.store.folder import FolderStore
 
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
-_FORM = "columns in Arrow, of all splits, with stamps"  # version of the files in the cache folder
+_FORM = "mapped columns, of all splits, with identities and stamps"  # version of the files in the cache folder
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
 
 class Identities(NamedTuple):
-    """The identities of records, (n,) each: the first bytes of the checksums of their files and of their content."""
+    """The identities of records, (n,) each: of their images, and the digests of their content."""
 
     keys: npt.NDArray[np.bytes_]
     digests: npt.NDArray[np.bytes_]
@@ -157,7 +157,7 @@ class ImagesSource(Source):
     def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`RawData.shard_tables`; every worker can read the decoded images.
 
-        Records keep the order of their files' checksums for every seed, since this order is as good as random.
+        Records keep the order of their identities for every seed, since this order is as good as random.
         """
         return super().shard_tables(plans, None, folder, elsewhere=False)
 
@@ -167,11 +167,11 @@ class ImagesSource(Source):
 
     def _identities(self, split: SourceSplit) -> Identities:
         numbers = self.images.ordered(self.images.kept(split.name))
-        files, pixels = (self.images.column(name)[numbers] for name in ("sha256", "pixels_sha256"))
+        keys, pixels = (self.images.column(name)[numbers] for name in ("identity", "pixels"))
         targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
         known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
-        digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in known]
-        return Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
+        digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
+        return Identities(keys, np.array(digests, f"S{IDENTITY_BYTES}"))
 
     def part(self, records: Mapping[str, Numbers]) -> ImagesSource:
         """Return the source with only some records of its splits, without empty splits."""
@@ -274,7 +274,7 @@ def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _rows(source: str, images: ImageTable, split: str, given: frozenset[str]) -> Numbers:
-    """Return the rows of a split's images in the order of their checksums.
+    """Return the rows of a split's images in the order of their identities.
 
     Raises:
         SourceError: the split has no image.
@@ -302,15 +302,15 @@ def _content_of(images: ImageTable) -> SourceFile:
     """Describe all images with a class, and their splits, as one file that is the same in any layout."""
     classes, order = sorted(images.labels.values), np.array([_FILES_OF.index(split) for split in SPLITS])
     ranks = np.array([classes.index(label) for label in images.labels.values], np.int64)
-    checksums, sizes, codes = images.column("sha256"), images.column("bytes"), images.labels.codes
-    numbers = images.ordered((codes >= 0) & (checksums != b""))
+    identities, sizes, codes = images.column("identity"), images.column("bytes"), images.labels.codes
+    numbers = images.ordered((codes >= 0) & (identities != b""))
     splits, labels = order[images.splits[numbers]], ranks[codes[numbers]]
     sorting = np.lexsort((labels, splits))
     content = (
         (
             _FILES_OF[splits[at]],
             classes[labels[at]],
-            checksums[numbers[at : at + 1]].tobytes().hex(),
+            identities[numbers[at : at + 1]].tobytes().hex(),
             int(sizes[numbers[at]]),
         )
         for at in sorting.tolist()

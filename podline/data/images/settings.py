@@ -72,12 +72,12 @@ class ImagesSettings(ConverterSettings):
 
     corrections: dict[str, str] = Field(
         default_factory=dict,
-        description="from reviews in the store: the sha256 of an image's pixels → its label, or empty to drop it",
+        description="from reviews in the store: the identity of an image → its label, or empty to drop it",
         exclude_if=operator.not_,
     )
     forgotten: dict[str, str] = Field(
         default_factory=dict,
-        description="forgotten images, from the store: the sha256 of an image file → the reason",
+        description="forgotten images, from the store: the identity of an image → the reason",
         exclude_if=operator.not_,
     )
 
@@ -129,7 +129,7 @@ class ImagesSettings(ConverterSettings):
             kept["corrections"] = digests.of_json(self.corrections)
         if self.forgotten:
             kept["forgotten"] = digests.of_json(self.forgotten)
-        return {**own, **kept, "order": "checksum", "test_share": str(self.test_share), "decoders": pixels_digest()}
+        return {**own, **kept, "order": "identity", "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 
 class ClassesSettings(ImagesSettings):

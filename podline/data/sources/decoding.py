@@ -23,6 +23,7 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode, ready_for_many
 from podline.data.decoded_rows import PIXELS, DecodedRows, rows_of, write_row
 from podline.data.fitting import fitted
+from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.headers import Header, PictureError, inspect_image, looks_like_picture
 from podline.data.pictures import limits_of_pixels, picture_of
 from podline.data.places import MemberError, Readable
@@ -49,9 +50,9 @@ class Look(NamedTuple):
     """The facts about an image file.
 
     Attributes:
-        sha256: hexadecimal checksum of a picture's bytes.
-        pixels: sha256 of a picture's converted pixels.
-        bytes: size of the file.
+        identity: a picture's identity, hexadecimal; see :mod:`podline.data.identity`.
+        pixels: digest of a picture's converted pixels.
+        bytes: size of a picture without metadata, or of the file of an annotated image.
         width: width of a picture as displayed, or of an annotated image as stored.
         height: height of the same.
         turned: whether the EXIF orientation turned a picture.
@@ -63,7 +64,7 @@ class Look(NamedTuple):
         doubtful: whether a lack of memory may be the reason.
     """
 
-    sha256: str = ""
+    identity: str = ""
     pixels: str = ""
     bytes: int = 0
     width: int = 0
@@ -98,7 +99,7 @@ class Pictures(NamedTuple):
     Attributes:
         shape: shape of every result.
         fit: see :func:`podline.data.fitting.fitted`.
-        forgotten: sha256 of each file that must not be decoded → the reason.
+        forgotten: identity of each image that must not be decoded → the reason.
     """
 
     shape: tuple[int, int, int]
@@ -107,8 +108,12 @@ class Pictures(NamedTuple):
 
     def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
         """Decode a file; return its facts and the converted image; runs in a sandbox."""
-        look = Look(hashlib.sha256(data).hexdigest(), bytes=len(data))
-        if (why := dict(self.forgotten).get(look.sha256)) is not None:
+        identity, size = identified(data)
+        look, forgotten = Look(identity.hex(), bytes=size), dict(self.forgotten)
+        why = forgotten.get(look.identity)
+        if why is None and forgotten:  # Podline 1.0 knew images by the checksum of their file
+            why = forgotten.get(hashlib.sha256(data).hexdigest())
+        if why is not None:
             return look._replace(reason=f"{FORGOTTEN}: {why}", picture=True), None
         declared: list[int] = []
 
@@ -125,8 +130,8 @@ class Pictures(NamedTuple):
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
         height, width = picture.pixels.shape[:2]
-        sha256 = hashlib.sha256(pixels.data).hexdigest()
-        look = look._replace(pixels=sha256, width=width, height=height, turned=picture.turned, picture=True)
+        digest = hashlib.sha256(pixels.data).digest()[:IDENTITY_BYTES].hex()
+        look = look._replace(pixels=digest, width=width, height=height, turned=picture.turned, picture=True)
         return look, pixels
 
 
