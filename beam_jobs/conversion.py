@@ -360,7 +360,7 @@ def _publish(
     return [*beside, *([table.file] if table else []), MANIFEST]
 
 
-def _publish_records(store: Store, folder: str, rows: Iterable[Any], sums: Mapping[str, PixelSums]) -> FileInfo:
+def _publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, PixelSums]) -> FileInfo:
     """Publish the table of records."""
     with store.workspace("records") as workspace:
         path = workspace / RECORDS

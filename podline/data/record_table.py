@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,15 @@ RECORDS = "records.parquet"
 DIGEST_BYTES = 16
 COLUMNS = ("split", "key", "digest", "shard", "position", "since", "until", "why")
 _TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "position"))
+_STORED = pa.schema(
+    dict.fromkeys(COLUMNS, pa.string())
+    | dict.fromkeys(("key", "digest"), pa.binary(DIGEST_BYTES))
+    | {"position": pa.int64()}
+)
+# In memory, texts are places in dictionaries, which take a few bytes.
+_SCHEMA = pa.schema(
+    {field.name: pa.dictionary(pa.int32(), pa.string()) if field.name in _TEXTS else field.type for field in _STORED}
+)
 _PIXELS = b"pixels"
 _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
@@ -37,7 +46,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class RecordTable:
-    """A table of records in a file, read some rows at a time.
+    """A table of records in a file.
 
     Attributes:
         path: path of a file from :func:`write_records`.
@@ -55,58 +64,58 @@ class RecordTable:
             sums = json.loads(pq.read_schema(path).metadata[_PIXELS])
             self.pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
 
-    def of_split(self, split: str, *columns: str) -> Iterator[Any]:
-        """Yield the rows of a split's records, in its order: all columns, or the named ones."""
+    def of_split(self, split: str, *columns: str) -> Any:
+        """Return the rows of a split's records, in its order: all columns, or the named ones."""
         return self._rows((pc.field("split") == split) & pc.field("until").is_null(), columns or COLUMNS)
 
-    def ended(self) -> Iterator[Any]:
-        """Yield the rows of records that only earlier versions have."""
+    def ended(self) -> Any:
+        """Return the rows of records that only earlier versions have."""
         return self._rows(pc.field("until").is_valid(), COLUMNS)
 
-    def keys(self) -> Iterator[npt.NDArray[np.bytes_]]:
-        """Yield the keys of all records, a part at a time, including those that only earlier versions have."""
-        return (stored_digests(rows["key"]) for rows in self._rows(pc.scalar(True), ["key"]))
+    def keys(self) -> npt.NDArray[np.bytes_]:
+        """Return the keys of all records, including those that only earlier versions have."""
+        return stored_digests(self._rows(pc.scalar(True), ["key"])["key"])
 
-    def _rows(self, wanted: Any, columns: Sequence[str]) -> Iterator[Any]:
-        with _explained(self.path), pq.ParquetFile(self.path, pre_buffer=False) as file:
+    def _rows(self, wanted: Any, columns: Sequence[str]) -> Any:
+        schema = pa.schema([_SCHEMA.field(name) for name in columns])
+        with _explained(self.path), pq.ParquetFile(self.path, pre_buffer=False, read_dictionary=_TEXTS) as file:
             read = dict.fromkeys([*columns, "split", "until"])
-            for batch in file.iter_batches(_AT_ONCE, columns=list(read)):
-                rows = pa.Table.from_batches([batch]).replace_schema_metadata()
-                yield rows.filter(wanted).select(columns)
+            batches = file.iter_batches(_AT_ONCE, columns=list(read))
+            return pa.Table.from_batches(
+                [batch.filter(wanted).select(columns).cast(schema) for batch in batches], schema
+            )
 
 
-def write_records(path: Path, rows: Iterable[Any], pixels: Mapping[str, PixelSums]) -> None:
+def write_records(path: Path, rows: Any, pixels: Mapping[str, PixelSums]) -> None:
     """Write a table of records.
 
     Args:
         path: path of the file.
-        rows: consecutive tables of :data:`COLUMNS`; ``until`` and ``why`` are null for the current version's records.
+        rows: a table from :func:`rows_of`; ``until`` and ``why`` are null for the current version's records.
         pixels: split → the sums of its pixels.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
     with pq.ParquetWriter(
         path,
-        rows_of({}).schema.with_metadata({_PIXELS: json.dumps(sums).encode()}),
+        _STORED.with_metadata({_PIXELS: json.dumps(sums).encode()}),
         compression="zstd",
         use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
         column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
         write_statistics=False,
     ) as file:
-        waiting = rows_of({})
-        for some in rows:
-            waiting = pa.concat_tables([waiting, some])
-            while len(waiting) >= _ROW_GROUP:  # so that the bytes do not depend on the division of the rows
-                file.write_table(waiting[:_ROW_GROUP].combine_chunks())
-                waiting = waiting[_ROW_GROUP:]
-        file.write_table(waiting.combine_chunks())
+        for first in range(0, max(1, len(rows)), _ROW_GROUP):
+            file.write_table(rows[first : first + _ROW_GROUP].cast(_STORED).combine_chunks())
 
 
 def rows_of(columns: Mapping[str, Any]) -> Any:
-    """Return columns as rows of a table of records; missing columns are null."""
-    count = len(next(iter(columns.values()), ()))
-    types = dict.fromkeys(COLUMNS, pa.string()) | dict.fromkeys(("key", "digest"), pa.binary(DIGEST_BYTES))
-    schema = pa.schema(types | {"position": pa.int64()})
-    return pa.table([columns.get(name, pa.nulls(count, schema.field(name).type)) for name in COLUMNS], schema=schema)
+    """Return columns as rows of a table of records; a text stands for all rows, and missing columns are null."""
+    count = max((len(column) for column in columns.values() if not isinstance(column, str)), default=0)
+    found = []
+    for field in _SCHEMA:
+        column = columns.get(field.name, None)
+        whole = pa.repeat(pa.scalar(column, pa.string()), count) if isinstance(column, str) else column
+        found.append(pa.nulls(count, field.type) if whole is None else whole.cast(field.type))
+    return pa.table(found, _SCHEMA)
 
 
 def with_columns(rows: Any, **columns: Any) -> Any:
@@ -122,41 +131,35 @@ def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
     return np.frombuffer(whole.buffers()[1], f"S{DIGEST_BYTES}", len(whole), whole.offset * DIGEST_BYTES)
 
 
-def in_shards(rows: Any, shards: ShardTable, first: int = 0) -> Any:
-    """Return rows of a table of records with their places in shards, counted from the ``first`` record."""
-    edges, at = np.cumsum([0, *shards.lengths]), np.arange(first, first + len(rows))
+def in_shards(rows: Any, shards: ShardTable) -> Any:
+    """Return rows of a table of records with their places in shards that hold exactly these records."""
+    edges, at = np.cumsum([0, *shards.lengths]), np.arange(len(rows))
     which = np.searchsorted(edges, at, side="right") - 1
-    numbers, found = np.unique(which, return_inverse=True)
-    files = pa.array([shards[number].file for number in numbers.tolist()], pa.string()).take(pa.array(found))
+    files = pa.DictionaryArray.from_arrays(which.astype(np.int32), [shard.file for shard in shards])
     return with_columns(rows, shard=files, position=pa.array(at - edges[which]))
 
 
 def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
     """Return the place of each record of a split among all records of its shards, integers (records,).
 
-    The table is read some rows at a time.
-
     Raises:
         ArtifactError: the table does not match the split.
     """
     shards = split.every_shard
     firsts = dict(zip((shard.file for shard in shards), np.cumsum([0, *shards.lengths]).tolist(), strict=False))
-    found = np.zeros(split.records, np.uint32 if sum(shards.lengths) < 1 << 32 else np.int64)
-    count, missing = 0, dict[str, None]()
-    for rows in RecordTable(path).of_split(split.name, "shard", "position"):
-        of_rows = rows["shard"].combine_chunks().dictionary_encode()
-        names = of_rows.dictionary.to_pylist()
-        missing |= dict.fromkeys(name for name in names if name not in firsts)
-        starts = np.array([firsts.get(name, 0) for name in names], np.int64)
-        some = starts[of_rows.indices.to_numpy(zero_copy_only=False)] + rows["position"].to_numpy()
-        found[count : count + len(some)] = some[: max(0, len(found) - count)]
-        count += len(some)
-    if missing or count != split.records:
+    rows = RecordTable(path).of_split(split.name, "shard", "position")
+    of_rows = rows["shard"].unify_dictionaries().combine_chunks()
+    codes, names = of_rows.indices.to_numpy(zero_copy_only=False), of_rows.dictionary.to_pylist()
+    missing = [names[code] for code in np.unique(codes).tolist() if names[code] not in firsts]
+    if missing or len(rows) != split.records:
         raise ArtifactError(
-            f"{path} has {count} records of the split {split.name} vs {split.records} in the manifest"
-            f"{f', and the shard {next(iter(missing))}, which is missing' if missing else ''}; convert the data again"
+            f"{path} has {len(rows)} records of the split {split.name} vs {split.records} in the manifest"
+            f"{f', and the shard {missing[0]}, which is missing' if missing else ''}; convert the data again"
         )
-    return found
+    starts = np.array([firsts.get(name, 0) for name in names], np.int64)
+    return (starts[codes] + rows["position"].to_numpy()).astype(
+        np.uint32 if sum(shards.lengths) < 1 << 32 else np.int64
+    )
 
 
 @contextlib.contextmanager

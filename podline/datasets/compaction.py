@@ -110,8 +110,7 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
 def _kept(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Ids:
     """Return the positions of a split's records that are not forgotten, ascending."""
     keys = np.array([bytes.fromhex(sha256)[:DIGEST_BYTES] for sha256 in forgotten], f"S{DIGEST_BYTES}")
-    gone = [np.isin(stored_digests(rows["key"]), keys) for rows in table.of_split(split, "key")]
-    return np.flatnonzero(~np.concatenate([np.zeros(0, np.bool_), *gone]))
+    return np.flatnonzero(~np.isin(stored_digests(table.of_split(split, "key")["key"]), keys))
 
 
 def _shard(
@@ -152,7 +151,7 @@ def _publish(
     left_out = [each for name in written for each in _left_out(table, name, forgotten)]
     pixels = {name: part.pixels for name, part in written.items()}
     with store.workspace("records") as workspace:
-        write_records(workspace / RECORDS, _rows(table, written, kept, contents), pixels)
+        write_records(workspace / RECORDS, pa.concat_tables(_rows(table, written, kept, contents)), pixels)
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
         store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
     splits = (part.info(name, None) for name, part in written.items())
@@ -175,23 +174,18 @@ def _publish(
 def _rows(
     table: RecordTable, written: Mapping[str, Written], kept: Mapping[str, Ids], contents: Mapping[str, Any]
 ) -> Iterator[Any]:
-    """Yield the kept rows with their places in the new shards; hash their contents."""
+    """Yield the kept rows of each split with their places in the new shards; hash their contents."""
     for name, part in written.items():
-        first = 0
-        for rows in table.of_split(name):
-            start, end = np.searchsorted(kept[name], [first, first + len(rows)]).tolist()
-            mine = rows.take(pa.array(kept[name][start:end] - first))
-            contents[name].update(joined(*(stored_digests(mine[column]) for column in ("key", "digest"))))
-            yield in_shards(mine, part.shards, start)
-            first += len(rows)
+        rows = table.of_split(name).take(kept[name])
+        contents[name].update(joined(*(stored_digests(rows[column]) for column in ("key", "digest"))))
+        yield in_shards(rows, part.shards)
 
 
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
     """Yield the manifest's entries for a split's forgotten records."""
     reasons = {bytes.fromhex(sha256)[:DIGEST_BYTES]: (sha256, reason) for sha256, reason in forgotten.items()}
-    for rows in table.of_split(split, "key") if forgotten else ():
-        known = np.isin(stored_digests(rows["key"]), np.array(list(reasons), f"S{DIGEST_BYTES}"))
-        for key in rows["key"].filter(pa.array(known)).to_pylist():
+    for key in table.of_split(split, "key")["key"].to_pylist() if forgotten else ():
+        if key in reasons:
             sha256, reason = reasons[key]
             yield Quarantined(split=split, record=sha256, reason=f"{FORGOTTEN}: {reason}")
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
-from podline.data.images.opening import Identities, ImagesSource
+from podline.data.images.opening import ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
@@ -30,9 +29,10 @@ from podline.data.record_table import (
     with_columns,
 )
 from podline.data.records import IMAGE, stored_layout
+from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
-from podline.datasets.matching import Records, joined, matched, numbered, stored_identities, together
+from podline.datasets.matching import NOTHING, Records, joined, stored_identities
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
@@ -49,13 +49,11 @@ from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
 
-compute: Any = pyarrow.compute  # its functions are created at import
 ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
-_READ_AT_ONCE, _ROWS = 1_000, 1 << 17
+_READ_AT_ONCE = 1_000
 _BINARY = pa.binary(DIGEST_BYTES)
 
 Ids = npt.NDArray[np.int64]
-_FALSE = np.empty(0, np.bool_)
 
 
 class Difference(NamedTuple):
@@ -150,66 +148,43 @@ class Growth:
             )
         return tuple(infos), sums
 
-    def rows(self, written: Mapping[str, Written]) -> Iterator[pa.Table]:
-        """Yield the table of records in parts; see :meth:`infos`."""
-        for name, split in self.splits.items():
-            new, edges = split.change.new.ids, np.arange(0, split.change.records + _ROWS, _ROWS)
-            edges = edges.clip(max=split.change.records)
-            sizes = np.diff(edges - np.searchsorted(new, edges))  # of the kept records
-            for first, end, old in zip(edges, edges[1:], _cut(self._stored(name, dead=False), sizes), strict=False):
-                some, is_new = _places(new, int(first), int(end))
-                both = pa.concat_tables([old, self._new_rows(name, some, written.get(name))])
-                yield both.take(pa.array(np.argsort(np.argsort(is_new, kind="stable")))) if is_new.any() else old
-        yield from map(self._named, self.table.ended() if self.table else ())
-        for name, split in self.splits.items():
-            yield from self._stored(name, dead=True) if len(split.change.dead.ids) else ()
+    def rows(self, written: Mapping[str, Written]) -> pa.Table:
+        """Return the table of records; see :meth:`infos`."""
+        current = [self._rows_of(name, written.get(name)) for name in self.splits]
+        dead = [self._dead(name) for name in self.splits]
+        return pa.concat_tables([*current, *([self._named(self.table.ended())] if self.table else []), *dead])
 
-    def _stored(self, name: str, *, dead: bool) -> Iterator[pa.Table]:
-        """Yield the base's rows for the kept or the dead records of a split."""
-        split, first = self.splits[name], 0
-        for rows in self.table.of_split(name) if self.table else ():
-            some, is_dead = _places(split.change.dead.ids, first, first + len(rows))
-            found, first = self._named(rows.filter(pa.array(is_dead == dead))), first + len(rows)
-            if dead:
-                why = pa.array(split.why[some].tolist(), pa.string())
-                found = with_columns(found, until=pa.repeat(self.fingerprint, len(found)), why=why)
-            yield found
+    def _rows_of(self, name: str, part: Written | None) -> pa.Table:
+        """Return the rows of a split's records: those of the base, and the new ones at their positions."""
+        kept, change = self._stored(name), self.splits[name].change
+        kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
+        if part is None:
+            return kept
+        columns = {
+            "split": name,
+            "key": _fixed(change.new.keys),
+            "digest": _fixed(change.new.digests),
+            "since": self.fingerprint,
+        }
+        both = pa.concat_tables([in_shards(rows_of(columns), part.shards), kept]).unify_dictionaries()
+        count, new = len(change.new.ids), np.arange(len(change.new.ids))
+        return both.take(np.insert(count + np.arange(len(kept)), change.new.ids - new, new))
+
+    def _dead(self, name: str) -> pa.Table:
+        split = self.splits[name]
+        found = self._stored(name).take(split.change.dead.ids)
+        return with_columns(found, until=self.fingerprint, why=pa.array(split.why.tolist(), pa.string()))
+
+    def _stored(self, name: str) -> pa.Table:
+        """Return the base's rows for the records of a split."""
+        return self._named(self.table.of_split(name)) if self.table else rows_of({})
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Return rows of the base's table with shard names relative to another version of the data set."""
-        shards = rows["shard"]
-        moved = compute.binary_join_element_wise(f"../{self.base.fingerprint}/" if self.base else "", shards, "")
-        return with_columns(rows, shard=compute.if_else(compute.starts_with(shards, "../"), shards, moved))
-
-    def _new_rows(self, name: str, some: slice, part: Written | None) -> pa.Table:
-        found = self.splits[name].change.new
-        count = len(found.keys[some])
-        if part is None:
-            return rows_of({})
-        columns = {
-            "split": pa.repeat(name, count),
-            "key": _fixed(found.keys[some]),
-            "digest": _fixed(found.digests[some]),
-            "since": pa.repeat(self.fingerprint, count),
-        }
-        return in_shards(rows_of(columns), part.shards, some.start)
-
-
-def _places(ascending: Ids, first: int, end: int) -> tuple[slice, npt.NDArray[np.bool_]]:
-    """Return the part of ascending positions from ``first`` to ``end``, and a mask of that range."""
-    some, mask = slice(*np.searchsorted(ascending, [first, end]).tolist()), np.zeros(end - first, np.bool_)
-    mask[ascending[some] - first] = True
-    return some, mask
-
-
-def _cut(tables: Iterator[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
-    """Yield rows in tables of the given sizes."""
-    rest = rows_of({})
-    for size in sizes:
-        while len(rest) < size:
-            rest = pa.concat_tables([rest, next(tables)])
-        yield rest[:size]
-        rest = rest[size:]
+        above = f"../{self.base.fingerprint}/" if self.base else ""
+        shards = rows["shard"].unify_dictionaries().combine_chunks()
+        names = [name if name.startswith("../") else above + name for name in shards.dictionary.to_pylist()]
+        return with_columns(rows, shard=pa.DictionaryArray.from_arrays(shards.indices, pa.array(names, pa.string())))
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:
@@ -252,10 +227,10 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
         ArtifactError: a file of the base is damaged.
         StoreError: a file of the base cannot be read.
     """
-    now = source.identities()
+    now = {name: Records.of(found) for name, found in source.identities().items()}
     table = RecordTable(store.local(stored_name(base.folder, RECORDS))) if base else None
     names = dict.fromkeys([*now, *(table.pixels if table else ())])
-    found = {name: _difference(stored_identities(table, name), now.get(name, iter(()))) for name in names}
+    found = {name: _difference(Records.of(stored_identities(table, name)), now.get(name, NOTHING)) for name in names}
     splits = dict[str, SplitGrowth]()
     for name, change in found.items():
         elsewhere = [other.new.keys for at, other in found.items() if at != name]
@@ -270,18 +245,12 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
     return Growth(fingerprint, base, base, table, splits, changes)
 
 
-def _difference(then: Iterator[Identities], now: Iterator[Identities]) -> Difference:
-    """Compare a split with an older version of it; keys ascend, and equal keys have one digest."""
-    content, records, news, deads, relabelled = hashlib.sha256(), 0, list[Records](), list[Records](), [_FALSE]
-    for before, after, old, new in matched(numbered(then), numbered(now)):
-        content.update(joined(after.keys, after.digests))
-        same = before.digests[old] == after.digests[new]
-        news.append(after.without(new[same]))
-        deads.append(dead := before.without(old[same]))
-        ends = (np.searchsorted(after.keys, dead.keys, side) for side in ("left", "right"))
-        relabelled.append(np.less(*ends))
-        records += len(after.keys)
-    return Difference(records, content.hexdigest(), together(news), together(deads), np.concatenate(relabelled))
+def _difference(then: Records, now: Records) -> Difference:
+    """Compare a split with an older version of it."""
+    old, new = equal_pairs(then.keys, now.keys)
+    same = then.digests[old] == now.digests[new]
+    dead, content = then.without(old[same]), hashlib.sha256(joined(now.keys, now.digests)).hexdigest()
+    return Difference(len(now.keys), content, now.without(new[same]), dead, np.isin(dead.keys, now.keys))
 
 
 def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:
@@ -289,15 +258,14 @@ def _older(base: Manifest | None, table: RecordTable | None, split: str, change:
     if base is None or table is None or change.records == len(change.new.ids):
         return ()
     info = base.split(split)
+    shards = table.of_split(split, "shard")["shard"].unify_dictionaries().combine_chunks()
+    names = shards.dictionary.to_pylist()
+    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), change.dead.ids)
+    used = {
+        name.split("/")[1] if name.startswith("../") else base.fingerprint
+        for name in map(names.__getitem__, np.unique(kept))
+    }
     every = (*info.older, OlderShards(fingerprint=base.fingerprint, shards=info.shards))
-    used, first = set[str](), 0
-    for rows in table.of_split(split, "shard"):
-        _, is_dead = _places(change.dead.ids, first, first + len(rows))
-        shards = rows["shard"].filter(pa.array(~is_dead)).unique().to_pylist()
-        used |= {shard.split("/")[1] if shard.startswith("../") else base.fingerprint for shard in shards}
-        first += len(rows)
-        if len(used) == len(every):
-            break
     return tuple(each for each in every if each.fingerprint in used)
 
 

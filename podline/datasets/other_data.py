@@ -71,8 +71,8 @@ def _share_an_image(store: Store, manifest: Manifest, source: RawData) -> bool:
     if manifest.records is None or not isinstance(source, ImagesSource):
         return False
     with contextlib.suppress(PodlineError):  # the table is damaged
-        known = np.concatenate([*RecordTable(store.local(stored_name(manifest.folder, RECORDS))).keys()])
-        return any(np.isin(part.keys, known).any() for parts in source.identities().values() for part in parts)
+        known = RecordTable(store.local(stored_name(manifest.folder, RECORDS))).keys()
+        return any(np.isin(found.keys, known).any() for found in source.identities().values())
     return False
 
 

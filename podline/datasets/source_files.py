@@ -53,17 +53,14 @@ def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts:
         if (pixels >= 0).all():
             break
         images = ImageTable(path)
-        numbers = images.by_checksum(images.without_reason())
-        [checksums] = images.gather(numbers, "sha256")
-        known = checksums.astype(f"S{DIGEST_BYTES}")
+        numbers = images.ordered(images.is_whole())
+        known = images.column("sha256")[numbers].astype(f"S{DIGEST_BYTES}")
         at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         found = np.flatnonzero((known[at] == keys) & (pixels < 0)) if len(known) else np.empty(0, np.int64)
-        mine, back = np.unique(numbers[at[found]], return_inverse=True)
-        width, height = images.gather(mine, "width", "height")
-        called = [name for _, (name,) in images.some(mine, "key")]
-        pixels[found] = (width.astype(np.int64) * height)[back]
-        for place, number in zip(found.tolist(), back.tolist(), strict=True):
-            names[place] = plain(called[number])
+        mine = numbers[at[found]]
+        pixels[found] = (images.column("width").astype(np.int64) * images.column("height"))[mine]
+        for place, name in zip(found.tolist(), images.keys(mine), strict=True):
+            names[place] = plain(name)
     return SourceFacts(pixels, names)
 
 
@@ -76,5 +73,5 @@ def file_names(store: Store, manifest: Manifest, split: str, records: Sequence[i
     if manifest.records is None or not len(records):
         return [""] * len(records)
     table = RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
-    keys = np.concatenate([stored_digests(rows["key"]) for rows in table.of_split(split, "key")])
+    keys = stored_digests(table.of_split(split, "key")["key"])
     return source_facts(store, keys[list(records)]).names

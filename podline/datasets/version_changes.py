@@ -5,8 +5,7 @@ Images are identified by their files, so versions with different settings can be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.record_table import RECORDS, Ids, RecordTable
 from podline.data.records import IMAGE, LABEL
 from podline.datasets.census import equal_pairs
-from podline.datasets.matching import NOTHING, Keys, Records, matched, numbered, stored_identities, together
+from podline.datasets.matching import NOTHING, Keys, Records, stored_identities, together
 from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.errors import SettingsError
 from podline.kinds.table import text_targets
@@ -49,19 +48,15 @@ class VersionRecords:
         self._readers = dict[int, SplitReader]()
         self._store = store
 
-    def of_split(self, split: str) -> Iterator[Records]:
-        """Yield the records of a split; nothing for a missing split."""
-        if split in self.splits:
-            first = int(self._firsts[self.splits.index(split)])
-            yield from numbered(stored_identities(self._table, split), first)
+    def of_split(self, split: str) -> Records:
+        """Return the records of a split; nothing for a missing split."""
+        if split not in self.splits:
+            return NOTHING
+        return Records.of(stored_identities(self._table, split), int(self._firsts[self.splits.index(split)]))
 
     def keys(self, ids: Ids) -> Keys:
         """Return the first bytes of the sha256 of some image files, (n,); this reads the whole table."""
-        found = np.empty(len(ids), NOTHING.keys.dtype)
-        for some in chain.from_iterable(map(self.of_split, self.splits)):
-            mine = np.isin(ids, some.ids)
-            found[mine] = some.keys[ids[mine] - some.ids[:1]]
-        return found
+        return np.concatenate([NOTHING.keys, *(self.of_split(split).keys for split in self.splits)])[ids]
 
     def drawn(self, most: int, *, held_out: bool = False) -> Ids:
         """Draw records from all splits, or only from held-out ones."""
@@ -133,21 +128,22 @@ def version_changes(before: VersionRecords, after: VersionRecords) -> VersionCha
     """
     gone, come, relabelled = list[Records](), list[Records](), [(NOTHING.ids, NOTHING.ids)]
 
-    def compare(then: Records, now: Records, old: Ids, new: Ids) -> None:
+    def compare(then: Records, now: Records) -> tuple[Ids, Ids]:
+        old, new = equal_pairs(then.keys, now.keys)
         maybe = then.digests[old] != now.digests[new]  # pixels or class numbers may differ as well
         ids = then.ids[old[maybe]], now.ids[new[maybe]]
         words = zip(before.words(ids[0]), after.words(ids[1]), strict=True)
         other = np.array([was != is_now for was, is_now in words], np.bool_)
         relabelled.append((ids[0][other], ids[1][other]))
+        return old, new
 
     for split in dict.fromkeys([*before.splits, *after.splits]):
-        for then, now, old, new in matched(before.of_split(split), after.of_split(split)):
-            compare(then, now, old, new)
-            gone.append(then.without(old))
-            come.append(now.without(new))
+        then, now = before.of_split(split), after.of_split(split)
+        old, new = compare(then, now)
+        gone.append(then.without(old))
+        come.append(now.without(new))
     removed, added = together(gone), together(come)
-    then, now = equal_pairs(removed.keys, added.keys)
-    compare(removed, added, then, now)
+    old, new = compare(removed, added)
     differ = tuple(map(np.concatenate, zip(*relabelled, strict=True)))
-    moved = removed.ids[then], added.ids[now]
-    return VersionChanges(np.delete(added.ids, now), np.delete(removed.ids, then), (differ[0], differ[1]), moved)
+    moved = removed.ids[old], added.ids[new]
+    return VersionChanges(np.delete(added.ids, new), np.delete(removed.ids, old), (differ[0], differ[1]), moved)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.data.images.column_file import decoded
 from podline.data.images.decoded import IMAGES
 from podline.data.images.image_table import ImageTable
 from podline.data.rawfiles import unpacked
@@ -194,8 +193,9 @@ def _held(store: Store, manifest: Manifest, images: Iterable[str]) -> set[str]:
     beginnings = {bytes.fromhex(sha256)[:DIGEST_BYTES].rstrip(b"\0"): sha256 for sha256 in images}
     keys, found = np.array([*beginnings], f"S{DIGEST_BYTES}"), set[bytes]()
     try:
-        for some in RecordTable(store.local(f"{manifest.folder}/{RECORDS}")).keys() if beginnings else ():
-            found.update(some[np.isin(some, keys)].tolist())
+        if beginnings:
+            known = RecordTable(store.local(f"{manifest.folder}/{RECORDS}")).keys()
+            found.update(known[np.isin(known, keys)].tolist())
     except ArtifactError as error:
         raise ArtifactError(f"{error}; or delete the version with `podline store prune`") from error
     return {beginnings[key] for key in found}
@@ -215,10 +215,11 @@ def _cached(store: Store, key: str) -> Iterator[tuple[str, str]]:
     for folder in unpacked(source_cache(store)):
         if (folder / IMAGES).exists():
             images = ImageTable(folder / IMAGES)
-            for _, batch in images.batches("key", "sha256"):
-                for name, sha256 in zip(*(batch[column].to_pylist() for column in ("key", "sha256")), strict=True):
-                    if sha256 and key in (decoded(name), sha256.hex()):
-                        yield sha256.hex(), decoded(name)
+            checksums = images.column("sha256")
+            for number, name in enumerate(images.keys(range(len(images)))):
+                sha256 = checksums[number : number + 1].tobytes().hex()
+                if checksums[number] and key in (name, sha256):
+                    yield sha256, name
 
 
 def _delete_jobs(store: Store) -> list[str]:

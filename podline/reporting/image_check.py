@@ -63,7 +63,7 @@ class Checked:
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
             "left_out": [record.model_dump() for record in self.source.quarantined],
-            "source_bytes": int(self.source.images.column("bytes", self.source.images.every).sum()),
+            "source_bytes": int(self.source.images.column("bytes").sum()),
             "record_bytes": self._bytes,
             "seconds": self.seconds,
         }
@@ -178,7 +178,7 @@ class Checked:
     def _sizes(self) -> dict[str, int]:
         """Count images by range of the longer side, without empty ranges."""
         images = self.source.images
-        longer = np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))
+        longer = np.maximum(images.column("width"), images.column("height"))[images.kept()]
         counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
         names = [f"to {_BOUNDS[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(_BOUNDS))]
         names.append(f"from {_BOUNDS[-1] + 1}")

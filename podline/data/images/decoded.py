@@ -30,7 +30,7 @@ from podline.store.contract import explained
 IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
-_AT_ONCE, _GATHERED = 1 << 14, 1 << 20
+_AT_ONCE = 1 << 14
 _FACTS = ("row", "sha256", "pixels_sha256", "bytes", "width", "height", "turned")
 
 
@@ -106,10 +106,9 @@ class _Older(NamedTuple):
     def facts(self, numbers: Numbers) -> Iterator[tuple[Any, ...]]:
         """Yield the table rows of some images."""
         images = ImageTable(self.folder / IMAGES)
-        for first in range(0, len(numbers), _GATHERED):
-            columns = images.gather(numbers[first : first + _GATHERED], *_FACTS)
-            whole = (column.view(f"V{column.itemsize}") if column.dtype.kind == "S" else column for column in columns)
-            yield from zip(*(column.tolist() for column in whole), strict=True)
+        columns = [images.column(name)[numbers] for name in _FACTS]
+        whole = (column.view(f"V{column.itemsize}") if column.dtype.kind == "S" else column for column in columns)
+        yield from zip(*(column.tolist() for column in whole), strict=True)
 
 
 def _older(work: Path, form: str) -> _Older | None:
@@ -120,8 +119,8 @@ def _older(work: Path, form: str) -> _Older | None:
         if made_earlier(folder) is None or len(older_files(folder, PIXELS)) >= _MOST_PARTS:
             return None
         images = ImageTable(folder / IMAGES)
-        stamps, rows = (images.column(name, images.every) for name in ("stamp", "row"))
-        whole = np.flatnonzero((stamps != 0) & (rows >= 0) & images.without_reason())
+        stamps, rows = images.column("stamp"), images.column("row")
+        whole = np.flatnonzero((stamps != 0) & (rows >= 0) & images.is_whole())
         order = whole[np.argsort(stamps[whole], kind="stable")]
         return _Older(folder, stamps[order], order, rows) if len(order) else None
     return None

@@ -1,31 +1,21 @@
-"""Stores the images of a source by column in a file, with their splits; memory holds a few bytes per image."""
+"""Stores the images of a source by column in a mapped file, and holds what is decided about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline.data.images.column_file import (
-    BATCH,
-    DIGEST,
-    SHA256_BYTES,
-    TEXT,
-    ColumnFile,
-    array,
-    compute,
-    decoded,
-    write_rows,
-)
+from podline.data.images.arrow_file import TEXT, decoded, digests_in, mapped, write_rows
 from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+DIGEST = pa.binary(32)
 
 
 class Image(NamedTuple):
@@ -78,37 +68,63 @@ _TYPES: dict[str, pa.DataType] = {
 
 def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) -> None:
     """Write images into a file in reading order; see :func:`write_rows`."""
-    write_rows(path, _TYPES, images, about, "zstd")
+    write_rows(path, _TYPES, images, about)
 
 
-class ImageTable(ColumnFile):
+class Texts(NamedTuple):
+    """A column of texts.
+
+    Attributes:
+        values: the distinct texts.
+        codes: the place of each row's text among them, (n,); -1 for a missing one.
+    """
+
+    values: list[str]
+    codes: npt.NDArray[np.int32]
+
+    def are(self, wanted: Collection[str]) -> Mask:
+        """Return which rows have one of some texts."""
+        return np.array([*(value in wanted for value in self.values), False])[self.codes]
+
+    def of(self, rows: Mask) -> set[str]:
+        """Return the distinct texts of some rows, without missing ones."""
+        return {self.values[code] for code in np.unique(self.codes[rows]).tolist() if code >= 0}
+
+    def at(self, row: int) -> str:
+        """Return the text of a row; empty for a missing one."""
+        code = self.codes[row]
+        return self.values[code] if code >= 0 else ""
+
+    def changed(self, texts: Mapping[int, str]) -> Self:
+        """Return the column with other texts in some rows."""
+        values, codes = [*dict.fromkeys([*self.values, *texts.values()])], self.codes.copy()
+        places = {value: place for place, value in enumerate(values)}
+        codes[[*texts]] = [places[text] for text in texts.values()]
+        return self._replace(values=values, codes=codes)
+
+
+class ImageTable:
     """The images in a file, with their splits.
 
     Args:
         path: path of a file from :func:`write_images`.
 
     Attributes:
+        about: metadata of the file.
+        labels: the class of each image; reviews change it.
         reasons: image → why it is left out; in reading order at the end.
         left_out: whether each image is left out.
         splits: the split of each image, uint8, as an index of :data:`podline.documents.manifest.SPLITS`.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _TYPES)
-        self.reasons: dict[int, str] = {}
+        self._table = mapped(path)
+        self.about = {name.decode(): text.decode() for name, text in self._table.schema.metadata.items()}
+        self.labels, self.reasons = self.texts("label"), dict[int, str]()
         self.left_out, self.splits = np.zeros(len(self), np.bool_), np.zeros(len(self), np.uint8)
 
-    @property
-    def every(self) -> Mask:
-        """Return a mask that selects all images."""
-        return np.ones(len(self), np.bool_)
-
-    def without_reason(self) -> Mask:
-        """Return a mask of the images that were decoded without a problem."""
-        found = np.empty(len(self), np.bool_)
-        for first, batch in self.batches("reason"):
-            found[first : first + len(batch)] = array(compute.equal(compute.binary_length(batch["reason"]), 0))
-        return found
+    def __len__(self) -> int:
+        return len(self._table)
 
     def leave_out(self, number: int, reason: str) -> None:
         """Record why an image is left out."""
@@ -126,69 +142,26 @@ class ImageTable(ColumnFile):
         """Return the split that an image was assigned to."""
         return SPLITS[self.splits[number]]
 
-    def column(self, name: str, mask: Mask) -> npt.NDArray[Any]:
-        """Return the values of a number column for some images."""
-        return self._filled(name, mask, array, _TYPES[name].to_pandas_dtype())
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of numbers or digests."""
+        column = self._table[name]
+        return digests_in(column) if pa.types.is_fixed_size_binary(column.type) else column.to_numpy()
 
-    def heads(self, name: str, mask: Mask) -> npt.NDArray[np.uint64]:
-        """Return the first 8 bytes of some images' checksums."""
-        return self._filled(name, mask, heads, np.uint64)
+    def texts(self, name: str) -> Texts:
+        """Return a column of texts."""
+        encoded: Any = self._table[name].dictionary_encode().combine_chunks()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return Texts(list(map(decoded, encoded.dictionary.to_pylist())), codes)
 
-    def _filled(self, name: str, mask: Mask, read: Callable[[pa.Array], npt.NDArray[Any]], dtype: Any) -> Any:
-        found, end = np.empty(np.count_nonzero(mask), dtype), 0
-        for first, batch in self.batches(name):
-            some = read(batch[name])[mask[first : first + len(batch)]]
-            found[end : (end := end + len(some))] = some
-        return found
+    def keys(self, numbers: Iterable[int]) -> list[str]:
+        """Return the names of some images."""
+        return [decoded(self._table["key"][number].as_py()) for number in numbers]
 
-    def gather(self, numbers: Numbers, *names: str) -> list[npt.NDArray[Any]]:
-        """Return columns of numbers or checksums for some images, in the given order; see :func:`array`."""
-        order = np.argsort(numbers)
-        edges = np.searchsorted(numbers, np.arange(0, len(self) + BATCH, BATCH), sorter=order)
-        found = [np.empty(len(numbers), _dtype(name)) for name in names]
-        for first, batch in self.batches(*names, only=np.flatnonzero(np.diff(edges)).tolist()):
-            mine = order[edges[first // BATCH] : edges[first // BATCH + 1]]
-            for column, name in zip(found, names, strict=True):
-                column[mine] = array(batch[name])[numbers[mine] - first]
-        return found
-
-    def by_checksum(self, mask: Mask) -> Numbers:
+    def ordered(self, mask: Mask) -> Numbers:
         """Return some images ordered by file checksum, equal ones in reading order."""
-        keys = self.heads("sha256", mask)
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        numbers, same = np.flatnonzero(mask)[order], keys[1:] == keys[:-1]
-        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))  # they may differ in later bytes
-        [checksums] = self.gather(numbers[tied], "sha256")
-        numbers[tied] = numbers[tied[np.argsort(checksums, kind="stable")]]
-        return numbers
+        numbers = np.flatnonzero(mask)
+        return numbers[np.argsort(self.column("sha256")[numbers], kind="stable")]
 
-    def values(self, name: str, mask: Mask) -> set[bytes]:
-        """Return the distinct texts, without None, of a column for some images, encoded by :func:`encoded`."""
-        found = set[bytes]()
-        for first, batch in self.batches(name):
-            some = batch[name].filter(mask[first : first + len(batch)])
-            found.update(compute.unique(some.drop_null()).to_pylist())
-        return found
-
-    def some(self, numbers: Numbers, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield some images, in ascending order, each with its values in some columns."""
-        for at, mine in groupby(numbers.tolist(), lambda number: number // BATCH):
-            places = list(mine)
-            [(first, batch)] = self.batches(*names, only=[at])
-            found = batch.take(pa.array([place - first for place in places]))
-            yield from zip(places, zip(*(_values(found[name]) for name in names), strict=True), strict=True)
-
-
-def _values(column: pa.Array) -> Sequence[Any]:
-    values = column.to_pylist()
-    return [None if text is None else decoded(text) for text in values] if column.type == TEXT else values
-
-
-def _dtype(name: str) -> Any:
-    return f"S{SHA256_BYTES}" if _TYPES[name] == DIGEST else _TYPES[name].to_pandas_dtype()
-
-
-def heads(checksums: pa.Array) -> npt.NDArray[np.uint64]:
-    """Return the first 8 bytes of each checksum."""
-    return array(checksums).view(">u8")[:: SHA256_BYTES // 8].astype(np.uint64)
+    def is_whole(self) -> Mask:
+        """Return a mask of the images that were decoded without a problem."""
+        return self.texts("reason").are({""})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from podline.data.images.column_file import TEXT, ColumnFile, array, compute, encoded, write_rows
+from podline.data.images.arrow_file import TEXT, compute, decoded, encoded, mapped, write_rows
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
@@ -82,17 +83,15 @@ class Listing(Sequence[Found]):
         self._folder, self._path = folder.rstrip("/"), path
 
     def __iter__(self) -> Iterator[Found]:
-        for _, batch in self._columns.batches(*_TYPES):
-            yield from self._files(batch)
+        yield from self._files(self._table)
 
     def ending(self, *endings: str) -> Iterator[Found]:
         """Yield the files whose names have one of these endings."""
-        for _, batch in self._columns.batches(*_TYPES):
-            found = [array(compute.ends_with(batch["name"], encoded(ending))) for ending in endings]
-            yield from self._files(batch.filter(np.logical_or.reduce(found)))
+        found = [compute.ends_with(self._table["name"], encoded(ending)) for ending in endings]
+        yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._table)
 
     @overload
     def __getitem__(self, number: int) -> Found: ...
@@ -101,7 +100,7 @@ class Listing(Sequence[Found]):
     def __getitem__(self, number: int | slice) -> Found | Sequence[Found]:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        [found] = self._files(self._mapped.slice(number, 1))
+        [found] = self._files(self._table.slice(number, 1))
         return found
 
     def __getstate__(self) -> tuple[str, Path]:
@@ -110,19 +109,16 @@ class Listing(Sequence[Found]):
     def __setstate__(self, state: tuple[str, Path]) -> None:
         self._folder, self._path = state
 
-    def _files(self, batch: Any) -> Iterator[Found]:
+    def _files(self, table: Any) -> Iterator[Found]:
         top = f"{self._folder}/"
-        for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            path = name.decode("utf-8", "surrogatepass")
-            yield Found(path, top + path if path else self._folder or "/", size, changed)
+        for batch in table.to_batches():
+            for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                path = decoded(name)
+                yield Found(path, top + path if path else self._folder or "/", size, changed)
 
     @cached_property
-    def _columns(self) -> ColumnFile:
-        return ColumnFile(self._path, _TYPES)
-
-    @cached_property
-    def _mapped(self) -> pa.Table:
-        return pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
+    def _table(self) -> Any:
+        return mapped(self._path)
 
 
 class Names:

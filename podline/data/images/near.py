@@ -75,13 +75,11 @@ class Near(NamedTuple):
 
 def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
     """Return height and width of the picture in each of ``count`` rows, (count, 2); see :func:`shown_box`."""
-    boxes = np.zeros((count, 2), np.int16)
-    for _, batch in images.batches("row", "width", "height"):
-        sizes = np.stack([batch["height"].to_numpy(), batch["width"].to_numpy()], axis=1)
-        different, which = np.unique(sizes, axis=0, return_inverse=True)
-        shown = [shown_box(height, width, settings.shape, settings.fit) for height, width in different.tolist()]
-        row = batch["row"].to_numpy()
-        boxes[row[row >= 0]] = np.array(shown, np.int16)[which[row >= 0]]
+    boxes, rows = np.zeros((count, 2), np.int16), images.column("row")
+    sizes = np.stack([images.column("height"), images.column("width")], axis=1)[rows >= 0]
+    different, which = np.unique(sizes, axis=0, return_inverse=True)
+    shown = [shown_box(height, width, settings.shape, settings.fit) for height, width in different.tolist()]
+    boxes[rows[rows >= 0]] = np.array(shown, np.int16).reshape(-1, 2)[which]
     return boxes
 
 
@@ -101,15 +99,17 @@ def near_pairs(
     apart = [splits for splits in APART if all(images.kept(split).any() for split in splits)]
     hashed = known if len(apart) < 2 else list(known)
     pairs: list[tuple[int, int, int]] = []
-    for masks in ([images.kept(split) for split in reversed(splits)] for splits in apart):
-        rows = (images.column("row", mask).astype(np.uint32) for mask in masks)
-        found = near_duplicates(read, boxes, *rows, known=hashed)
-        test, train = map(np.flatnonzero, masks)
+    rows, labels, groups = images.column("row"), images.labels, images.texts("group")
+    for test, train in ([np.flatnonzero(images.kept(split)) for split in reversed(splits)] for splits in apart):
+        found = near_duplicates(read, boxes, rows[test], rows[train], known=hashed)
         pairs += zip(test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist(), strict=True)
-    numbers = sorted({number for one, other, _ in pairs for number in (one, other)})
-    named = images.some(np.array(numbers, np.int64), "key", "label", "group", "row")
-    image = {at: Image(key, label, images.split_of(at), group, row=row) for at, (key, label, group, row) in named}
-    return tuple(sorted((NearPair(image[one], image[other], far) for one, other, far in pairs), key=_distance))
+
+    def image(number: int) -> Image:
+        [key] = images.keys([number])
+        named = Image(key, labels.at(number), images.split_of(number), groups.at(number))
+        return named._replace(row=int(rows[number]))
+
+    return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
 
 
 def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: Iterable[Hashed] | None = None) -> Near:

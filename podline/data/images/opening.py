@@ -9,23 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from podline import settings as machine
 from podline.arrays import Array
 from podline.data.decoded_rows import HASHES, DecodedRows
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
-from podline.data.images.column_file import array, compute, decoded
-from podline.data.images.corrections import CorrectedTable
+from podline.data.images.corrections import Corrected, correct
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.decoded import IMAGES, decode_images
 from podline.data.images.hashing import HASHED
@@ -59,7 +57,6 @@ _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all 
 _FORM = "columns in Arrow, of all splits, with stamps"  # version of the files in the cache folder
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
-_GATHERED = 1_000_000  # checksums that are read at once
 
 
 class Identities(NamedTuple):
@@ -75,11 +72,13 @@ class ImagesSource(Source):
 
     Attributes:
         images: all images, including those that are left out.
+        corrected: the effect of reviews.
         words: a description of the source.
         settings: the form of the images.
     """
 
     images: ImageTable
+    corrected: Corrected
     words: tuple[str, ...] = ()
     settings: ImagesSettings = field(default_factory=ImagesSettings)
 
@@ -110,7 +109,7 @@ class ImagesSource(Source):
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """The images of each split and how many are left out, not counting stray files."""
-        meant = ~self.images.column("stray", self.images.every)
+        meant = ~self.images.column("stray")
         parts = {
             split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
             for split in self.sizes
@@ -126,8 +125,7 @@ class ImagesSource(Source):
         """Numbers of turned images, of images that reviews corrected, and of images with near-duplicates."""
         turned = _turned(self.images)
         counts = {"turned as EXIF says": turned} if turned else {}
-        corrected = self.images.counts if isinstance(self.images, CorrectedTable) else {}
-        return {**counts, **corrected, **near_counts(self.near)}
+        return {**counts, **self.corrected.counts, **near_counts(self.near)}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
         """Return the source itself, whose repeated images were already left out when it was opened.
@@ -136,9 +134,8 @@ class ImagesSource(Source):
             SourceError: too many images of a split have a near-duplicate in another split.
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
-        lost = self.images.lines() if isinstance(self.images, CorrectedTable) else []
         doubt = [self.doubt.words] if self.doubt else []
-        return self, Remarks(notes=(*self.words, *doubt, *lost, *self.near_lines()))
+        return self, Remarks(notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()))
 
     @cached_property
     def class_counts(self) -> dict[str, list[int]]:
@@ -164,19 +161,17 @@ class ImagesSource(Source):
         """
         return super().shard_tables(plans, None, folder, elsewhere=False)
 
-    def identities(self) -> dict[str, Iterator[Identities]]:
-        """Yield the identities of each split's records, in order, a part at a time."""
+    def identities(self) -> dict[str, Identities]:
+        """Return the identities of each split's records, in order."""
         return {split.name: self._identities(split) for split in self.splits}
 
-    def _identities(self, split: SourceSplit) -> Iterator[Identities]:
-        numbers, kept = self.images.by_checksum(self.images.kept(split.name)), np.asarray(split.kept)
-        for first in range(0, len(numbers), _GATHERED):
-            some = slice(first, first + _GATHERED)
-            files, pixels = self.images.gather(numbers[some], "sha256", "pixels_sha256")
-            targets = [np.ascontiguousarray(values[kept[some]]) for values in split.targets.values()]
-            known = [column.view(np.uint8).reshape(len(files), -1) for column in (pixels, *targets)]
-            digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in np.concatenate(known, axis=1)]
-            yield Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
+    def _identities(self, split: SourceSplit) -> Identities:
+        numbers = self.images.ordered(self.images.kept(split.name))
+        files, pixels = (self.images.column(name)[numbers] for name in ("sha256", "pixels_sha256"))
+        targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
+        known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
+        digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in known]
+        return Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
 
     def part(self, records: Mapping[str, Numbers]) -> ImagesSource:
         """Return the source with only some records of its splits, without empty splits."""
@@ -228,11 +223,11 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         key = digests.of_json([form, files.state])
         cached = made_once(work, key, partial(decode_images, read, settings, decoding, form, work))[0].path.parent
     pixels = decoding.rows(cached, settings.shape)
-    said, table = settings.corrections, cached / IMAGES
-    images = CorrectedTable(table, said) if said else ImageTable(table)
+    images = ImageTable(cached / IMAGES)
+    corrected = correct(images, settings.corrections)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     untrained = decide(images, given, settings.test_share, settings.targets)
-    names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})
+    names = settings.targets.class_names(images.labels.of(images.kept(TRAIN)))
     if len(names) < (least := settings.targets.least_classes):
         why = "".join(f"; {line}" for line in _untrained(untrained, given)) or _most_left_out(images)
         raise SourceError(
@@ -250,10 +245,11 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
             if split != VALIDATION or VALIDATION in held_out_splits(given)
         ),
         quarantined=tuple(
-            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=images.reasons[at])
-            for at, (key,) in images.some(np.flatnonzero(images.left_out), "key")
+            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=reason)
+            for (at, reason), key in zip(images.reasons.items(), images.keys(images.reasons), strict=True)
         ),
         images=images,
+        corrected=corrected,
         words=(*_words(layout, given, settings, images, names), *_untrained(untrained, given)),
         settings=settings,
         kind=settings.kind,
@@ -262,22 +258,19 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
 
 def _targets(images: ImageTable, targets: TextTargets, names: Sequence[str], rows: int) -> dict[str, Array]:
     """Return the targets of each decoded image, by row; only those of kept images are used."""
-    kept, found = images.kept(), dict[str, Array]()
-    texts = sorted(images.values("label", kept))
-    of_texts = targets.arrays(list(map(decoded, texts)), names)
-    for name, values in of_texts.items():
+    kept, row, found = images.kept(), images.column("row"), dict[str, Array]()
+    texts = sorted(images.labels.of(kept))
+    places = {text: place for place, text in enumerate(texts)}
+    of_codes = np.array([places.get(text, -1) for text in images.labels.values], np.int64)
+    for name, values in targets.arrays(texts, names).items():
         found[name] = np.zeros((rows, *values.shape[1:]), values.dtype)
-    for first, batch in images.batches("label", "row"):
-        mine = kept[first : first + len(batch)]
-        for name, values in of_texts.items():
-            found[name][array(batch["row"])[mine]] = values[_numbers(batch["label"], texts)[mine]]
+        found[name][row[kept]] = values[of_codes[images.labels.codes[kept]]]
     return found
 
 
-def _numbers(labels: pa.Array, known_labels: Sequence[bytes]) -> npt.NDArray[np.int32]:
-    """Return the place of each label among ``known_labels``, or -1."""
-    known = pa.array(known_labels, pa.binary())
-    return array(compute.fill_null(compute.index_in(labels, known), -1))
+def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of each row, (n, bytes)."""
+    return values.view(np.uint8).reshape(len(values), -1)
 
 
 def _rows(source: str, images: ImageTable, split: str, given: frozenset[str]) -> Numbers:
@@ -290,8 +283,7 @@ def _rows(source: str, images: ImageTable, split: str, given: frozenset[str]) ->
     if not kept.any():
         remedy = "" if held_out_splits(given) else f"; {_MORE_IMAGES}"
         raise SourceError(f"{source}: the {split} split has no image vs 1 at least{remedy}{_most_left_out(images)}")
-    [rows] = images.gather(images.by_checksum(kept), "row")
-    return rows
+    return images.column("row")[images.ordered(kept)]
 
 
 def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
@@ -308,29 +300,22 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
 
 def _content_of(images: ImageTable) -> SourceFile:
     """Describe all images with a class, and their splits, as one file that is the same in any layout."""
-    labels = sorted(images.values("label", images.every))
-    names, places, total = list(map(decoded, labels)), np.zeros(len(images), np.int32), 0
-    for first, batch in images.batches("label", "sha256", "bytes"):
-        mine = slice(first, first + len(batch))
-        places[mine] = _numbers(batch["label"], labels)
-        places[mine][array(batch["sha256"]) == b""] = -1
-        total += int(array(batch["bytes"])[places[mine] >= 0].sum())
-    numbers = images.by_checksum(places >= 0)
-    places += len(names) * np.array([_FILES_OF.index(split) for split in SPLITS], np.int32)[images.splits]
-    numbers = numbers[np.argsort(places[numbers], kind="stable")]
-    return SourceFile(name="images", bytes=total, sha256=digests.of_list(_content(images, numbers, names, places)))
-
-
-def _content(
-    images: ImageTable, numbers: Numbers, names: Sequence[str], places: npt.NDArray[np.int32]
-) -> Iterator[tuple[str, str, str, int]]:
-    """Yield split, class, checksum and size of images."""
-    for first in range(0, len(numbers), _GATHERED):
-        some = numbers[first : first + _GATHERED]
-        checksums, sizes = images.gather(some, "sha256", "bytes")
-        for at, (place, size) in enumerate(zip(places[some].tolist(), sizes.tolist(), strict=True)):
-            split, name = divmod(int(place), len(names))
-            yield _FILES_OF[split], names[name], checksums[at : at + 1].tobytes().hex(), size
+    classes, order = sorted(images.labels.values), np.array([_FILES_OF.index(split) for split in SPLITS])
+    ranks = np.array([classes.index(label) for label in images.labels.values], np.int64)
+    checksums, sizes, codes = images.column("sha256"), images.column("bytes"), images.labels.codes
+    numbers = images.ordered((codes >= 0) & (checksums != b""))
+    splits, labels = order[images.splits[numbers]], ranks[codes[numbers]]
+    sorting = np.lexsort((labels, splits))
+    content = (
+        (
+            _FILES_OF[splits[at]],
+            classes[labels[at]],
+            checksums[numbers[at : at + 1]].tobytes().hex(),
+            int(sizes[numbers[at]]),
+        )
+        for at in sorting.tolist()
+    )
+    return SourceFile(name="images", bytes=int(sizes[numbers].sum()), sha256=digests.of_list(content))
 
 
 def _most_left_out(images: ImageTable) -> str:
@@ -339,7 +324,7 @@ def _most_left_out(images: ImageTable) -> str:
         return ""
     ((reason, _count),) = Counter(images.reasons.values()).most_common(1)
     number = next(number for number, other in images.reasons.items() if other == reason)
-    [(_, (key,))] = images.some(np.array([number]), "key")
+    [key] = images.keys([number])
     return f"; {len(images.reasons):,} of {len(images):,} files are left out: {printable(key)} {reason}"
 
 
@@ -363,12 +348,12 @@ def _words(
 
 
 def _turned(images: ImageTable) -> int:
-    return int(np.count_nonzero(images.column("turned", images.kept())))
+    return int(np.count_nonzero(images.column("turned") & images.kept()))
 
 
 def _smaller(settings: ImagesSettings, images: ImageTable) -> list[str]:
     """Return advice to use a smaller side if most pixels would be enlarged."""
-    typical = int(np.median(np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))))
+    typical = int(np.median(np.maximum(images.column("width"), images.column("height"))[images.kept()]))
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:
         return []

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from podline.data.images.column_file import start_threads
+from podline.data.images.arrow_file import start_threads
 from podline.data.images.items import SAME_WITHIN, Item, Place, read_items, unread_splits, write_item
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from drawn_images import table_of
 
-from podline.data.images import column_file, deciding, image_table
+from podline.data.images import arrow_file, deciding
 from podline.data.images.deciding import decide
 from podline.data.images.image_table import Image
 from podline.errors import SourceError
@@ -117,8 +117,7 @@ def simply(images: list[Image], given: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(30))
 def test_columns_decide_as_images_one_by_one(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (column_file, image_table):
-        monkeypatch.setattr(module, "BATCH", 7)
+    monkeypatch.setattr(arrow_file, "_BATCH", 7)
     chance, given = random.Random(number), number % 2 == 1
     images = []
     for at in range(chance.randrange(2, 120)):

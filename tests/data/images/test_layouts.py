@@ -312,7 +312,7 @@ def test_equal_images_are_decoded_once_where_they_are_not_far_apart(
     labels = ["cat" if number in (0, 10) else CLASSES[number % 3] for number in numbers]
     pq.write_table(pa.table({"image": every, "label": labels}), tmp_path / "raw" / "a.parquet")
     source = opened(tmp_path / "raw", test_share=0.3)
-    rows = source.images.column("row", source.images.every)
+    rows = source.images.column("row")
     assert rows[2] == rows[3] == rows[0] < rows[5] < rows[10] < rows[30]
     assert len(set(rows.tolist())) == 60 - 2  # one of them has none
     assert sum(pixels == source.pixels(np.array([0]))[0].tobytes() for _, _, pixels in records(source)) == 4
