@@ -75,7 +75,7 @@ def test_pixels_stay_uint8_and_every_shape_is_static(folder, manifest):
         "image": tf.TensorSpec((8, 8, 8, 3), tf.uint8),
         "label": tf.TensorSpec((8,), tf.int64),
     }
-    assert evaluation(folder, manifest, 4).dataset().element_spec["mask"] == tf.TensorSpec((4,), tf.float32)
+    assert evaluation(folder, manifest, 4).dataset().element_spec["mask"] == tf.TensorSpec((3,), tf.float32)
 
 
 def test_a_run_that_goes_on_at_any_step_gets_the_batches_that_it_would_have_had(folder, manifest):
@@ -96,13 +96,14 @@ def test_augmentation_is_drawn_for_each_example_by_epoch_and_id(folder, manifest
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "ids"), [(1, range(TEST)), (4, range(TEST)), (20, range(TEST)), (4, [1, 2, 4, 5, 7, 8])]
+    ("batch_size", "ids", "size"),
+    [(1, range(TEST), 2), (4, range(TEST), 3), (500, range(TEST), TEST), (4, [1, 2, 4, 5, 7, 8], 3), (9, [5], 2)],
 )
-def test_evaluation_has_every_example_once_and_masks_the_padding(folder, manifest, batch_size, ids):
+def test_evaluation_has_every_example_once_and_masks_the_little_padding(folder, manifest, batch_size, ids, size):
     source = evaluation(folder, manifest, batch_size, None if len(ids) == TEST else np.array(ids))
     batches = arrays(source.dataset())
     assert (source.count, source.batches()) == (len(ids), len(batches))
-    assert all(len(batch["label"]) == batch_size for batch in batches)
+    assert all(len(batch["label"]) == size for batch in batches)
     mask = np.concatenate([batch["mask"] for batch in batches])
     assert mask.tolist() == [1.0] * len(ids) + [0.0] * (len(mask) - len(ids))
     for name, expected in drawn(TEST, 1).items():

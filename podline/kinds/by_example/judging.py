@@ -34,10 +34,6 @@ from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_trainin
 if TYPE_CHECKING:
     from podline.kinds.by_example.kind import ExampleKind
 
-# A single example uses a kernel for matrix times vector, which sums in another order than the kernel for matrices that
-# all larger batches share. In pairs, outputs have the same bits for every batch size (measured on CPUs).
-_SMALLEST_BATCH = 2
-
 
 def judge(kind: ExampleKind, case: Case) -> Judgement:
     """Evaluate a run's model; write its answers to each example beside the document.
@@ -81,7 +77,7 @@ def reader_of(case: Case, split: str) -> SplitReader:
 def batches_of(
     case: Case, reader: SplitReader, fields: tuple[str, ...], ids: npt.NDArray[np.int64] | None = None
 ) -> EvaluationInput:
-    """Return batches in which an example's outputs do not depend on the batch size.
+    """Return the batches of a split, or of some of its records.
 
     Args:
         case: the run to evaluate.
@@ -93,7 +89,7 @@ def batches_of(
         reader,
         case.manifest,
         fields,
-        batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
+        batch_size=case.spec.batch_size,
         ids=ids,
     )
 
