@@ -23,7 +23,7 @@ _SEARCH = "podline.inventory.traces:search"
 
 @click.command("forget", cls=pages.Command)
 @click.argument("name", metavar="NAME")
-@click.option("--key", help="The image: its path in the source that this machine converted, or its file's sha256.")
+@click.option("--key", help="The image: its path in the source, its identity, or the path of its file on this machine.")
 @click.option("--reason", help="The reason; conversions and manifests record it.")
 @click.option(
     "--prove",

@@ -149,10 +149,6 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
         )
     manifest = manifest_of(store, choose_dataset(store, filled.dataset, None, silent()))
     filled = read_review(file, manifest.class_names)
-    if str(manifest.converter.get("images", "")).startswith("jpeg"):
-        raise SettingsError(
-            f"{filled.dataset}: got keep_jpeg=true, expected records with the images' own pixels; convert without it"
-        )
     if not filled.corrections:
         raise SettingsError(f"{file}: got no decision, expected at least one; fill in keep, relabel or drop")
     name = publish_review(store, filled.dataset, by or getpass.getuser(), filled.corrections)

@@ -1,8 +1,8 @@
 """The table of records of a versioned data set: each record's shard, first version and last version.
 
 The records of the current version come first, ordered by split; records of earlier versions follow. Shards have the
-manifest's names, versions their fingerprints. A record's bytes depend on its key (the sha256 of its image's file) and
-its digest (of pixels and targets). The table stores the first 16 bytes of both.
+manifest's names, versions their fingerprints. A record's bytes depend on its key (its image's
+identity) and its digest (of pixels and targets).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
 from podline.documents.manifest import SplitInfo
 from podline.documents.shard_table import ShardTable
@@ -26,12 +27,11 @@ from podline.errors import ArtifactError
 
 RECORDS = "records.parquet"
 """The table's name in a data set's folder."""
-DIGEST_BYTES = 16
 COLUMNS = ("split", "key", "digest", "shard", "position", "since", "until", "why")
 _TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "position"))
 _STORED = pa.schema(
     dict.fromkeys(COLUMNS, pa.string())
-    | dict.fromkeys(("key", "digest"), pa.binary(DIGEST_BYTES))
+    | dict.fromkeys(("key", "digest"), pa.binary(IDENTITY_BYTES))
     | {"position": pa.int64()}
 )
 # In memory, texts are places in dictionaries, which take a few bytes.
@@ -126,9 +126,9 @@ def with_columns(rows: Any, **columns: Any) -> Any:
 def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
     """Return a column of keys or digests as an array, (n,)."""
     if not len(column):
-        return np.empty(0, f"S{DIGEST_BYTES}")
+        return np.empty(0, f"S{IDENTITY_BYTES}")
     whole = column.combine_chunks()
-    return np.frombuffer(whole.buffers()[1], f"S{DIGEST_BYTES}", len(whole), whole.offset * DIGEST_BYTES)
+    return np.frombuffer(whole.buffers()[1], f"S{IDENTITY_BYTES}", len(whole), whole.offset * IDENTITY_BYTES)
 
 
 def in_shards(rows: Any, shards: ShardTable) -> Any:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import DIGEST_BYTES, RECORDS, Ids, RecordTable, in_shards, stored_digests, write_records
+from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, stored_digests, write_records
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.sources.decoding import FORGOTTEN
@@ -54,7 +55,7 @@ def compact(
         manifest: the manifest of the version.
         least: the share of dead records, 0 … 1, above which it is rewritten.
         reporter: reports the progress.
-        forgotten: sha256 of image files to leave out → the reason; with any, the version is always rewritten.
+        forgotten: identities of images to leave out → the reason; with any, the version is always rewritten.
 
     Raises:
         SettingsError: the data set has no versions, or a split would have no record.
@@ -109,7 +110,7 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
 
 def _kept(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Ids:
     """Return the positions of a split's records that are not forgotten, ascending."""
-    keys = np.array([bytes.fromhex(sha256)[:DIGEST_BYTES] for sha256 in forgotten], f"S{DIGEST_BYTES}")
+    keys = np.array([bytes.fromhex(image) for image in forgotten], f"S{IDENTITY_BYTES}")
     return np.flatnonzero(~np.isin(stored_digests(table.of_split(split, "key")["key"]), keys))
 
 
@@ -183,11 +184,9 @@ def _rows(
 
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
     """Yield the manifest's entries for a split's forgotten records."""
-    reasons = {bytes.fromhex(sha256)[:DIGEST_BYTES]: (sha256, reason) for sha256, reason in forgotten.items()}
     for key in table.of_split(split, "key")["key"].to_pylist() if forgotten else ():
-        if key in reasons:
-            sha256, reason = reasons[key]
-            yield Quarantined(split=split, record=sha256, reason=f"{FORGOTTEN}: {reason}")
+        if (image := key.hex()) in forgotten:
+            yield Quarantined(split=split, record=image, reason=f"{FORGOTTEN}: {forgotten[image]}")
 
 
 def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Plans a version of the user's own images that extends an older one: only new records are written.
 
-A record is unchanged if its image's file, its pixels and its targets are. The version's manifest equals that of a
+A record is unchanged if its image's identity, its pixels and its targets are. The version's manifest equals that of a
 conversion of all records at once, except for the places and first versions of records.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.opening import ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
-    DIGEST_BYTES,
     RECORDS,
     RecordTable,
     in_shards,
@@ -51,7 +51,7 @@ from podline.store.contract import Store
 
 ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
 _READ_AT_ONCE = 1_000
-_BINARY = pa.binary(DIGEST_BYTES)
+_BINARY = pa.binary(IDENTITY_BYTES)
 
 Ids = npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""The records of a version by the checksums of their image files, to match them with another version's."""
+"""The records of a version by the identities of their images, to match them with another version's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.opening import Identities
-from podline.data.record_table import DIGEST_BYTES, Ids, RecordTable, stored_digests
+from podline.data.record_table import Ids, RecordTable, stored_digests
 
 Keys = npt.NDArray[np.bytes_]
 
@@ -37,7 +38,7 @@ class Records(NamedTuple):
         return self._make(np.delete(column, places) for column in self)
 
 
-NOTHING = Records.of(Identities(*2 * (np.empty(0, f"S{DIGEST_BYTES}"),)))
+NOTHING = Records.of(Identities(*2 * (np.empty(0, f"S{IDENTITY_BYTES}"),)))
 
 
 def together(parts: Iterable[Records]) -> Records:
@@ -54,5 +55,5 @@ def stored_identities(table: RecordTable | None, split: str) -> Identities:
 
 def joined(keys: Keys, digests: Keys) -> bytes:
     """Return the key and the digest of each record, concatenated."""
-    columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in (keys, digests)]
+    columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, IDENTITY_BYTES) for column in (keys, digests)]
     return np.concatenate(columns, axis=1).tobytes()

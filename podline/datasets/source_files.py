@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,9 @@ import numpy.typing as npt
 from podline.data.images.decoded import IMAGES
 from podline.data.images.image_table import ImageTable
 from podline.data.rawfiles import unpacked
-from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable, stored_digests
+from podline.data.reader import SplitReader
+from podline.data.record_table import RECORDS, RecordTable, stored_digests
+from podline.data.records import IMAGE
 from podline.datasets.fingerprint import source_cache
 from podline.documents.manifest import Manifest, stored_name
 from podline.plain import plain
@@ -45,7 +48,7 @@ def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts:
 
     Args:
         store: the store of the conversions.
-        keys: the first bytes of the sha256 of the files.
+        keys: the identities of the images.
     """
     pixels, names = np.full(len(keys), -1, np.int64), [""] * len(keys)
     tables = [folder / IMAGES for folder in unpacked(source_cache(store)) if (folder / IMAGES).exists()]
@@ -54,7 +57,7 @@ def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts:
             break
         images = ImageTable(path)
         numbers = images.ordered(images.is_whole())
-        known = images.column("sha256")[numbers].astype(f"S{DIGEST_BYTES}")
+        known = images.column("identity")[numbers]
         at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         found = np.flatnonzero((known[at] == keys) & (pixels < 0)) if len(known) else np.empty(0, np.int64)
         mine = numbers[at[found]]
@@ -72,6 +75,22 @@ def file_names(store: Store, manifest: Manifest, split: str, records: Sequence[i
     """
     if manifest.records is None or not len(records):
         return [""] * len(records)
+    return source_facts(store, _keys(store, manifest, split)[list(records)]).names
+
+
+def record_identities(store: Store, manifest: Manifest, reader: SplitReader, records: Sequence[int]) -> list[str]:
+    """Return the identities of some records' images; in a published data set, the sha256 of their pixels.
+
+    Raises:
+        ArtifactError: the table of records is damaged.
+    """
+    if manifest.records is None:
+        images = reader.gather(np.array(records, np.int64), (IMAGE,))[IMAGE]
+        return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+    keys = _keys(store, manifest, reader.info.name)
+    return [keys[record : record + 1].tobytes().hex() for record in records]
+
+
+def _keys(store: Store, manifest: Manifest, split: str) -> npt.NDArray[np.bytes_]:
     table = RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
-    keys = stored_digests(table.of_split(split, "key")["key"])
-    return source_facts(store, keys[list(records)]).names
+    return stored_digests(table.of_split(split, "key")["key"])

@@ -1,6 +1,6 @@
 """Compares two versions of the user's own images by their tables of records: added, removed, relabelled, moved.
 
-Images are identified by their files, so versions with different settings can be compared as well.
+Images have an identity, so versions with different settings can be compared as well.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class VersionRecords:
         return Records.of(stored_identities(self._table, split), int(self._firsts[self.splits.index(split)]))
 
     def keys(self, ids: Ids) -> Keys:
-        """Return the first bytes of the sha256 of some image files, (n,); this reads the whole table."""
+        """Return the identities of some images, (n,); this reads the whole table."""
         return np.concatenate([NOTHING.keys, *(self.of_split(split).keys for split in self.splits)])[ids]
 
     def drawn(self, most: int, *, held_out: bool = False) -> Ids:

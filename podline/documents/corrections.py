@@ -38,7 +38,8 @@ class Review(Frozen):
     Attributes:
         by: name of the reviewer.
         time: Unix time.
-        corrections: decisions by the sha256 of an image's pixels in the data set.
+        corrections: decisions by the identity of an image; see :mod:`podline.data.identity`. Podline 1.0 wrote the
+            sha256 of its pixels.
     """
 
     by: str
@@ -50,7 +51,7 @@ REVIEWS = Series(f"{FOLDER}/{{}}", Review, "a review", "put it back, or delete i
 
 
 def corrections(store: Store, dataset: str) -> dict[str, Correction]:
-    """Return the effective decisions of all reviews of a data set, by the sha256 of pixels; see :meth:`Series.read`."""
+    """Return the effective decisions of all reviews of a data set, by the image's identity; see :meth:`Series.read`."""
     found = REVIEWS.read(store, dataset)
     return {image: said for review in found for image, said in review.corrections.items()}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from pydantic import AliasChoices, Field
+
 from podline.documents.numbered import Series
 from podline.frozen import Frozen
 from podline.store.contract import Store
@@ -15,13 +17,13 @@ class Forgotten(Frozen):
     """An image that conversions leave out.
 
     Attributes:
-        sha256: hexadecimal checksum of its file.
-        key: its path in the source, or the sha256.
+        image: its identity, see :mod:`podline.data.identity`; Podline 1.0 wrote the sha256 of its file.
+        key: its path in the source, or the identity.
         reason: a person's reason.
         time: Unix time.
     """
 
-    sha256: str
+    image: str = Field(validation_alias=AliasChoices("image", "sha256"))
     key: str
     reason: str
     time: float
@@ -33,11 +35,11 @@ FORGOTTEN = Series(
 
 
 def forgotten(store: Store, dataset: str) -> dict[str, str]:
-    """Return the sha256 of each forgotten image's file → the first reason; see :meth:`Series.read`."""
-    return {one.sha256: one.reason for one in reversed(FORGOTTEN.read(store, dataset))}
+    """Return the identity of each forgotten image → the first reason; see :meth:`Series.read`."""
+    return {one.image: one.reason for one in reversed(FORGOTTEN.read(store, dataset))}
 
 
-def publish_forgotten(store: Store, dataset: str, sha256: str, key: str, reason: str) -> None:
+def publish_forgotten(store: Store, dataset: str, image: str, key: str, reason: str) -> None:
     """Add an image to the forgotten images of a data set, unless it is listed; see :meth:`Series.append`."""
-    new = Forgotten(sha256=sha256, key=key, reason=reason, time=time.time())
-    FORGOTTEN.append(store, dataset, lambda _, known: None if sha256 in {one.sha256 for one in known} else new)
+    new = Forgotten(image=image, key=key, reason=reason, time=time.time())
+    FORGOTTEN.append(store, dataset, lambda _, known: None if image in {one.image for one in known} else new)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.images.decoded import IMAGES
 from podline.data.images.image_table import ImageTable
+from podline.data.images.settings import ORDER
 from podline.data.rawfiles import unpacked
-from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable
+from podline.data.record_table import RECORDS, RecordTable
 from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, suspects
@@ -25,10 +28,10 @@ from podline.inventory.inventory import holdings, unpacked_sources
 from podline.progress import Reporter
 from podline.stages.specs import SPEC, TrainSpec
 from podline.stages.table import REPORT, SUSPECTS
-from podline.store.contract import Store
+from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
 
-_SHA256 = re.compile("[0-9a-f]{64}")
+_IDENTITY = re.compile(f"[0-9a-f]{{{2 * IDENTITY_BYTES}}}")
 _PAGE, _SHEETS, _JOBS = "report.html", "sheets", "jobs"
 
 
@@ -37,7 +40,7 @@ class Forgetting(Frozen):
 
     Attributes:
         dataset: name of the data set.
-        sha256: checksum of the image's file.
+        image: identity of the image.
         version: number of the new version without it; 0 if the newest version did not contain it.
         removed: fingerprints of deleted versions, finished or not, whose shards could contain it.
         pages: names of deleted pages and sheets with pictures.
@@ -48,7 +51,7 @@ class Forgetting(Frozen):
     """
 
     dataset: str
-    sha256: str
+    image: str
     version: int
     removed: tuple[str, ...]
     pages: tuple[str, ...]
@@ -76,12 +79,12 @@ class Image(NamedTuple):
     """An image to forget.
 
     Attributes:
-        sha256: checksum of its file.
+        identity: see :mod:`podline.data.identity`.
         key: its name.
         holders: fingerprint of each version → whether its shards contain the image.
     """
 
-    sha256: str
+    identity: str
     key: str
     holders: Mapping[str, bool]
 
@@ -92,24 +95,26 @@ def image_of(store: Store, dataset: str, key: str) -> Image:
     Args:
         store: the store of the data set.
         dataset: name of the data set.
-        key: the image's path in the source, according to this machine's caches, or its sha256.
+        key: the image's path in the source, according to this machine's caches, its identity, or the path of its
+            file.
 
     Raises:
         SettingsError: no version, cache or forgotten image has it, or several do.
     """
-    noted, cached = {one.sha256: one.key for one in FORGOTTEN.read(store, dataset)}, dict(_cached(store, key))
-    named = {sha256 for sha256, name in noted.items() if name == key}
-    is_sha256 = bool(_SHA256.fullmatch(key))
-    wanted = {key} if is_sha256 else named or {*cached}
+    noted, cached = {one.image: one.key for one in FORGOTTEN.read(store, dataset)}, dict(_cached(store, key))
+    named = {image for image, name in noted.items() if name == key}
+    is_identity = bool(_IDENTITY.fullmatch(key))
+    wanted = {key} if is_identity else named or {*cached}
+    if not wanted and Path(key).is_file():
+        with explained("read", Path(key)):
+            wanted = {identified(Path(key).read_bytes()).identity.hex()}
     keys = {name: _held(store, manifest, wanted) for name, manifest in _manifests(store, dataset).items()}
-    found = wanted & {*noted, *(cached if is_sha256 else ()), *(each for some in keys.values() for each in some)}
+    found = wanted & {*noted, *(cached if is_identity else ()), *(each for some in keys.values() for each in some)}
     if len(found) == 1:
-        [sha256] = found
-        return Image(sha256, key, {name: sha256 in some for name, some in keys.items()})
-    if is_sha256:
-        raise SettingsError(f"got --key {key}, expected an image of {dataset}: no version has it; see sha256sum FILE")
+        [image] = found
+        return Image(image, key, {name: image in some for name, some in keys.items()})
     problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
-    raise SettingsError(f"got --key {key}: {problem} of {dataset}, expected one; give the sha256 of its file")
+    raise SettingsError(f"got --key {key}: {problem} of {dataset}, expected one; give the path of its file")
 
 
 def forget(
@@ -131,7 +136,7 @@ def forget(
         StoreError: the store cannot be read or written.
     """
     if not dry_run:
-        publish_forgotten(store, dataset, image.sha256, image.key, reason)
+        publish_forgotten(store, dataset, image.identity, image.key, reason)
     known, manifests = versions(store, dataset), _manifests(store, dataset)
     gone, version = _holding(store, manifests, image), 0
     if known and known[-1].fingerprint in gone:
@@ -158,7 +163,7 @@ def forget(
         )
     return Forgetting(
         dataset=dataset,
-        sha256=image.sha256,
+        image=image.identity,
         version=version,
         removed=tuple(removed),
         pages=tuple(pages),
@@ -184,26 +189,29 @@ def _needs(manifest: Manifest) -> set[str]:
     return {each.fingerprint for split in manifest.splits for each in split.older}
 
 
-def _held(store: Store, manifest: Manifest, images: Iterable[str]) -> set[str]:
-    """Return those of some images, by their sha256, that a version's shards contain, even as dead records."""
+def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]:
+    """Return those of some images, by their identities, that a version's shards contain, even as dead records."""
     if manifest.records is None:
         raise SettingsError(
             f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
         )
-    beginnings = {bytes.fromhex(sha256)[:DIGEST_BYTES].rstrip(b"\0"): sha256 for sha256 in images}
-    keys, found = np.array([*beginnings], f"S{DIGEST_BYTES}"), set[bytes]()
+    if manifest.converter["order"] != ORDER:
+        raise SettingsError(
+            f"{manifest.folder} was written by Podline 1.0, which did not know images by their identity; convert the "
+            "data again, then delete this version with `podline store prune`"
+        )
+    if not images:
+        return set()
     try:
-        if beginnings:
-            known = RecordTable(store.local(f"{manifest.folder}/{RECORDS}")).keys()
-            found.update(known[np.isin(known, keys)].tolist())
+        known = RecordTable(store.local(f"{manifest.folder}/{RECORDS}")).keys()
     except ArtifactError as error:
         raise ArtifactError(f"{error}; or delete the version with `podline store prune`") from error
-    return {beginnings[key] for key in found}
+    return {image for image in images if np.any(known == bytes.fromhex(image).rstrip(b"\0"))}
 
 
 def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[str]:
     """Return the versions that contain an image or need the shards of such a version, including new versions."""
-    new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.sha256])}
+    new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.identity])}
     found = new | {name for name in manifests if image.holders.get(name)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:
         found |= more
@@ -211,15 +219,15 @@ def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[
 
 
 def _cached(store: Store, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the sha256 and the name of images in this machine's caches that match a key."""
+    """Yield the identity and the name of images in this machine's caches that match a key."""
     for folder in unpacked(source_cache(store)):
         if (folder / IMAGES).exists():
             images = ImageTable(folder / IMAGES)
-            checksums = images.column("sha256")
+            identities = images.column("identity")
             for number, name in enumerate(images.keys(range(len(images)))):
-                sha256 = checksums[number : number + 1].tobytes().hex()
-                if checksums[number] and key in (name, sha256):
-                    yield sha256, name
+                image = identities[number : number + 1].tobytes().hex()
+                if identities[number] and key in (name, image):
+                    yield image, name
 
 
 def _delete_jobs(store: Store) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.fitting import fitted
+from podline.data.identity import identified
 from podline.data.jpeg_files import encoded
 from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.datasets.fingerprint import source_cache
@@ -33,13 +33,13 @@ class Traces(NamedTuple):
     """The result of a search.
 
     Attributes:
-        sha256: checksum of the image's file.
+        image: identity of the image.
         objects: number of objects that were read, in the store and in this machine's caches.
         bytes: number of bytes that were read.
         found: names of the objects that contain the image, with its form.
     """
 
-    sha256: str
+    image: str
     objects: int
     bytes: int
     found: list[str]
@@ -83,7 +83,7 @@ def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Trace
         found += [f"{name}: {what}" for what in hits]
         count += 1
         reporter.progress(count, len(names) + len(cached), "objects")
-    return Traces(hashlib.sha256(file.data).hexdigest(), count, size, found)
+    return Traces(identified(file.data).identity.hex(), count, size, found)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +13,7 @@ import tensorflow as tf
 from podline.data.order import part_of
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, LABEL
-from podline.datasets.source_files import file_names
+from podline.datasets.source_files import file_names, record_identities
 from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.documents.suspects import DOCUMENT, PAGE, SplitSuspects, Suspect, SuspectsDocument
 from podline.evaluation.forward import News, answers_of, finished_model
@@ -56,7 +55,8 @@ def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
         own = [pair for pair in pairs if pair.split == name]
         chosen = [*found.suspects.tolist(), *(pair.record for pair in own)]
         files = dict(zip(chosen, file_names(store, manifest, name, chosen), strict=True))
-        told = _Told(name, reader, labels[name], believed[name], found, names, files)
+        identities = dict(zip(chosen, record_identities(store, manifest, reader, chosen), strict=True))
+        told = _Told(name, labels[name], believed[name], found, names, files, identities)
         splits.append(
             SplitSuspects(
                 split=name,
@@ -125,26 +125,25 @@ class _Told:
     def __init__(
         self,
         split: str,
-        reader: SplitReader,
         labels: npt.NDArray[np.int64],
         believed: npt.NDArray[np.float64],
         found: Judged,
         names: Sequence[str],
         files: Mapping[int, str],
+        identities: Mapping[int, str],
     ) -> None:
-        self._split, self._reader, self._labels, self._believed = split, reader, labels, believed
-        self._found, self._names, self._files = found, names, files
+        self._split, self._labels, self._believed = split, labels, believed
+        self._found, self._names, self._files, self._identities = found, names, files, identities
 
     def suspect(self, record: int) -> Suspect:
         """Describe a record whose label the models doubt."""
         label = int(self._labels[record])
         others = np.delete(np.arange(len(self._names)), label)
         suggested = int(others[self._believed[record, others].argmax()])
-        image = self._reader.gather(np.array([record]), (IMAGE,))[IMAGE]
         return Suspect(
             split=self._split,
             record=record,
-            image=hashlib.sha256(image.tobytes()).hexdigest(),
+            image=self._identities[record],
             label=self._names[label],
             suggested=self._names[suggested],
             believed=float(self._believed[record, label]),

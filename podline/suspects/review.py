@@ -17,7 +17,7 @@ DECISIONS = ("keep", "relabel", "drop")
 # The columns to fill in come first; `label` is the present label.
 _OF_SUSPECTS = ("file", "split", "record", "repeats", "image")
 COLUMNS = ("decision", "new_label", "number", "label", "wrong", *_OF_SUSPECTS, "dataset")
-_SHA256 = re.compile("[0-9a-f]{64}")
+_IMAGE = re.compile("[0-9a-f]{32}|[0-9a-f]{64}")
 
 
 class Filled(NamedTuple):
@@ -25,7 +25,7 @@ class Filled(NamedTuple):
 
     Attributes:
         dataset: name of the data set.
-        corrections: decisions by the sha256 of an image's pixels.
+        corrections: decisions by the identity of an image.
         undecided: number of rows without a decision, which change nothing.
     """
 
@@ -95,8 +95,8 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
             raise SettingsError(
                 f"{where}: got decision={decision!r}, expected {', '.join(DECISIONS)}; or leave it empty"
             )
-        if not _SHA256.fullmatch(row["image"]):
-            raise SettingsError(f"{where}: got image={row['image']!r}, expected a sha256; do not change this column")
+        if not _IMAGE.fullmatch(row["image"]):
+            raise SettingsError(f"{where}: got image={row['image']!r}, expected an identity; do not change this column")
         if decision == "relabel" and (not label or (known is not None and label not in known)):
             expected = "a label" if known is None else f"one of {', '.join(sorted(known))}"
             raise SettingsError(f"{where}: got new_label={label!r}, expected {expected}; correct it, or drop the image")

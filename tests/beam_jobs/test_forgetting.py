@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from small_dataset import small_recipe
 
 from podline.cli import cli
 from podline.data.fitting import fitted
+from podline.data.identity import identified
 from podline.data.jpeg_files import encoded as jpeg
 from podline.datasets.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
@@ -37,7 +38,8 @@ SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_jpeg": True})]
 
 
 MINE = encoded(drawn(7_000))
-SHA256 = hashlib.sha256(MINE).hexdigest()
+EDITED = MINE[:33] + b"\0\0\0\6tEXtme\0you" + zlib.crc32(b"tEXtme\0you").to_bytes(4) + MINE[33:]
+IDENTITY = identified(MINE).identity.hex()
 
 
 def three_versions(tmp_path: Path, **settings: Any) -> tuple[Path, Path]:
@@ -63,7 +65,7 @@ def holders(root: Path, of: bytes = MINE) -> list[str]:
 
 def forget_mine(root: Path) -> Forgetting:
     store = open_store(str(root))
-    return forget(store, "images", image_of(store, "images", SHA256), "asked by its owner", silent())
+    return forget(store, "images", image_of(store, "images", IDENTITY), "asked by its owner", silent())
 
 
 def forget_silently(root: str) -> None:
@@ -79,7 +81,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     assert len(holders(root)) >= 2, "a shard and a cache"
     assert others
     assert search(store, "images", folder / "cat" / "mine.png", silent()).found
-    assert image_of(store, "images", "cat/mine.png").sha256 == SHA256
+    assert image_of(store, "images", "cat/mine.png").identity == IDENTITY
     found = forget_mine(root)
     assert (found.version, len(found.removed)) == (4, 2)
     assert not holders(root)
@@ -91,7 +93,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     manifest = read_manifest(store, f"datasets/images/{newest.fingerprint}")
     assert (newest.number, newest.removed) == (4, 1)
     left_out = {(left.record, left.reason) for left in manifest.quarantined}
-    assert left_out == {(SHA256, "forgotten: asked by its owner")}
+    assert left_out == {(IDENTITY, "forgotten: asked by its owner")}
     check_files(store, manifest, silent())
     check_records(store, manifest.folder, manifest, silent())
     assert not verify(store, silent()).problems
@@ -104,6 +106,8 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     assert not any(split.shards.records for split in grown.splits)
     assert not holders(root)
     (folder / "cat" / "fourth.png").write_bytes(encoded(drawn(7_003)))
+    (folder / "cat" / "mine.png").rename(folder / "dog.png")
+    (folder / "Åse" / "edited.png").write_bytes(EDITED)
     assert in_a_process(converted, root, folder, **settings).written == grown.written + 1
     assert not holders(root)
 

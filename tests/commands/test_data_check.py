@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -16,6 +15,7 @@ from small_coco import publish_people
 from small_dataset import publish_dataset
 
 from podline.cli import cli
+from podline.data.identity import identified
 from podline.errors import SourceError
 from podline.recipes import registry
 from podline.stages.from_recipe import training_spec
@@ -112,11 +112,7 @@ def test_what_a_conversion_would_leave_out_too_much_of_is_refused_unless_it_is_a
 def test_classes_whose_images_are_all_held_out_are_named_with_the_remedy(tmp_path: Path) -> None:
     share = 0.3
     test, train = (
-        [
-            at
-            for at in range(40)
-            if (int(hashlib.sha256(encoded(drawn(at))).hexdigest()[:8], 16) < share * 2**32) is held
-        ]
+        [at for at in range(40) if (int(identified(encoded(drawn(at))).identity.hex()[:8], 16) < share * 2**32) is held]
         for held in (True, False)
     )
     classes = {"ant": train[:4], "fly": test[:2]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,11 +15,11 @@ import pytest
 from drawn_images import as_folders, encoded
 from dying_runs import Killed
 from parsing_here import parsing_here
-from PIL import Image
 
 pytest.importorskip("cleanlab", reason="the extra suspects is not installed")
 
 from podline.beam_jobs.conversion import convert
+from podline.data.identity import identified
 from podline.data.reader import open_split
 from podline.datasets.fingerprint import find_converted
 from podline.documents.manifest import TRAIN, read_manifest
@@ -124,8 +123,7 @@ def test_wrong_labels_are_found_reviewed_and_corrected(
     assert table.with_suffix(".html").read_bytes() == store.read_bytes(result.page)
     rows = pd.read_csv(table)
     assert len(rows) == result.suspects >= FLIPPED / 2
-    images = {np.asarray(Image.open(file)).tobytes(): str(file.relative_to(source)) for file in source.glob("*/*")}
-    names = {hashlib.sha256(pixels).hexdigest(): name for pixels, name in images.items()}
+    names = {identified(file.read_bytes()).identity.hex(): str(file.relative_to(source)) for file in source.glob("*/*")}
     assert [names[image] for image in rows["image"]] == rows["file"].tolist()
     assert f"<span>{rows['file'][0]}</span>" in table.with_suffix(".html").read_text()
     rows.assign(decision="relabel").to_csv(table, index=False)

@@ -20,6 +20,8 @@ from podline.store import digests
 # MNIST has up to 5 % test images this near to another writer's digit, CIFAR-10 has 1.5 %.
 NEAR_SHARE = 0.1
 AUTO = "auto"
+ORDER = "identity"
+"""The order of records, in manifests."""
 MARKS = ("|", ";", ",")
 """Separators of labels in a text; the first one that occurs is used."""
 
@@ -129,7 +131,7 @@ class ImagesSettings(ConverterSettings):
             kept["corrections"] = digests.of_json(self.corrections)
         if self.forgotten:
             kept["forgotten"] = digests.of_json(self.forgotten)
-        return {**own, **kept, "order": "identity", "test_share": str(self.test_share), "decoders": pixels_digest()}
+        return {**own, **kept, "order": ORDER, "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 
 class ClassesSettings(ImagesSettings):

@@ -23,8 +23,8 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode, ready_for_many
 from podline.data.decoded_rows import PIXELS, DecodedRows, rows_of, write_row
 from podline.data.fitting import fitted
-from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.headers import Header, PictureError, inspect_image, looks_like_picture
+from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.pictures import limits_of_pixels, picture_of
 from podline.data.places import MemberError, Readable
 from podline.data.sources.parser_pool import Parser

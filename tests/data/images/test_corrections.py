@@ -6,8 +6,11 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from drawn_images import as_folders, images, opened, reasons, records
+from drawn_images import CLASSES, as_folders, images, opened, reasons, records
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+from podline.data.identity import identified
 from podline.datasets.fingerprint import corrected
 from podline.datasets.fingerprint import fingerprint as fingerprint_of
 from podline.documents.corrections import Correction, corrections, publish_review
@@ -21,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("parsed_here")
 
 def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
     folder = as_folders(tmp_path / "raw", images())
-    before = records(opened(folder))
-    first, second, third = (hashlib.sha256(record[2]).hexdigest() for record in before[:3])
+    before, keys = records(uncorrected := opened(folder)), uncorrected.identities()["train"].keys
+    first, second, third = (keys[at : at + 1].tobytes().hex() for at in range(3))
     other = next(record[1] for record in before if record[1] != before[0][1])
     source = opened(folder, corrections={first: other, second: "", third: before[2][1], "0" * 64: "cat"})
     expected = [(before[0][0], other, before[0][2]), *before[2:]]
@@ -35,6 +38,31 @@ def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
     }
     assert source.looked_at()[1].notes[-1].startswith("1 correction of reviews match no image")
     assert source.read == 60
+
+
+def test_a_review_holds_for_other_settings_edited_metadata_and_equal_pixels(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images())
+    file, counted = folder / CLASSES[0] / "000.png", {"turned as EXIF says": 1, "relabelled by a review": 1}
+    review = {identified(file.read_bytes()).identity.hex(): CLASSES[1]}
+    for settings in ({}, {"side": 24, "fit": "crop"}, {"channels": 1}):
+        assert opened(folder, corrections=review, **settings).counted == counted
+    source = opened(folder)
+    keys = [key for found in source.identities().values() for key in found.keys.tolist()]
+    at = keys.index(identified(file.read_bytes()).identity.rstrip(b"\0"))
+    of_1_0 = {hashlib.sha256(records(source)[at][2]).hexdigest(): CLASSES[1]}
+    assert opened(folder, corrections=of_1_0).counted == counted
+    Image.open(file).save(file, pnginfo=titled("a cat"))
+    assert opened(folder, corrections=review).counted == counted
+    Image.open(file).save(file.with_suffix(".bmp"))
+    source = opened(folder, corrections=review)
+    assert "another class" not in "".join(reasons(source).values())
+    assert source.counted == {**counted, "relabelled by a review": 2}
+
+
+def titled(title: str) -> PngInfo:
+    found = PngInfo()
+    found.add_text("Title", title)
+    return found
 
 
 def test_a_conversion_takes_what_the_last_review_says(tmp_path: Path) -> None:
