@@ -21,7 +21,7 @@ from podline.beam_jobs.steps import LOOKS, REQUESTS, Decode, Home, Task, decode_
 from podline.data.decoded_rows import FILES, PIXELS, StoredRows, batch_name
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
-from podline.data.sources.decoding import Becoming, Look, Request, content
+from podline.data.sources.decoding import Look, Pictures, Request, content
 from podline.data.sources.remote import stored_at
 from podline.store.contract import explained
 from podline.store.opening import open_store
@@ -56,7 +56,7 @@ class OnEngine:
         """Return the job's folder, which its images share."""
         return self._home.folder
 
-    def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
+    def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
         """See :meth:`podline.data.sources.decoding.Decoding.looks`."""
         # The folder's name includes everything that determines the batches, so an earlier start made the same ones.
         batches = f"{self._home.folder}/{folder.name}"

@@ -28,7 +28,7 @@ from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
-from podline.data.sources.decoding import Becoming, Look, Pictures, Request, look_of, parser_of
+from podline.data.sources.decoding import Look, Pictures, Request, look_of, parser_of
 from podline.data.sources.parser_pool import Sandboxes
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
@@ -77,7 +77,7 @@ class Decode:
 
     home: Home
     folder: str
-    becoming: Becoming
+    becoming: Pictures
     factor: float
 
 
@@ -156,8 +156,7 @@ def decode_or_find(number: int, task: Decode) -> None:
         asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
         answers = parser_of(task.becoming).answers(sandbox, asked, task.factor, "images")
         looks = [look_of(answer, task.factor) for answer in answers]
-        if isinstance(task.becoming, Pictures):
-            store.publish_bytes(name(HASHES), _hashes(looks, task.becoming, folder), replace=True, flush=False)
+        store.publish_bytes(name(HASHES), _hashes(looks, task.becoming, folder), replace=True, flush=False)
         store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
     store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)
 
@@ -174,7 +173,7 @@ def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
 
 
 @functools.lru_cache(maxsize=1)
-def _sandboxes(becoming: Becoming) -> Sandboxes:
+def _sandboxes(becoming: Pictures) -> Sandboxes:
     """Return this process's sandboxes; batches share them, and they end when shards are written."""
     return Sandboxes(parser_of(becoming).maker, becoming)
 

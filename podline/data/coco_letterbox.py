@@ -8,19 +8,15 @@ and after it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.fitting import shown_size
 
 Array = npt.NDArray[np.floating]
-Image = npt.NDArray[np.uint8]
 Vector = Array | tuple[float, float]
 
 GRID = 64
@@ -29,7 +25,10 @@ GRID = 64
 
 @dataclass(frozen=True)
 class LetterBox:
-    """An image scaled to fit into a square, and centred there; all sizes are in pixels."""
+    """An image scaled to fit into a square, and centred there; all sizes are in pixels.
+
+    :func:`podline.data.fitting.fitted` draws it.
+    """
 
     width: int
     height: int
@@ -66,47 +65,6 @@ class LetterBox:
     def areas_to_network(self, areas: npt.ArrayLike) -> Array:
         """Convert areas in the image's pixels to the square's pixels, float64."""
         return areas_in_squares(areas, self.scale)
-
-    def place(self, image: Image, fill: npt.ArrayLike = 0, out: Image | None = None) -> Image:
-        """Draw the image into its square.
-
-        Args:
-            image: uint8, (height, width, channels) or (height, width).
-            fill: the colour of the border, a number or one per channel.
-            out: the square to draw into, uint8 (side, side, …); new memory by default.
-
-        Returns:
-            uint8, (side, side, …). Enlarging interpolates linearly. Shrinking filters with a triangle as wide as two
-            pixels of the result, see :func:`smoothed`. Both keep this geometry.
-        """
-        square = np.empty((self.side, self.side, *image.shape[2:]), np.uint8) if out is None else out
-        (left, top), (width, height) = self.offset, self.size
-        rows = square[top : top + height]
-        for border in (square[:top], square[top + height :], rows[:, :left], rows[:, left + width :]):
-            border[...] = fill
-        target = rows[:, left : left + width]
-        smooth = smoothed(image, max(self.width, self.height) / self.side)
-        cv2.resize(smooth, self.size, dst=target, interpolation=cv2.INTER_LINEAR)
-        return square
-
-
-def smoothed(image: Image, factor: float) -> Image:
-    """Blur an image so that linear interpolation every ``factor`` pixels does not alias.
-
-    Linear interpolation is a triangle filter as wide as two pixels. A Gaussian before it widens the filter to nearly a
-    triangle of two pixels of the result (above 45 dB on photographs). This takes a quarter of the time of OpenCV's
-    averaging over areas.
-
-    Args:
-        image: uint8, (height, width, channels) or (height, width).
-        factor: the shrinking factor; values up to 1 leave the image unchanged.
-    """
-    if factor <= 1:
-        return image
-    deviation = math.sqrt(factor**2 - 1) / 2
-    size = 2 * max(1, math.ceil(1.5 * deviation - 0.5)) + 1
-    blurred: Any = cv2.GaussianBlur(image, (size, size), deviation, borderType=cv2.BORDER_REPLICATE)
-    return blurred
 
 
 def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:

@@ -6,8 +6,6 @@ import base64
 import functools
 import hashlib
 
-from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_pixels import decode
 from podline.data.fitting import fitted
 from podline.data.pictures import PictureError, picture_of
 from podline.documents.manifest import Fit
@@ -57,7 +55,6 @@ _FITS: tuple[tuple[tuple[int, int, int], Fit], ...] = (
     ((9, 9, 1), "crop"),
     ((37, 37, 3), "squeeze"),
 )
-_JPEGS, _SIDES = 3, (12, 37)
 
 
 @functools.lru_cache(maxsize=1)
@@ -73,18 +70,4 @@ def pixels_digest() -> str:
         digest.update(pixels.tobytes())
         for shape, fit in _FITS:
             digest.update(fitted(pixels, shape, fit).tobytes())
-    return digest.hexdigest()[:16]
-
-
-@functools.lru_cache(maxsize=1)
-def squares_digest() -> str:
-    """Return a hash, 16 hexadecimal digits, of the letter-boxed squares of fixed JPEG files."""
-    digest = hashlib.sha256()
-    for text in _IMAGES[:_JPEGS]:
-        data = base64.b85decode(text)
-        height, width = picture_of(data).pixels.shape[:2]
-        pixels = decode(data, width, height)
-        if pixels is not None:  # None if the library was built without this format
-            for side in _SIDES:
-                digest.update(LetterBox(width, height, side).place(pixels).tobytes())
     return digest.hexdigest()[:16]

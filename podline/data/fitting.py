@@ -19,16 +19,17 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
     """Fit a picture into a shape.
 
     Args:
-        pixels: uint8 (height, width, 3), red, green, blue.
+        pixels: uint8 (height, width, 3), red, green, blue; or (height, width), one channel.
         shape: (height, width, channels), with 1 channel (grey) or 3.
         fit: ``letterbox`` keeps the whole picture, with black borders; ``crop`` keeps the largest middle part;
             ``squeeze`` keeps the whole picture but changes its proportions.
 
     Returns:
-        uint8 of that shape. Shrinking averages over areas, enlarging interpolates linearly.
+        uint8 of that shape. Shrinking averages over areas, enlarging interpolates linearly; both keep the geometry of
+        :class:`podline.data.coco_letterbox.LetterBox`.
     """
     height, width, channels = shape
-    grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 else pixels
+    grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 and pixels.ndim == 3 else pixels
     if fit == "crop":
         grey = _middle(grey, height, width)
     size = shown_size(grey.shape[0], grey.shape[1], shape, fit)

@@ -64,19 +64,6 @@ class Header(NamedTuple):
     orientation: int
 
 
-def inspect_image(data: bytes) -> Header:
-    """Read and check the header of a JPEG or PNG file.
-
-    Raises:
-        PictureError: the file is neither, is truncated, of a rare kind, or exceeds :mod:`podline.data.bounds`.
-    """
-    if not data.startswith(PNG):
-        return inspect_jpeg(data)
-    picture = open_picture(data, ("PNG",))
-    components = 1 if picture.mode[:1] in "1LI" else 3
-    return Header(picture.width, picture.height, components, orientation_of(picture.getexif))
-
-
 def declared_pixels(data: bytes) -> int:
     """Return the number of pixels in a file's header, without decoding the file.
 
@@ -87,17 +74,17 @@ def declared_pixels(data: bytes) -> int:
     return found.width * found.height
 
 
-def open_picture(data: bytes, formats: tuple[str, ...] = _FORMATS) -> Image.Image:
+def open_picture(data: bytes) -> Image.Image:
     """Open a file with Pillow; check its size and, for a PNG, its checksums.
 
     Raises:
         PictureError: the file has another format, is damaged, or is too large.
     """
     try:
-        picture = Image.open(io.BytesIO(data), formats=formats)
+        picture = Image.open(io.BytesIO(data), formats=_FORMATS)
         if picture.format == "PNG" and picture.tile:
             picture.verify()  # verify() makes the object unusable
-            picture = Image.open(io.BytesIO(data), formats=formats)
+            picture = Image.open(io.BytesIO(data), formats=_FORMATS)
     except UnidentifiedImageError as error:
         raise PictureError(_unidentified(data)) from error
     except Image.DecompressionBombError as error:
@@ -143,7 +130,7 @@ def inspect_jpeg(data: bytes) -> Header:
     if lfs.is_lfs_pointer(data):
         raise PictureError(lfs.PROBLEM)
     if not data.startswith(JPEG):
-        raise PictureError(f"is not a JPEG or PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
+        raise PictureError(f"is not a JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
     frame, orientation, scanned = None, 1, False
     for marker, segment, _ in segments(data):
         if marker in _FRAMES:

@@ -14,9 +14,8 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from podline.data import bounds
-from podline.data.coco_pixels import ready_for_many
 from podline.data.headers import PictureError, declared_pixels
-from podline.data.pictures import Pixels, limits_of_pixels, picture_of
+from podline.data.pictures import Pixels, limits_of_pixels, picture_of, ready_for_many
 from podline.errors import SourceError
 from podline.sandbox import Limits, Sandbox, begin
 from podline.store.contract import explained

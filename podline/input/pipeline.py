@@ -138,12 +138,19 @@ class TrainingInput(_Batches):
         ids = ids[replica * share : (replica + 1) * share]
         return epoch, ids, self.reader.gather(self.order.records(ids), self.fields)
 
+    @property
+    def views(self) -> int:
+        """The number of different augmentations of an image; 0 if each epoch has its own."""
+        return self.augmentation.views if isinstance(self.augmentation, AugmentationSettings) else 0
+
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """Augment a batch; if examples are mixed, their partners are augmented in the same way."""
         settings, seed = self.augmentation, self.order.seed
         if settings == type(settings)():
             return arrays
         augment = entry_points.load(settings.applied_by)
+        if self.views:
+            epoch, ids = epoch % self.views, self.order.records(ids)
         made = augment(arrays, ids, settings, seed, epoch, self.manifest)
         if not (isinstance(settings, AugmentationSettings) and settings.mixes):
             return made
@@ -190,6 +197,44 @@ class TrainingInput(_Batches):
         share, blank = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync, self._blank()
         spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in blank}
         return self._dataset(part or self.batch, spec, first, end, calls, context)
+
+
+@dataclass(frozen=True)
+class FeatureInput(_Batches):
+    """The batches of a training input with the places of images' features in a table, instead of images.
+
+    Attributes:
+        order: the examples of each batch.
+        views: see :attr:`TrainingInput.views`.
+    """
+
+    order: TrainingOrder
+    views: int
+
+    @classmethod
+    def of(cls, images: TrainingInput) -> FeatureInput:
+        """Return the input for the features of some images."""
+        fields = tuple(name for name in images.fields if name != IMAGE)
+        return cls(images.reader, images.manifest, fields, images.order, images.views)
+
+    def places(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the rows of examples in the table, (n,): one for each view of each record of the split."""
+        return epoch % self.views * self.order.split_count + self.order.records(ids)
+
+    def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
+        """Return batch ``step``, or a replica's part of it: its fields, and int64 (n,) instead of images."""
+        epoch, ids = self.order.batch(step)
+        share = len(ids) // replicas
+        ids = ids[replica * share : (replica + 1) * share]
+        return {**self.reader.gather(self.order.records(ids), self.fields), IMAGE: self.places(epoch, ids)}
+
+    def dataset(self, first: int, end: int, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
+        """Return batches ``first`` to ``end - 1``; see :meth:`TrainingInput.dataset`."""
+        share = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync
+        infos = [self.manifest.field(name) for name in self.fields]
+        spec = {info.name: tf.TensorSpec((share, *info.shape), info.dtype) for info in infos}
+        spec[IMAGE] = tf.TensorSpec((share,), tf.int64)
+        return self._dataset(self.batch, spec, first, end, _GATHERING_CALLS, context)
 
 
 @dataclass(frozen=True)

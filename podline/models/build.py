@@ -34,6 +34,8 @@ from podline.recipes.parts import MODELS
 from podline.recipes.published_weights import PUBLISHED
 from podline.recipes.settings import ModelSettings, Precision, Recipe
 
+SEED_STATE = "seed_generator_state"
+"""The name of the variable that holds the state of a random generator of Keras."""
 STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
     FusedBatchNormalization: keras.layers.BatchNormalization,
     BatchDropout: keras.layers.Dropout,
@@ -43,7 +45,6 @@ _OWN = {stock: own for own, stock in STOCK.items()}
 _TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 _PLAIN = (int, float, str, tuple)
-_SEED_STATE = "seed_generator_state"
 _LONGEST_CAUSE = 200  # characters of an error's cause
 _FUNCTION = "write a function, with @keras.saving.register_keras_serializable() before it"
 _REMEDIES = {
@@ -628,7 +629,7 @@ def _leaves(model: keras.Model) -> Iterator[keras.layers.Layer]:
 def _seed(model: keras.Model, seed: int) -> None:
     """Seed the initializer of each variable that has no values yet, by its layer's name and its place in the layer."""
     for layer in model.layers:
-        states = [variable for variable in layer.variables if variable.name == _SEED_STATE]
+        states = [variable for variable in layer.variables if variable.name == SEED_STATE]
         for members, seeded in ((states, _begin), (layer.weights, _drawing)):
             for number, variable in enumerate(members):
                 name = f"{layer.name}/{number}" if number else layer.name

@@ -262,6 +262,8 @@ class AugmentationSettings(Augmentation):
             with ``mixup``, each image randomly gets one of them.
         image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
             the records' size.
+        views: number of different augmentations of an image, which the epochs repeat; 0: each epoch has its own. While
+            only the last layers train, a CPU computes the others once for each image and view.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
@@ -282,6 +284,7 @@ class AugmentationSettings(Augmentation):
     mixup: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
     cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
+    views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
 
     _effects = model_validator(mode="after")(functools.partial(require_effects, "augmentation"))
 

@@ -213,8 +213,16 @@ class Preflight(Result):
     checkpoint: float = Field(description="seconds that a checkpoint takes")
     checkpoint_bytes: int = Field(description="its size")
     training_seconds: float = Field(description="the estimate for all remaining steps, evaluations and checkpoints")
+    features_seconds: float = Field(default=0.0, description="the part of it in which frozen layers are computed once")
+    saved_seconds: float = Field(default=0.0, description="seconds that it would take to compute them in every step")
     memory_bytes: int = Field(description="peak memory of the process")
     device_memory_bytes: int = Field(default=0, description="peak memory of the device; 0 without its own memory")
+
+    def share_within(self, seconds: float) -> float:
+        """Return the share of the duration, or the multiple, that fits into some seconds."""
+        once = (seconds - self.features_seconds) / (self.training_seconds - self.features_seconds)
+        # A much shorter training has few steps with known features.
+        return max(once, seconds / (self.training_seconds + self.saved_seconds))
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return the estimate as text."""

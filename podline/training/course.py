@@ -102,8 +102,8 @@ def rehearsed(run: Run) -> Preflight:
     """
     between = _between(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
     require_keys(between.hooks, provided(run.objective))
-    rehearse_later_phases(run, 0)
-    return rehearse(run, 0, run.steps(0), between.hooks)
+    later = rehearse_later_phases(run, 0)
+    return rehearse(run, 0, run.steps(0), between.hooks, later)
 
 
 @measured("tracing")
@@ -186,11 +186,10 @@ def _loop(run: Run, step: int, between: Between) -> int:
     hooks, factor, findings = between.hooks, between.factor, between.findings
     require_keys(hooks, provided(run.objective))
     with measured("tracing"):
-        if run.spec.preflight:
-            rehearse_later_phases(run, step)
+        later = rehearse_later_phases(run, step) if run.spec.preflight else []
         steps = run.steps(step, factor)
         if run.spec.preflight:
-            for line in rehearse(run, step, steps, hooks).lines():
+            for line in rehearse(run, step, steps, hooks, later).lines():
                 run.reporter.log(line)
             steps.rewind(step)
     meter = LoadMeter()

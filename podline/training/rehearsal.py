@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -29,7 +29,6 @@ from podline.training import devices
 from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
-from podline.training.plan import Phase
 from podline.training.publication import require_reloadable
 from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
@@ -43,8 +42,46 @@ _CGROUP = Path("/sys/fs/cgroup")
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
 
 
-def rehearse_later_phases(run: Run, step: int) -> None:
-    """Take a step of each phase that follows the phase of ``step``; leave the run's state unchanged.
+class StepTimes(NamedTuple):
+    """The measured steps of a phase.
+
+    Attributes:
+        steps: the number of remaining steps.
+        computing: those among them that compute features, see :mod:`podline.training.frozen_features`.
+        tracing: seconds of tracing.
+        first: seconds of the first step.
+        fresh: seconds of a step …
+        again: … and of one whose features are known.
+    """
+
+    steps: int
+    computing: int
+    tracing: float
+    first: float
+    fresh: float
+    again: float
+
+    @property
+    def features(self) -> float:
+        """Seconds in which the phase computes features."""
+        return self.computing * (self.fresh - self.again)
+
+    @property
+    def saved(self) -> float:
+        """Seconds in which its other steps would compute them again."""
+        return (self.steps - self.computing) * (self.fresh - self.again)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all its steps."""
+        return self.steps * self.again + self.features
+
+
+def rehearse_later_phases(run: Run, step: int) -> list[StepTimes]:
+    """Take steps of each phase that follows the phase of ``step``; leave the run's state unchanged.
+
+    Returns:
+        The times of each of these phases.
 
     Raises:
         SettingsError: a phase fails; the message has the cause.
@@ -55,17 +92,41 @@ def rehearse_later_phases(run: Run, step: int) -> None:
         run.reporter.warn(f"phases: the one from epoch {epoch} never begins; the training ends before it")
     later = [phase for phase in run.plan.phases if phase.first > step]
     if not later:
-        return
-    before = run.state.snapshot()
+        return []
+    before, times = run.state.snapshot(), list[StepTimes]()
     for phase in later:
         run.reporter.log(f"rehearsal: the phase from step {phase.first}")
         with permanent(run.spec):
-            run.steps(phase.first).advance(1)
+            steps = run.steps(phase.first)
+            times.append(_timed(run, phase.first, steps, steps.advance(1).seconds))
     run.restore(before)
+    return times
 
 
-def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
+def _timed(run: Run, step: int, steps: PhasedSteps, first: float) -> StepTimes:
+    """Time more steps of the phase of ``step``, whose first step took ``first`` seconds."""
+    left = run.plan.phase(step).end - step
+    if left == 1:
+        return StepTimes(left, steps.computing(step), steps.tracing_seconds, first, first, first)
+    count = min(_TIMED_STEPS, left - 1)
+    fresh = again = steps.advance(count).seconds / count
+    if steps.computing(step):
+        steps.rewind(step + 1)
+        again = min(steps.advance(count).seconds / count, fresh)
+    return StepTimes(left, steps.computing(step), steps.tracing_seconds, first, fresh, again)
+
+
+def rehearse(
+    run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook], later: Sequence[StepTimes] = ()
+) -> Preflight:
     """Run everything once; leave the run's state, logs and folder unchanged.
+
+    Args:
+        run: the run.
+        step: the step that it goes on from.
+        steps: its steps from there.
+        hooks: its hooks.
+        later: from :func:`rehearse_later_phases`.
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
@@ -88,34 +149,30 @@ def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> 
             if isinstance(hook, InstalledHook):  # what it does at the end may differ
                 end = run.plan.total_steps
                 hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=end, last=True))
-        left = run.plan.phase(step).end - step - 1
-        timed = steps.advance(min(_TIMED_STEPS, left)) if left else first
+        times = _timed(run, step, steps, first.seconds)
     if run.agreement.chief:
         require_reloadable(run.shared, run.recipe, run.state.evaluated, run.some_images(), run.reporter)
     run.state.restore(before)
-    answer = _estimate(run, step, steps.tracing_seconds, first.seconds, timed.seconds / timed.steps, hooks)
+    answer = _estimate(run, step, [times, *later], hooks)
     return answer.model_copy(update={"seconds": time.monotonic() - started})
 
 
-def _estimate(
-    run: Run, step: int, tracing: float, first_step: float, seconds: float, hooks: Sequence[Hook]
-) -> Preflight:
+def _estimate(run: Run, step: int, times: Sequence[StepTimes], hooks: Sequence[Hook]) -> Preflight:
     [evaluate] = [hook for hook in hooks if isinstance(hook, Evaluate)]
     [save] = [hook for hook in hooks if isinstance(hook, SaveCheckpoints)]
-    total = run.plan.total_steps
+    total, current = run.plan.total_steps, times[0]
     evaluations = sum(due > step for due in run.plan.evaluations)
-    phases, checkpoint = [phase for phase in run.plan.phases if phase.end > step], save.rehearsed
-    work = [(phase.end - max(phase.first, step)) * _step_work(run, phase) for phase in phases]
-    stepping = seconds * sum(work) / _step_work(run, phases[0]) + tracing * (len(phases) - 1)
+    checkpoint = save.rehearsed
+    stepping = sum(phase.seconds for phase in times) + sum(phase.tracing for phase in times[1:])
     by_steps, by_time = (total - step) / run.recipe.checkpoint_steps, stepping / (60 * run.recipe.checkpoint_minutes)
     return Preflight(
         run=run.spec.run,
         devices=devices.describe(run.strategy),
         steps=total - step,
         batch_size=run.recipe.batch_size,
-        first_step=tracing + first_step,
-        phases=len(phases),
-        step=seconds,
+        first_step=current.tracing + current.first,
+        phases=len(times),
+        step=current.fresh,
         evaluation=evaluate.rehearsed,
         evaluations=evaluations,
         checkpoint=checkpoint.seconds,
@@ -123,14 +180,11 @@ def _estimate(
         training_seconds=stepping
         + evaluations * evaluate.rehearsed
         + math.ceil(max(by_steps, by_time)) * checkpoint.seconds,
+        features_seconds=sum(phase.features for phase in times),
+        saved_seconds=sum(phase.saved for phase in times),
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         device_memory_bytes=_device_memory(),
     )
-
-
-def _step_work(run: Run, phase: Phase) -> int:
-    """Return the relative duration of a phase's step: its multiply-adds, or its examples if none is known."""
-    return phase.recipe.batch_size * (run.multiply_adds(phase) or 1)
 
 
 def _look_at_examples(run: Run) -> None:

@@ -41,13 +41,16 @@ def variables_explained(model: keras.Model) -> Iterator[None]:
         raise
 
 
-def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.Strategy) -> None:
+def require_resumable(
+    graph: Any, state: TrainingState, strategy: tf.distribute.Strategy, known: Iterable[Any] = ()
+) -> None:
     """Check that a traced training step draws no random number and keeps no value that a checkpoint does not hold.
 
     Args:
         graph: the ``FuncGraph`` of the step.
         state: the variables that checkpoints hold.
         strategy: the strategy of the step.
+        known: variables whose values do not depend on earlier steps.
 
     Raises:
         SettingsError: it does; the message names the layer.
@@ -62,6 +65,7 @@ def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.
                     f"state no checkpoint holds; {_REMEDY}"
                 )
     held = {id(part) for variable in state.variables for part in strategy.experimental_local_results(variable.value)}
+    held |= set(map(id, known))
     for variable in graph.variables:
         if id(variable) not in held:
             owner = _owner(next(_readers(definition.node, functions, _place_of(variable, graph)), ""), state.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.training import devices
 from podline.training.checkpoints import KEPT, CheckpointFolder
+from podline.training.frozen_features import FrozenFeatures
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import stored_layers, take_weights
 from podline.training.loop import StepsDone
@@ -165,23 +167,34 @@ class Trainer:
         """Return the known multiply-adds of a forward pass for one training image of a phase."""
         return forward_multiply_adds(for_images(self.state.model, self.batches(phase).image_shape))
 
-    def training_steps(
-        self, parts: Iterable[Any], phase: Phase, rate: Callable[[int], float] | None = None
-    ) -> TrainingSteps:
-        """Build the training step of a phase from the phase's recipe.
+    def network(self, phase: Phase) -> keras.Model:
+        """Return the model for the images of a phase; only the phase's layers are trainable.
 
         Raises:
             SettingsError: ``trainable_layers`` names a layer that the model does not have.
         """
-        recipe = phase.recipe
-        self.state.let_train(recipe.trainable_layers)
+        self.state.let_train(phase.recipe.trainable_layers)
+        return for_images(self.state.model, self.batches(phase).image_shape)
+
+    def training_steps(
+        self,
+        parts: Iterable[Any],
+        phase: Phase,
+        rate: Callable[[int], float] | None = None,
+        features: FrozenFeatures | None = None,
+    ) -> TrainingSteps:
+        """Build the training step of a phase from the phase's recipe; with features for batches of their places.
+
+        Raises:
+            SettingsError: see :meth:`network`.
+        """
+        recipe, network = phase.recipe, self.network(phase)
         with self.strategy.scope():
             self.state.use_optimizer(recipe.optimizer)
         objective = self.objective_of(phase)
-        network = for_images(self.state.model, self.batches(phase).image_shape)
         rate = rate or phase.schedule.at
         return TrainingSteps(
-            self.strategy, self.state, rate, objective, parts, recipe.batch_size, network, jit=recipe.jit
+            self.strategy, self.state, rate, objective, parts, recipe.batch_size, features or network, jit=recipe.jit
         )
 
 
@@ -271,6 +284,11 @@ class Run(Trainer):
         self.events.write(event, step, message)
         self.reporter.log(message)
 
+    def features(self, phase: Phase) -> FrozenFeatures | None:
+        """Return the features of a phase's frozen layers where they are computed once: on one CPU, if they can be."""
+        alone = self.strategy.num_replicas_in_sync == 1 and devices.describe(self.strategy).endswith("cpu")
+        return FrozenFeatures.of(self.network(phase), self.batches(phase)) if alone else None
+
     def on_cpu(self, model: keras.Model, phase: Phase | None = None) -> keras.Model:
         """Return a separate copy of the run's model, or of its average, on the CPU.
 
@@ -293,8 +311,7 @@ class Run(Trainer):
             SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
         """
         for phase in self.plan.phases:  # an invalid later phase fails now
-            self.state.let_train(phase.recipe.trainable_layers)
-            for_images(self.state.model, self.batches(phase).image_shape)
+            self.network(phase)
         return PhasedSteps(self, step, factor)
 
 
@@ -317,13 +334,30 @@ class PhasedSteps:
         if self._step == self._phase.end:
             self._traces_before = self.traces
             self._enter(self._step)
+        before = self._prepare(count)
         self._run.reporter.pace(count * statistics.median(self._seconds) if self._seconds else None)
         with self._batches.explained():
             done = self._steps.advance(count)
         self._run.reporter.pace(None)
+        done = dataclasses.replace(done, seconds=done.seconds + before)
         self._seconds.append(done.seconds / count)
         self._step += count
         return done
+
+    def computing(self, step: int) -> int:
+        """Return the number of steps from ``step`` to the end of its phase that compute features of frozen layers."""
+        if self._features is None:
+            return 0
+        views, order = self._features.batches.views, self._run.plan.order
+        return min(self._phase.end - step, views * (order.count // order.epochs.place(step).batch_size))
+
+    def _prepare(self, count: int) -> float:
+        """Compute the features for the next steps, if steps begin with them; return the seconds."""
+        if self._features is None:
+            return 0.0
+        started = time.perf_counter()
+        self._features.prepare(self._step, self._step + count)
+        return time.perf_counter() - started
 
     def rewind(self, step: int) -> None:
         """Continue from another step of the phase with the same graph."""
@@ -344,13 +378,16 @@ class PhasedSteps:
     def _enter(self, step: int) -> None:
         run = self._run
         self._step, self._phase = step, run.plan.phase(step)
-        self._batches = run.batches(self._phase)
+        self._features = run.features(self._phase)
+        self._batches = self._features.batches if self._features else run.batches(self._phase)
         self._seconds: deque[float] = deque(maxlen=_PARTS)
         devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
         run.reporter.log("tracing the training step")
         schedule, factor = self._phase.schedule, self._factor
         with permanent(run.spec), self._batches.explained():
-            self._steps = run.training_steps(self._parts(), self._phase, lambda step: schedule.at(step) * factor())
+            self._steps = run.training_steps(
+                self._parts(), self._phase, lambda step: schedule.at(step) * factor(), self._features
+            )
         run.reporter.log(f"traced in {self._steps.tracing_seconds:.1f} s; the first step follows")
 
     def _parts(self) -> Iterable[Any]:

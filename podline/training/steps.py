@@ -26,6 +26,7 @@ from podline.errors import SettingsError
 from podline.input.pipeline import MASK
 from podline.models.messages import cause
 from podline.stages.specs import TrainSpec
+from podline.training.frozen_features import FrozenFeatures
 from podline.training.loop import StepsDone
 from podline.training.objective import IMAGE, Batch, Objective, penalties
 from podline.training.resumable import require_resumable, variables_explained
@@ -61,7 +62,7 @@ class TrainingSteps:
         objective: Objective,
         batches: Iterable[Any],
         batch_size: int,
-        network: keras.Model | None = None,
+        network: keras.Model | FrozenFeatures | None = None,
         *,
         jit: bool = False,
     ) -> None:
@@ -78,7 +79,8 @@ class TrainingSteps:
             batches: the batches to train on, from ``strategy.distribute_datasets_from_function``: each replica's part
                 of each batch.
             batch_size: examples in a step, over all replicas.
-            network: the layers of the state's model, built for the images of these batches if their shape differs.
+            network: the layers of the state's model, built for the images of these batches if their shape differs, or
+                for features of these images.
             jit: whether XLA compiles the step.
 
         Raises:
@@ -91,7 +93,7 @@ class TrainingSteps:
             )
         self._step = _compiled(self._replica_step, jit=jit)
         self._strategy, self._state, self._rate = strategy, state, rate
-        self._network = network or state.model
+        self._network: Any = network or state.model
         self._objective, self._batch_size = objective, batch_size
         self._norms = GradientNorms(state.model.trainable_variables)
         # TensorFlow refuses its own clock in deterministic mode; Python's clock costs some 50 µs more.
@@ -103,7 +105,8 @@ class TrainingSteps:
         floats = tf.TensorSpec((None,), tf.float32)
         with variables_explained(state.model):
             traced = self._many.get_concrete_function(self._iterator, floats, floats)
-        require_resumable(traced.graph, state, strategy)
+        known = [network.table] if isinstance(network, FrozenFeatures) else []
+        require_resumable(traced.graph, state, strategy, known)
         self.tracing_seconds = time.perf_counter() - before
 
     def rewind(self, batches: Iterable[Any]) -> None:

@@ -177,7 +177,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
             f"{spec.minutes:g} minutes vs {whole.first_step:.1f} s until the first step and {whole.step:.2g} s for "
             "each step: give more minutes"
         )
-    fitting = spec.recipe.duration.scaled(seconds / whole.training_seconds)
+    fitting = spec.recipe.duration.scaled(whole.share_within(seconds))
     share = fitting.amount / spec.recipe.duration.amount
     answer = Pace(folder=spec.folder, duration=fitting, training_seconds=share * whole.training_seconds)
     answer = answer.model_copy(update={"seconds": time.monotonic() - started})

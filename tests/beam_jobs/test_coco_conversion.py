@@ -16,6 +16,7 @@ from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
 from podline.data.coco_letterbox import LetterBox
+from podline.data.fitting import fitted
 from podline.data.keypoints import to_annotated
 from podline.data.reader import SplitReader
 from podline.data.sources.coco_records import annotations_of
@@ -60,7 +61,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     box = LetterBox(WIDTH, HEIGHT, SIDE)
     for place, number in enumerate(found["image_id"].ravel().tolist()):
         pixels = cv2.cvtColor(cv2.imdecode(np.frombuffer(jpeg(number), np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
-        assert (found["image"][place] == box.place(pixels)).all()
+        assert (found["image"][place] == fitted(pixels, (SIDE, SIDE, 3), "letterbox")).all()
         assert found["annotation_ids"][place].tolist() == [100 * number, 0, 0]
     pose = found["keypoints"][0, 0]
     back = to_annotated(pose, COCO)

@@ -49,7 +49,6 @@ def test_a_run_s_name_depends_on_the_data_as_before(manifest_digest: str) -> Non
 def test_every_data_set_keeps_its_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the decoders make of pixels depends on the processor and on their versions.
     monkeypatch.setattr("podline.data.decoders.pixels_digest", lambda: "0" * 16)
-    monkeypatch.setattr("podline.data.decoders.squares_digest", lambda: "0" * 16)
     datasets = sorted({get(name).dataset for name in names()} | {"coco_sample"})
     specs = {name: ConvertSpec(root="", dataset=name, source="") for name in datasets}
     held("fingerprints", {name: fingerprint(spec, FILES) for name, spec in specs.items()})

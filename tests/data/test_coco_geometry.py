@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from pycocotools import mask as rle
 
 from podline.data.coco_letterbox import LetterBox, from_cells, snapped
+from podline.data.fitting import fitted
 from podline.data.keypoints import from_annotated, mirrored, to_annotated
 from podline.data.sources.coco_masks import ignored_mask
 from podline.documents.skeleton import COCO
@@ -125,46 +125,11 @@ def test_a_spot_lands_where_its_joint_does(width, height):
     image = np.zeros((height, width, 3), np.uint8)
     column, row = width // 3, height // 2
     image[row - 3 : row + 4, column - 3 : column + 4] = 255
-    square = letterbox.place(image).astype(np.float64)[..., 0]
+    square = fitted(image, (368, 368, 3), "letterbox").astype(np.float64)[..., 0]
     rows, columns = np.indices(square.shape)
     centre = (square * columns).sum() / square.sum(), (square * rows).sum() / square.sum()
     # The scaled spot's pixels are rounded to whole numbers.
     np.testing.assert_allclose(centre, letterbox.joints_to_network([column, row]), atol=0.05)
-
-
-@pytest.mark.parametrize("scale", [1, 10])
-@pytest.mark.parametrize("channels", [(), (1,), (3,)])
-def test_the_square_keeps_channels_and_brightness_and_is_filled_around_the_image(scale, channels):
-    width, height = 40 * scale, 30 * scale
-    square = LetterBox(width, height, 64).place(np.full((height, width, *channels), 200, np.uint8), fill=7)
-    assert square.shape == (64, 64, *channels)
-    assert (square[8:56] == 200).all()
-    assert (square[:8] == 7).all()
-    assert (square[56:] == 7).all()
-
-
-@pytest.mark.parametrize("side", [500, 368, 256, 128])
-def test_an_image_is_shrunk_as_by_a_triangle(side):
-    rng = np.random.default_rng(side)
-    image = cv2.GaussianBlur(rng.integers(0, 256, (480, 640, 3), np.uint8), (0, 0), 1)  # texture as in a photograph
-    image = cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)
-    letterbox = LetterBox(640, 480, side)
-    (left, top), (width, height) = letterbox.offset, letterbox.size
-    found = letterbox.place(image)[top : top + height, left : left + width]
-    wanted = np.einsum(
-        "rh,hwc,kw->rkc", triangles(480, height), image.astype(float), triangles(640, width), optimize=True
-    )
-    error, plain = (np.abs(pixels - wanted).mean() for pixels in (found, cv2.resize(image, (width, height))))
-    assert error < 2  # of 255
-    assert error < 0.8 * plain  # what linear interpolation alone makes of it
-
-
-def triangles(length: int, made: int) -> np.ndarray:
-    """Weights (made, length) of pixels in shrunk ones: triangles, each as wide as two pixels of the result."""
-    factor = length / made
-    centres = (np.arange(made) + 0.5) * factor - 0.5
-    weights = np.maximum(0, 1 - np.abs(np.arange(length) - centres[:, None]) / factor)
-    return weights / weights.sum(axis=1, keepdims=True)
 
 
 @settings(deadline=None)

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 
 import cv2
 import numpy as np
@@ -22,8 +21,8 @@ from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
 from small_dataset import publish_dataset
 
-from podline.data import decoders, picture_sandbox, pictures
-from podline.data.decoders import pixels_digest, squares_digest
+from podline.data import picture_sandbox, pictures
+from podline.data.decoders import pixels_digest
 from podline.data.fitting import fitted
 from podline.data.images.settings import ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandboxes, read_picture_file
@@ -263,16 +262,11 @@ def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
     assert add_up(parts) == pixel_sums(images)
 
 
-def forget() -> None:
-    pixels_digest.cache_clear()
-    squares_digest.cache_clear()
-
-
 @pytest.fixture(autouse=True)
 def computed_anew() -> Iterator[None]:
-    forget()
+    pixels_digest.cache_clear()
     yield
-    forget()
+    pixels_digest.cache_clear()
 
 
 @pytest.mark.parametrize("settings", [ImagesSettings(), CocoSettings()])
@@ -280,32 +274,28 @@ def test_another_version_with_the_same_pixels_is_the_same(
     monkeypatch: pytest.MonkeyPatch, settings: ConverterSettings
 ) -> None:
     before = settings.converter()
-    forget()
+    pixels_digest.cache_clear()
     monkeypatch.setattr(metadata, "version", lambda _: "99.0")
     assert settings.converter() == before
 
 
 @pytest.mark.parametrize(
-    ("settings", "module", "decoder"),
-    [
-        (ImagesSettings(), pictures, "imdecoded"),
-        (ImagesSettings(), pictures, "_pillow_pixels"),
-        (CocoSettings(), decoders, "decode"),
-    ],
+    ("settings", "decoder"),
+    [(ImagesSettings(), "imdecoded"), (ImagesSettings(), "_pillow_pixels"), (CocoSettings(), "imdecoded")],
 )
 def test_another_pixel_is_another_data_set(
-    monkeypatch: pytest.MonkeyPatch, settings: ConverterSettings, module: ModuleType, decoder: str
+    monkeypatch: pytest.MonkeyPatch, settings: ConverterSettings, decoder: str
 ) -> None:
     before = settings.converter()
-    forget()
-    decode = getattr(module, decoder)
+    pixels_digest.cache_clear()
+    decode = getattr(pictures, decoder)
 
     def other(*given: object) -> object:
         pixels = np.array(decode(*given))
         pixels[3, 4] ^= 1
         return pixels
 
-    monkeypatch.setattr(module, decoder, other)
+    monkeypatch.setattr(pictures, decoder, other)
     assert settings.converter() != before
 
 

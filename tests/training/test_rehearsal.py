@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.kinds.classification.objective import Classification
-from podline.models.counts import describe
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
@@ -24,6 +24,8 @@ from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training import train as training
+from podline.training.loop import StepsDone
+from podline.training.run import PhasedSteps
 from podline.training.train import pace, preflight, train
 from podline.training.workers import Agreement
 
@@ -58,23 +60,31 @@ def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
     assert files(root) == trained, "a run that is there stays as it is"
 
 
-def test_the_steps_of_later_phases_count_by_their_multiply_adds(root):
+def test_each_phase_counts_by_its_own_steps_and_features_once(root, monkeypatch):
     recipe = small_recipe(
         model={"kind": "resnet", "width": 0.1},
-        duration={"epochs": 3},
+        duration={"epochs": 6},
         evaluate_every=None,
-        augmentation={"image_size": 4},
-        phases=(
-            PhaseSettings(from_epoch=1, changes={"augmentation.image_size": 0}),
-            PhaseSettings(from_epoch=2, changes={"batch_size": 16}),
-        ),
+        augmentation={"flip": True, "views": 2},
+        trainable_layers=("classifier",),
+        phases=(PhaseSettings(from_epoch=5, changes={"batch_size": 16, "trainable_layers": [""]}),),
     )
+    # Seconds of a step in each call: two calls for the later phase, two for the first, one with known features.
+    seconds = iter([9.0, 0.5, 9.0, 3.0, 0.25])
+    advance = PhasedSteps.advance
+
+    def clocked(steps: PhasedSteps, count: int) -> StepsDone:
+        return replace(advance(steps, count), seconds=count * next(seconds))
+
+    monkeypatch.setattr(PhasedSteps, "advance", clocked)
     answer = preflight(PreflightSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT), silent())
-    small, large = (describe(recipe.model, (side, side, 3), 3).multiply_adds for side in (4, 8))
-    steps = answer.step * (12 + (12 + 6 * 2) * large / small)
-    rest = answer.evaluation + answer.checkpoint
-    assert steps + rest < answer.training_seconds < steps + rest + 2 * answer.first_step, "two phases are traced later"
-    assert f"{8 / answer.step:,.0f} examples/s), in the first of 3 phases" in answer.lines()[1]
+    stepping = 24 * 3.0 + 36 * 0.25 + 6 * 0.5
+    rest = answer.evaluations * answer.evaluation + answer.checkpoint
+    assert stepping + rest < answer.training_seconds < stepping + rest + 60, "the later phase is traced, too"
+    assert (answer.features_seconds, answer.saved_seconds) == pytest.approx((24 * 2.75, 36 * 2.75))
+    assert answer.share_within(66 + 2 * (answer.training_seconds - 66)) == pytest.approx(2), "features are not repeated"
+    assert answer.share_within(33) == pytest.approx(33 / (answer.training_seconds + 99)), "all steps compute features"
+    assert "3000 ms each (2.67 examples/s), in the first of 2 phases" in answer.lines()[1]
 
 
 def test_a_training_fits_into_the_minutes_that_it_may_take(root):

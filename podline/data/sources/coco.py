@@ -42,7 +42,6 @@ from podline.store.contract import Store
 TEST_SHARE = 0.2
 """With only one file of annotations, the share of its images that become the test split."""
 
-_COLOURS = {1: "grey images", 4: "CMYK images"}  # by components
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
@@ -234,7 +233,7 @@ class _Part:
             problem = entry.problem
             if entry.file is not None:
                 look = looks[there]
-                digest.update(f"{entry.name} {look.bytes} {look.crc}\n".encode())
+                digest.update(f"{entry.name} {look.identity}\n".encode())
                 pixels = PixelPlace(number, there)
                 size, there = size + look.bytes, there + 1
                 reason = f"the file {look.reason}" if look.reason else ""
@@ -268,22 +267,21 @@ class _Part:
         unseen = entry.people - len(people) - counted[BEYOND]
         self.people.add("none of the joints is labelled and in the image", unseen)
         self.counted.update(counted)
-        self.counted.update(_unusual(entry, look, (width, height)))
-        place = file._replace(size=look.bytes, crc=look.crc)
-        image = CocoImage(entry.id, entry.name, width, height, place, pixels, tuple(entry.annotations))
+        self.counted.update(_unusual(entry, look))
+        place = file._replace(size=look.bytes)
+        image = CocoImage(entry.id, entry.name, width, height, place, look.identity, pixels, tuple(entry.annotations))
         self.images.append(image)
         return ""
 
 
-def _unusual(entry: ImageEntry, look: Look, size: tuple[int, int]) -> Iterator[str]:
-    """Yield the rules that apply to an image's format; its orientation is that of :func:`coco_pixels.decode`."""
+def _unusual(entry: ImageEntry, look: Look) -> Iterator[str]:
+    """Yield the rules that apply to an image."""
     if not entry.annotations:
         yield "images without instances"
-    if look.components in _COLOURS:
-        yield _COLOURS[look.components]
-    if look.orientation != 1:
-        as_stored = size == (look.width, look.height)
-        yield f"images with an EXIF rotation, {'left as stored' if as_stored else 'turned'}"
+    if look.turned:
+        yield "images with an EXIF rotation, turned"
+    if look.unturned:
+        yield "images with an EXIF rotation, left as stored"
 
 
 def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
@@ -308,10 +306,10 @@ def _apart(
     images: list[CocoImage], others: list[CocoImage], split: str
 ) -> tuple[list[CocoImage], list[tuple[CocoImage, str]]]:
     """Separate images that another split also has by content, and return them with the reasons."""
-    contents = {(image.place.size, image.place.crc): image for image in others}
+    contents = {image.identity: image for image in others}
     kept, shared = [], []
     for image in images:
-        twin = contents.get((image.place.size, image.place.crc))
+        twin = contents.get(image.identity)
         if twin is None:
             kept.append(image)
         else:

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from podline import settings
 from podline.data.decoded_rows import DecodedRows
-from podline.data.decoders import squares_digest
+from podline.data.decoders import pixels_digest
 from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.data.sources.coco_annotations import Listed
-from podline.data.sources.decoding import DECODING, Decoding, Look, Request, Squares
+from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
 from podline.store import digests
 from podline.store.contract import explained
 
-_FORM = "letter-boxed 2"  # version of the files in the cache folder
+_FORM = "letter-boxed 3"  # version of the files in the cache folder
 _LOOKS = "looks.jsonl"
 
 
@@ -47,14 +47,15 @@ def decoded(listed: Listed, side: int, work: Path) -> Decoded:
         OutOfMemoryError: the memory is too small.
     """
     limits, decoding = settings.load().parse_limits, DECODING.get()  # higher limits may decode more images
-    key = digests.of_json([_FORM, side, limits, squares_digest(), listed.entries_sha256, decoding.key])
-    [looks] = made_once(work, key, partial(_decode, listed, Squares(side), decoding))
-    rows = decoding.rows(looks.path.parent, Squares(side).shape)
+    form = Pictures((side, side, 3), "letterbox", ())
+    key = digests.of_json([_FORM, side, limits, pixels_digest(), listed.entries_sha256, decoding.key])
+    [looks] = made_once(work, key, partial(_decode, listed, form, decoding))
+    rows = decoding.rows(looks.path.parent, form.shape)
     with explained("read", looks.path), looks.path.open() as lines:
         return Decoded(rows, [Look(*json.loads(line)) for line in lines])
 
 
-def _decode(listed: Listed, becoming: Squares, decoding: Decoding, folder: Path) -> list[RawFile]:
+def _decode(listed: Listed, becoming: Pictures, decoding: Decoding, folder: Path) -> list[RawFile]:
     def requests() -> Iterator[Request]:
         for entry in listed.entries():
             if entry.file is not None:

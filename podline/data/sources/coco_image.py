@@ -37,6 +37,7 @@ class CocoImage(NamedTuple):
     Attributes:
         width: width of the annotated image.
         place: the place of its file.
+        identity: see :mod:`podline.data.identity`.
         annotations: the annotations of its people, in the source's order, each an
             :class:`podline.data.sources.coco_annotations.Annotation` as JSON.
     """
@@ -46,6 +47,7 @@ class CocoImage(NamedTuple):
     width: int
     height: int
     place: ImagePlace
+    identity: str
     pixels: PixelPlace
     annotations: tuple[str, ...]
 

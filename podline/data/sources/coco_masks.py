@@ -15,6 +15,7 @@ from pycocotools import mask as rle
 
 from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
+from podline.data.fitting import fitted
 from podline.data.shown import shortened
 from podline.errors import SourceError
 
@@ -49,7 +50,8 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
     edges = np.zeros(shape[0] * shape[1] + 1, np.int32)
     np.add.at(edges, np.concatenate(found), (1, -1))
     covered = (np.cumsum(edges, out=edges)[:-1] > 0).reshape(shape[::-1]).T
-    parts = letterbox.place(np.ascontiguousarray(covered) * np.uint8(255)).reshape(cells, stride, cells, stride)
+    mask = fitted(np.ascontiguousarray(covered) * np.uint8(255), (letterbox.side, letterbox.side, 1), "letterbox")
+    parts = mask.reshape(cells, stride, cells, stride)
     return np.rint(parts.mean(axis=(1, 3))).astype(np.uint8)
 
 

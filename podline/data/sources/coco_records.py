@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
-from podline.data.coco_pixels import Pixels
 from podline.data.decoded_rows import DecodedRows
 from podline.data.keypoints import from_annotated
+from podline.data.pictures import Pixels
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout
 from podline.data.shards import Fill

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,13 +18,11 @@ import numpy.typing as npt
 
 from podline import settings
 from podline.data import bounds
-from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_pixels import decode, ready_for_many
 from podline.data.decoded_rows import PIXELS, DecodedRows, rows_of, write_row
 from podline.data.fitting import fitted
-from podline.data.headers import Header, PictureError, inspect_image, looks_like_picture
+from podline.data.headers import PictureError, looks_like_picture
 from podline.data.identity import IDENTITY_BYTES, identified
-from podline.data.pictures import limits_of_pixels, picture_of
+from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
 from podline.data.sources.parser_pool import Parser
 from podline.documents.manifest import Fit
@@ -42,8 +39,6 @@ _MAKER = f"{__name__}:decoder"
 _WAIT = 120.0  # seconds for a slow disk or network
 # Limits until the header is read, and for small images: setting limits takes a tenth of one decoding's time.
 _FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT)
-_UNDECODED = "is damaged: it cannot be decoded"
-_TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
 class Look(NamedTuple):
@@ -52,13 +47,11 @@ class Look(NamedTuple):
     Attributes:
         identity: a picture's identity, hexadecimal; see :mod:`podline.data.identity`.
         pixels: digest of a picture's converted pixels.
-        bytes: size of a picture without metadata, or of the file of an annotated image.
-        width: width of a picture as displayed, or of an annotated image as stored.
+        bytes: size of a picture without metadata.
+        width: width of a picture as it was decoded.
         height: height of the same.
         turned: whether the EXIF orientation turned a picture.
-        components: number of channels of an annotated image: 1, 3 or 4.
-        orientation: EXIF orientation of an annotated image, 1 … 8.
-        crc: CRC-32 of an annotated image's bytes.
+        unturned: whether an annotated picture stayed as stored in spite of its EXIF orientation.
         picture: whether the file begins like a picture.
         reason: why it cannot be decoded, as a phrase after the file's name; empty if it can.
         doubtful: whether a lack of memory may be the reason.
@@ -70,9 +63,7 @@ class Look(NamedTuple):
     width: int = 0
     height: int = 0
     turned: bool = False
-    components: int = 0
-    orientation: int = 1
-    crc: int = 0
+    unturned: bool = False
     picture: bool = False
     reason: str = ""
     doubtful: bool = False
@@ -83,11 +74,11 @@ class Request(NamedTuple):
 
     Attributes:
         place: the place of its file, or the reason why it cannot be read.
-        size: its annotated width and height; zeros to use the file's.
+        size: its annotated width and height; see :func:`podline.data.pictures.picture_of`.
     """
 
     place: Readable | str
-    size: tuple[int, int] = (0, 0)
+    size: tuple[int, int] | None = None
 
 
 Decoded = tuple[Look, Pixels | None]
@@ -106,10 +97,10 @@ class Pictures(NamedTuple):
     fit: Fit
     forgotten: tuple[tuple[str, str], ...]
 
-    def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
+    def decoded(self, data: bytes, size: tuple[int, int] | None) -> Decoded:
         """Decode a file; return its facts and the converted image; runs in a sandbox."""
-        identity, size = identified(data)
-        look, forgotten = Look(identity.hex(), bytes=size), dict(self.forgotten)
+        found, forgotten = identified(data), dict(self.forgotten)
+        look = Look(found.identity.hex(), bytes=found.bytes)
         why = forgotten.get(look.identity)
         if why is None and forgotten:  # Podline 1.0 knew images by the checksum of their file
             why = forgotten.get(hashlib.sha256(data).hexdigest())
@@ -124,61 +115,18 @@ class Pictures(NamedTuple):
         try:
             if len(data) > bounds.IMAGE_BYTES:
                 raise PictureError(f"has more than {bounds.IMAGE_BYTES:,} bytes")  # noqa: TRY301 (as the others)
-            picture = picture_of(data, declare)
+            picture = picture_of(data, declare, size and (size[0], size[1]))
         except PictureError as error:
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
-        pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
         height, width = picture.pixels.shape[:2]
+        if size and size[0] and (width, height) != (size[0], size[1]):
+            reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
+            return look._replace(reason=reason, picture=True), None
+        pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
         digest = hashlib.sha256(pixels.data).digest()[:IDENTITY_BYTES].hex()
-        look = look._replace(pixels=digest, width=width, height=height, turned=picture.turned, picture=True)
-        return look, pixels
-
-
-class Squares(NamedTuple):
-    """Decodes annotated images, and letter-boxes them.
-
-    Attributes:
-        side: side of the square, in pixels.
-    """
-
-    side: int
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Return the shape of every image."""
-        return self.side, self.side, 3
-
-    def decoded(self, data: bytes, size: tuple[int, int]) -> Decoded:
-        """Decode a file; return its facts and the converted image; runs in a sandbox."""
-        look = Look(bytes=len(data), crc=zlib.crc32(data), picture=True)
-        try:
-            header = inspect_image(data)
-        except PictureError as error:
-            return look._replace(reason=str(error)), None
-        look = look._replace(**header._asdict())
-        width, height = size if size[0] else header[:2]
-        if misfit := _misfit(header, width, height):
-            return look._replace(reason=misfit), None
-        begin(limits_of_pixels(width * height, _WAIT))
-        pixels = decode(data, width, height)
-        if pixels is None or pixels.shape != (height, width, 3):
-            return look._replace(reason=_UNDECODED, doubtful=True), None
-        square = np.empty(self.shape, np.uint8)
-        LetterBox(width, height, self.side).place(pixels, out=square)
-        return look, square
-
-
-Becoming = Pictures | Squares
-"""What images become."""
-
-
-def _misfit(header: Header, width: int, height: int) -> str:
-    """Return a reason if an image's size differs from the annotated one, both as stored and with EXIF orientation."""
-    stored = (header.width, header.height)
-    if stored == (width, height) or (stored == (height, width) and header.orientation in _TURNED):
-        return ""
-    return f"has {stored[0]}×{stored[1]} pixels vs {width}×{height} in the annotations"
+        look = look._replace(pixels=digest, width=width, height=height, picture=True)
+        return look._replace(turned=picture.turned, unturned=picture.unturned), pixels
 
 
 def content(place: Readable | str) -> bytes | str:
@@ -201,7 +149,7 @@ def content(place: Readable | str) -> bytes | str:
         raise
 
 
-def decoder(becoming: Becoming) -> Callable[[tuple[str, int, Request]], Look]:
+def decoder(becoming: Pictures) -> Callable[[tuple[str, int, Request]], Look]:
     """Return a function that decodes one image; runs in a sandbox.
 
     Args:
@@ -226,7 +174,7 @@ def decoder(becoming: Becoming) -> Callable[[tuple[str, int, Request]], Look]:
     return look
 
 
-def parser_of(becoming: Becoming) -> Parser:
+def parser_of(becoming: Pictures) -> Parser:
     """Return the parser that decodes images in sandboxes."""
     return Parser(_MAKER, (becoming,), _FIRST, _is_doubtful)
 
@@ -252,7 +200,7 @@ class Decoding(Protocol):
     @property
     def key(self) -> str: ...  # noqa: D102
 
-    def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
+    def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
         """Decode images into a folder; the n-th requested image gets row n.
 
         Yields:
@@ -275,7 +223,7 @@ class Here:
 
     key = ""
 
-    def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
+    def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
         """See :meth:`Decoding.looks`."""
         factor, path = settings.load().parse_limits, folder / PIXELS
         path.touch()

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from podline.arrays import Array, Image
 from podline.data.coco_letterbox import LetterBox
+from podline.data.fitting import fitted
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.evaluation.predicting import Predicted
@@ -38,7 +39,7 @@ class PeopleReader:
 
     def fed(self, pixels: Image) -> Image:
         """Letter-box the picture."""
-        return LetterBox(pixels.shape[1], pixels.shape[0], self.poses.side).place(pixels)
+        return fitted(pixels, (self.poses.side, self.poses.side, 3), "letterbox")
 
     def answers(self, outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the last stages' heatmaps and fields."""

@@ -1,0 +1,62 @@
+"""Features of frozen layers, computed once for each image and view: the same training, and the same when killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dying_runs import bare_metrics, finished_after, lively_recipe, losses, specs_of, unbroken
+from small_dataset import publish_dataset
+
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.training import frozen_features
+from podline.training.frozen_features import FrozenFeatures
+
+# 96 examples of 8 × 8 pixels, 12 steps an epoch. Two views in four epochs, and then everything trains.
+RECIPE = lively_recipe(
+    model={"kind": "resnet", "width": 0.1, "dropout": 0.2},
+    duration={"epochs": 5},
+    augmentation={"flip": True, "pad": 2, "views": 2},
+    trainable_layers=("classifier",),
+    phases=({"from_epoch": 4, "changes": {"trainable_layers": [""], "augmentation.views": 0}},),
+    evaluate_every={"epochs": 1},
+    checkpoint_steps=7,
+    summary_steps=5,
+)
+
+
+def spec_of(root: Path, **values: object) -> TrainSpec:
+    publish_dataset(root)
+    return specs_of(RECIPE)(root, **values)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path, list[int]]:
+    """A run, its folder, and the number of images of each forward pass of the frozen layers."""
+    passes: list[int] = []
+    fill = FrozenFeatures._fill
+
+    def counted(self: FrozenFeatures, epoch: int, ids: np.ndarray) -> None:
+        passes.append(len(ids))
+        fill(self, epoch, ids)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FrozenFeatures, "_fill", counted)
+        return *unbroken(spec_of(tmp_path_factory.mktemp("undisturbed")))[1:], passes
+
+
+def test_they_are_computed_once_for_each_view_and_give_the_losses_of_a_training_without_them(
+    undisturbed, tmp_path, monkeypatch
+):
+    assert sum(undisturbed[2]) == 2 * 96
+    monkeypatch.setattr(frozen_features, "MOST_BYTES", 0)
+    plain = unbroken(spec_of(tmp_path))[2]
+    np.testing.assert_allclose(losses(undisturbed[1]), losses(plain), rtol=2e-4)
+
+
+def test_a_run_killed_while_it_uses_them_ends_with_the_same_bits(undisturbed, tmp_path):
+    again = spec_of(tmp_path)
+    result = finished_after(again, 9, 30, 50)
+    assert result.weights_sha256 == undisturbed[0].weights_sha256
+    assert bare_metrics(tmp_path / again.folder) == bare_metrics(undisturbed[1])
