@@ -316,6 +316,21 @@ class FitSettings(Frozen):
     steps: int = Field(default=0, ge=0, le=100_000)
 
 
+class FewSettings(Frozen):
+    """Values for data sets with few training images; the first conversion of a data set's name decides.
+
+    Attributes:
+        images: largest number of training images.
+        side: least side of the images in pixels: half of them have a longer side of at least this.
+        changes: dotted path → value, as ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``; the user's
+            values stay. Without effect if the user chooses the network or its initial weights.
+    """
+
+    images: int = Field(ge=1, le=MOST)
+    side: int = Field(default=1, ge=1, le=4096)
+    changes: dict[str, Json] = Field(min_length=1)
+
+
 class InitSettings(Frozen):
     """Initial weights from a file; layers are matched by name and shape.
 
@@ -372,11 +387,12 @@ class Recipe(Frozen):
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
         fit: the values that depend on the number of training images; with None, a split smaller than a batch is
             refused.
+        few: other values for few training images, fewest first; the first that fits a data set counts.
         duration: duration of the training.
         annealing: accepts or rejects the state after each evaluation; None for off.
         early_stop: ends the run when validation stops improving; None for off.
-        trainable_layers: prefixes of the names of the trainable layers; an empty one matches all. Other layers keep
-            weights and batch-norm statistics.
+        trainable_layers: prefixes of the names of the trainable layers, with ``*`` for any letters; an empty one
+            matches all. Other layers keep weights and batch-norm statistics.
         phases: values that change from an epoch on, in order.
         ema_decay: evaluation and export use an exponential moving average of the weights with this decay, as 0.999; 0
             for off.
@@ -411,6 +427,7 @@ class Recipe(Frozen):
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1, le=1_000_000)
     fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    few: tuple[FewSettings, ...] = Field(default=(), exclude_if=operator.not_)
     evaluation_batch_size: int = Field(default=500, ge=1, le=1_000_000)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()

@@ -30,7 +30,7 @@ from podline.search.spaces import spaces_of
 from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Trial, measured, read_search
 from podline.search.verdict import judged
 from podline.settings import flat
-from podline.stages.from_recipe import training_spec, with_checksum
+from podline.stages.from_recipe import settled, training_spec, with_checksum
 from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
 from podline.store.contract import Store
 from podline.strategies import WORKERS, StrategyName
@@ -100,6 +100,7 @@ def search_spec(
     """
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
+    recipe = settled(store, recipe)
     holding_out = recipe if recipe.validation_share else registry.override(recipe, {"validation_share": _HELD_OUT})
     spaces = spaces_of(over, holding_out)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
