@@ -247,12 +247,14 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
 
 def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings:
     """Remove values that the user gave from those that depend on the number of images."""
-    batch = "batch_size" in changes
+    batch, sections = "batch_size" in changes, {path.partition(".")[0] for path in changes}
     return FitSettings(
         epoch_steps=1 if batch else fit.epoch_steps,
         least_batch=1 if batch else fit.least_batch,
         rate=fit.rate and not changes.keys() & {"batch_size", "schedule", "schedule.learning_rate"},
-        steps=0 if any(path.partition(".")[0] == "duration" for path in changes) else fit.steps,
+        steps=0 if "duration" in sections else fit.steps,
+        least_validation=0 if "early_stop" in sections or changes.get("validation_share") else fit.least_validation,
+        evaluation_time=0 if "evaluate_every" in sections else fit.evaluation_time,
     )
 
 

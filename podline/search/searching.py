@@ -101,12 +101,15 @@ def search_spec(
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
     recipe = settled(store, recipe)
-    holding_out = recipe if recipe.validation_share else registry.override(recipe, {"validation_share": _HELD_OUT})
+    # A recipe's own share, which is too small to compare trials by, gives way; one that a person gave stays.
+    own = recipe.fit and recipe.fit.least_validation
+    share = recipe.validation_share if recipe.validation_share and not own else _HELD_OUT
+    holding_out = registry.override(recipe, {"validation_share": share})
     spaces = spaces_of(over, holding_out)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
-    if not recipe.validation_share and not read_manifest(store, dataset.folder).has_validation:
+    if not read_manifest(store, dataset.folder).has_validation:
         recipe = holding_out
-        reporter.log(f"validation_share={_HELD_OUT}: trials are compared by held-out examples, never by the test split")
+        reporter.log(f"validation_share={share:g}: trials are compared by held-out examples, never by the test split")
     return SearchSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),

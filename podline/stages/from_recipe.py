@@ -26,6 +26,7 @@ from podline.recipes.promotion_settings import RULES
 from podline.recipes.published_weights import PUBLISHED
 from podline.recipes.registry import for_few_images, override
 from podline.recipes.settings import CHAMPION, InitSettings, ModelSettings, Recipe
+from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
     JUDGED,
@@ -235,6 +236,7 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
     if fit is None:
         return recipe
     manifest = read_manifest(store, folder)
+    recipe = with_validation(recipe, manifest, tell)
     records = manifest.split(TRAIN).records
     images = records - (0 if manifest.has_validation else round(recipe.validation_share * records))
     batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
@@ -242,14 +244,11 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
     if fit.rate:
         rate = recipe.schedule.learning_rate * found.batch_size / recipe.batch_size
         found = found.changed(schedule=found.schedule.changed(learning_rate=float(f"{rate:.6g}")))
-    epochs, each = recipe.duration.epochs, recipe.evaluate_every and recipe.evaluate_every.epochs
-    least = math.ceil(fit.steps / max(images // found.batch_size, 1))
+    epochs, least = recipe.duration.epochs, math.ceil(fit.steps / max(images // found.batch_size, 1))
     if epochs and epochs < least:
         found = found.changed(duration=Duration(epochs=least))
-        if each:  # keeps the number of evaluations
-            found = found.changed(evaluate_every=Duration(epochs=math.ceil(each * least / epochs)))
     _tell_fitted(recipe, found, images, tell)
-    return found
+    return with_rarer_evaluations(found, manifest, fit.evaluation_time)
 
 
 def _tell_growth(store: Store, recipe: Recipe, images: int, tell: Tell) -> None:

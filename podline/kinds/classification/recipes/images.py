@@ -10,7 +10,14 @@ from __future__ import annotations
 from podline.frozen import Json
 from podline.kinds.classification.recipes.small_images import MUON, SCHEDULE
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, FewSettings, FitSettings, ModelSettings, Recipe
+from podline.recipes.settings import (
+    AugmentationSettings,
+    EarlyStopSettings,
+    FewSettings,
+    FitSettings,
+    ModelSettings,
+    Recipe,
+)
 
 _UPPER: dict[str, Json] = {
     "augmentation.views": 0,
@@ -45,8 +52,10 @@ RECIPE = Recipe(
     dataset="images",
     model=ModelSettings(kind="resnet", width=0.5),
     batch_size=64,
-    fit=FitSettings(epoch_steps=8, least_batch=16, steps=400),
+    fit=FitSettings(epoch_steps=8, least_batch=16, steps=400, least_validation=100),
     duration=Duration(epochs=30),
+    early_stop=EarlyStopSettings(metric="error", patience=0.5),
+    validation_share=0.05,
     optimizer=MUON,
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
