@@ -11,7 +11,7 @@ from small_dataset import CLASS_NAMES, drawn, publish, small_recipe
 from podline.documents.manifest import Manifest
 from podline.recipes import registry
 from podline.recipes.durations import Duration
-from podline.recipes.settings import EarlyStopSettings, FitSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, EarlyStopSettings, FitSettings, Recipe
 from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.training.plan import plan_training
 
@@ -71,9 +71,24 @@ def test_evaluations_take_a_tenth_of_the_training_by_the_number_of_images(
         evaluated = (len(plan.validation) or test) + min(test, 64)  # some measure the layers
         # A step takes three times as long as an evaluation of its images; the last evaluation comes in any case.
         trained = 3 * 16 * plan.total_steps
-        assert 5 <= len(plan.evaluations) <= 2 + max(5, 0.1 * trained / evaluated)
+        assert 4 <= len(plan.evaluations) <= 2 + max(4, 0.1 * trained / evaluated)
     assert len(plan.evaluations) > 0.9 * min(0.1 * trained / evaluated, plan.total_steps)
     assert with_rarer_evaluations(often, manifest, 0) == often
+
+
+def test_features_that_are_computed_once_leave_no_time_for_evaluations(tmp_path: Path) -> None:
+    manifest = manifest_of(tmp_path, train=160, test=100)
+    recipe = RECIPE.changed(
+        validation_share=0.0, early_stop=None, fit=None, batch_size=16, duration=Duration(epochs=100)
+    )
+    frozen = recipe.changed(trainable_layers=("classifier",), augmentation=AugmentationSettings(views=4))
+    upper = {"from_epoch": 60, "changes": {"trainable_layers": ["top", "classifier"], "augmentation.views": 0}}
+    both = registry.override(frozen, {"phases": [upper]})
+    # Four views of each image; or these, and 40 epochs in which upper layers train, with twice the work of evaluations.
+    for each, work in ((frozen, 4 * 160), (both, 4 * 160 + 40 * 2 * 160)):
+        most = max(0.1 * work / (100 + 64), 4)
+        evaluations = plan_training(with_rarer_evaluations(each, manifest, 0.1), manifest).evaluations
+        assert 0.7 * most < len(evaluations) <= most + 1
 
 
 def described(manifest: Manifest, **values: Any) -> str:
