@@ -22,26 +22,27 @@ _FEWEST = 4  # evaluations that even a short training has
 def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], object]) -> Recipe:
     """Return the recipe without its validation part and early stop if ``fit`` finds the images too few.
 
-    A validation split of the data set's own is never too small.
-
     Args:
         recipe: any recipe with a ``fit``.
-        manifest: the manifest of the data set.
+        manifest: the manifest of the data set, whose own validation split takes the place of the part.
         tell: called with the reason.
     """
     least = recipe.fit.least_validation if recipe.fit else 0
     images, own = manifest.split(TRAIN).records, manifest.has_validation
-    part, why = 0 if own else round(recipe.validation_share * images), ""
+    part = manifest.split(VALIDATION).records if own else round(recipe.validation_share * images)
+    why = ""
     if not recipe.evaluates:
         why = "there are no evaluations on the way"
     elif not own and recipe.further:
         why = "the run that is trained further may have learned any of them"
-    elif not own and part < least:
-        why = f"{part:,} of {plural(images, 'image')} would be too few to decide by, {least:,} are enough"
+    elif part < least:
+        those = "of the validation split" if own else f"of {plural(images, 'image')}"
+        why = f"{part:,} {those} would be too few to decide by, {least:,} are enough"
     if not least or not why:
         return recipe
     if part:
-        tell(f"no training images are held out, and the last weights are the result: {why}")
+        held = "" if own else "no training images are held out, and "
+        tell(f"{held}the last weights are the result: {why}")
     return recipe.changed(validation_share=0.0, early_stop=None)
 
 

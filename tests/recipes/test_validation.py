@@ -29,32 +29,41 @@ def manifest_of(root: Path, **sizes: int) -> Manifest:
     return publish(root, "images", CLASS_NAMES, splits, shard_records=10_000)
 
 
+NONE = "no training images are held out, and the last weights are the result: "
+
+
 @pytest.mark.parametrize(
-    ("given", "train", "validation", "expected", "reason"),
+    ("given", "train", "validation", "expected", "said"),
     [
         ({}, 80, 0, (0.1, STOP), ""),
-        ({}, 74, 0, (0.0, None), "7 of 74 images would be too few to decide by, 8 are enough"),
-        ({}, 74, 3, (0.1, STOP), ""),
-        ({"further": "images-0"}, 80, 0, (0.0, None), "the run that is trained further may have learned any of them"),
-        ({"further": "images-0"}, 80, 3, (0.1, STOP), ""),
-        ({"evaluate_every": None}, 80, 0, (0.0, None), "there are no evaluations on the way"),
-        ({"evaluate_every": None}, 80, 3, (0.0, None), ""),
+        ({}, 74, 0, (0.0, None), f"{NONE}7 of 74 images would be too few to decide by, 8 are enough"),
+        ({"further": "t-0"}, 80, 0, (0.0, None), f"{NONE}the run that is trained further may have learned any of them"),
+        ({"evaluate_every": None}, 80, 0, (0.0, None), f"{NONE}there are no evaluations on the way"),
+        # A validation split of the source's own.
+        ({}, 74, 8, (0.1, STOP), ""),
+        ({"further": "t-0"}, 74, 8, (0.1, STOP), ""),
+        (
+            {},
+            80,
+            7,
+            (0.0, None),
+            "the last weights are the result: 7 of the validation split would be too few to decide by, 8 are enough",
+        ),
         # What a person gives comes first.
         ({"validation_share": 0.05}, 74, 0, (0.05, STOP), ""),
         ({"validation_share": 0}, 80, 0, (0.0, None), ""),
-        ({"early_stop.patience": 2}, 74, 0, (0.1, EarlyStopSettings(patience=2)), ""),
+        ({"early_stop.patience": 2}, 74, 3, (0.1, EarlyStopSettings(patience=2)), ""),
         ({"early_stop": None}, 74, 0, (0.1, None), ""),
     ],
 )
 def test_a_part_is_held_out_if_it_is_large_enough_to_decide(
-    tmp_path: Path, given: dict[str, Any], train: int, validation: int, expected: tuple[Any, ...], reason: str
+    tmp_path: Path, given: dict[str, Any], train: int, validation: int, expected: tuple[Any, ...], said: str
 ) -> None:
     sizes = {"train": train, "test": 9} | ({"validation": validation} if validation else {})
-    said: list[str] = []
-    found = with_validation(registry.override(RECIPE, given), manifest_of(tmp_path, **sizes), said.append)
+    told: list[str] = []
+    found = with_validation(registry.override(RECIPE, given), manifest_of(tmp_path, **sizes), told.append)
     assert (found.validation_share, found.early_stop) == expected
-    wanted = f"no training images are held out, and the last weights are the result: {reason}"
-    assert said == ([wanted] if reason else [])
+    assert told == ([said] if said else [])
 
 
 @pytest.mark.parametrize(
