@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
 
+from podline.data.identity import identified
 from podline.data.images.layouts.folders import Folders
 from podline.data.images.listing import Files, Found, source_files
 from podline.data.images.opening import ImagesSource
@@ -169,9 +170,8 @@ def test_a_class_that_tfds_could_not_name_is_refused(folder: Path, name: str, pr
 
 def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
     first = opened(folder)
-    assert [(file.name, file.bytes) for file in first.files] == [
-        ("images", sum(path.stat().st_size for path in folder.rglob("*.*")))
-    ]
+    pictures = [identified(path.read_bytes()).bytes for path in folder.rglob("*.*")]
+    assert [(file.name, file.bytes) for file in first.files] == [("images", sum(pictures))]
     pixels = Path(str(first.splits[0].blocks[0].path))
     before = pixels.stat().st_mtime_ns
     assert records(opened(folder)) == records(first)
