@@ -41,7 +41,7 @@ from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files
 from podline.datasets.draft import class_names_of, manifest_of, written_splits
-from podline.datasets.fingerprint import corrected, fingerprint, memory_of, source_of
+from podline.datasets.fingerprint import EffectiveSpec, effective, fingerprint, memory_of, source_of
 from podline.datasets.growth import Growth, fitting_base, growth_of
 from podline.documents.manifest import (
     MANIFEST,
@@ -86,9 +86,9 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     with open_engine(spec) as engine:  # first: refuses invalid options before anything is written
         store = open_store(spec.root)
         store.sweep()
-        spec = corrected(spec, store)
-        with _job_folder(store, spec) as folder:
-            return _Conversion(spec, reporter, store, engine, Home(spec.root, folder, spec.engine)).result()
+        wanted = effective(spec, store)
+        with _job_folder(store, wanted) as folder:
+            return _Conversion(wanted, reporter, store, engine, Home(spec.root, folder, spec.engine)).result()
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Conversion:
         home: the raw data and settings of the job.
     """
 
-    spec: ConvertSpec
+    spec: EffectiveSpec
     reporter: Reporter
     store: Store
     engine: Callable[[str], beam.Pipeline]

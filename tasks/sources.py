@@ -83,6 +83,6 @@ def look_at_source(form: TrainingForm, root: str) -> None:
         StoreError: the store cannot be written.
     """
     store = open_store(root)
-    spec = conversion(form, store, settings.load())
+    spec = fingerprint.effective(conversion(form, store, settings.load()), store)
     if not fingerprint.memory_of(spec, store).fingerprint:
         fingerprint.source_of(spec, store)

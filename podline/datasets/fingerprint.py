@@ -1,6 +1,6 @@
 """Computes the fingerprint of a data set, and finds an earlier conversion of a source.
 
-A conversion records the resulting data set on this machine, under a hash of its settings and of the names, sizes and
+A conversion records the resulting data set in the store, under a hash of its settings and of the names, sizes and
 times of the source's files. So flow and Prefect worker never parse a raw file, and a night without new data reads none
 of its bytes.
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NewType
 
 from podline.data.images.listing import listing, one
 from podline.data.sources.left_out import refuse_left_out
@@ -32,18 +33,23 @@ from podline.recipes.own_code import of_dataset
 from podline.stages import completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
-from podline.store.contract import Store, explained
+from podline.store.contract import Store
 from podline.store.opening import open_store
 
 _FINGERPRINT = re.compile("[0-9a-f]{16}")
 _DIGITS = 16
-_CONVERSIONS = "conversions"
+CONVERSIONS = "conversions"
+"""The folder, in a store, with the records of converted sources."""
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
+
+
+EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
+"""A spec from :func:`effective`; whatever opens or looks up a source takes no other."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """This machine's record of one source, converted with one set of settings.
+    """The store's record of one source, converted with one set of settings.
 
     Attributes:
         store: the store of the data set.
@@ -55,11 +61,12 @@ class Memory:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the converted data set; empty if unknown, so that the source must be opened."""
-        try:
-            text = self._file.read_text()
-        except (OSError, ValueError):
-            return ""
+        """The fingerprint of the converted data set; empty if unknown, so that the source must be opened.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        text = self.store.read_bytes(self._name).decode(errors="replace") if self.store.exists(self._name) else ""
         return text if _FINGERPRINT.fullmatch(text) else ""
 
     def remember(self, fingerprint: str) -> None:
@@ -68,9 +75,7 @@ class Memory:
         Raises:
             StoreError: the record cannot be written.
         """
-        self.store.own_folder(_CONVERSIONS)
-        with explained("write", self._file):
-            self._file.write_text(fingerprint)
+        self.store.publish_bytes(self._name, fingerprint.encode(), replace=True)
 
     def forget(self) -> None:
         """Delete the record, so that the source is opened the next time.
@@ -78,12 +83,11 @@ class Memory:
         Raises:
             StoreError: the record cannot be deleted.
         """
-        with explained("delete", self._file):
-            self._file.unlink(missing_ok=True)
+        self.store.delete(self._name)
 
     @property
-    def _file(self) -> Path:
-        return self.store.scratch / _CONVERSIONS / self.key
+    def _name(self) -> str:
+        return f"{CONVERSIONS}/{self.key}"
 
 
 def source_cache(store: Store) -> Path:
@@ -115,7 +119,21 @@ def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
     return {name: value for name, value in settings.items() if name not in ("corrections", "forgotten")}
 
 
-def source_of(spec: ConvertSpec, store: Store) -> RawData:
+def effective(spec: ConvertSpec, store: Store) -> EffectiveSpec:
+    """Return a conversion with its data set's corrections and forgotten images, if its settings support them.
+
+    Raises:
+        ArtifactError: a review, or the document of a forgotten image, is damaged.
+    """
+    if "corrections" not in type(spec.settings).model_fields:
+        return EffectiveSpec(spec)
+    said = corrections(store, spec.dataset)
+    labels = {image: each.label for image, each in sorted(said.items()) if each.decision != "keep"}
+    settings = spec.settings.model_copy(update={"corrections": labels, "forgotten": forgotten(store, spec.dataset)})
+    return EffectiveSpec(spec.model_copy(update={"settings": settings}))
+
+
+def source_of(spec: EffectiveSpec, store: Store) -> RawData:
     """Open the source of a conversion.
 
     Raises:
@@ -129,20 +147,6 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
     refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
     refuse_other_data(store, spec.dataset, source)
     return source
-
-
-def corrected(spec: ConvertSpec, store: Store) -> ConvertSpec:
-    """Return a conversion with its data set's corrections and forgotten images, if its settings support them.
-
-    Raises:
-        ArtifactError: a review, or the document of a forgotten image, is damaged.
-    """
-    if "corrections" not in type(spec.settings).model_fields:
-        return spec
-    said = corrections(store, spec.dataset)
-    labels = {image: each.label for image, each in sorted(said.items()) if each.decision != "keep"}
-    settings = spec.settings.model_copy(update={"corrections": labels, "forgotten": forgotten(store, spec.dataset)})
-    return spec.model_copy(update={"settings": settings})
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
@@ -161,8 +165,8 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     )[:_DIGITS]
 
 
-def memory_of(spec: ConvertSpec, store: Store) -> Memory:
-    """Return this machine's record of a conversion's source in its present state.
+def memory_of(spec: EffectiveSpec, store: Store) -> Memory:
+    """Return the store's record of a conversion's source in its present state.
 
     Raises:
         SourceError: the source does not exist, or cannot be listed.
@@ -170,6 +174,7 @@ def memory_of(spec: ConvertSpec, store: Store) -> Memory:
     depends = [
         datasets.find(spec.dataset).base,
         converter_settings(spec),
+        spec.settings.model_dump(mode="json"),
         spec.settings.code,
         LAYOUT_VERSION,
         spec.allow_left_out,
@@ -186,13 +191,13 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
         SourceError: the source does not exist.
     """
     store = open_store(spec.root)
-    spec = corrected(spec, store)
-    if not (known := memory_of(spec, store).fingerprint):
+    wanted = effective(spec, store)
+    if not (known := memory_of(wanted, store).fingerprint):
         return None
     found = versions(store, spec.dataset)
-    if _superseded(store, spec, found, known):
+    if _superseded(store, wanted, found, known):
         return None
-    return completed.find(spec, reporter, dataset_folder(spec.dataset, compacted(found, known)))
+    return completed.find(wanted, reporter, dataset_folder(spec.dataset, compacted(found, known)))
 
 
 def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:

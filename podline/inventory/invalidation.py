@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podline.datasets.fingerprint import memory_of
+from podline.datasets.fingerprint import effective, memory_of
 from podline.documents.completion import completion_name
 from podline.stages.specs import ConvertSpec, Spec, TrainSpec
 from podline.stages.table import stage_of
@@ -25,7 +25,7 @@ def forget(spec: Spec) -> None:
     """
     store = open_store(spec.root)
     if isinstance(spec, ConvertSpec):
-        memory_of(spec, store).forget()
+        memory_of(effective(spec, store), store).forget()
         return
     # This comes first, so that after any failure the stage does not look finished.
     store.delete(completion_name(spec.record_folder, stage_of(spec).name))

@@ -23,7 +23,7 @@ from podline.data.rows import SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import open_raw
-from podline.datasets.fingerprint import source_cache
+from podline.datasets.fingerprint import effective, source_cache
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
@@ -31,6 +31,7 @@ from podline.plurals import plural
 from podline.recipes import datasets
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import converter_settings
+from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store, explained
 
 # Upper bounds of a picture's longer side, in pixels.
@@ -217,7 +218,8 @@ def check(source: str, recipe: Recipe, store: Store) -> Checked:
     """
     started = time.monotonic()
     settings = converter_settings(recipe.dataset, recipe, {})
-    opened = open_raw(datasets.find(recipe.dataset), source, settings, source_cache(store))
+    spec = effective(ConvertSpec(root=store.uri, dataset=recipe.dataset, source=source, settings=settings), store)
+    opened = open_raw(datasets.find(recipe.dataset), source, spec.settings, source_cache(store))
     if not isinstance(opened, ImagesSource):
         raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
     return Checked(opened, time.monotonic() - started)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
-from converted_images import converted
+from converted_images import converted, images_spec
 from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import in_a_process, require_death
 from PIL import Image
@@ -21,18 +21,23 @@ from podline.cli import cli
 from podline.data.fitting import fitted
 from podline.data.identity import identified
 from podline.data.jpeg_files import encoded as jpeg
+from podline.datasets.fingerprint import find_converted
 from podline.datasets.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
+from podline.documents.forgotten import publish_forgotten
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError
 from podline.inventory.forgetting import Forgetting, forget, image_of
+from podline.inventory.invalidation import forget as invalidate
 from podline.inventory.traces import search
 from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.reporting.pictures import data_uri
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
+from podline.tasks.parameters import TrainingForm, TrainingGroup
+from podline.tasks.sources import look_at_source
 
 SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_jpeg": True})]
 
@@ -104,10 +109,20 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     at_once = in_a_process(converted, tmp_path / "once", folder, **settings)
     assert grown.written == at_once.written - 1 == manifest.written
     assert not any(split.shards.records for split in grown.splits)
+    spec = images_spec(root, folder, **settings)
+    assert find_converted(spec, silent()) is not None
+    invalidate(spec)
+    assert find_converted(spec, silent()) is None
     assert not holders(root)
     (folder / "cat" / "fourth.png").write_bytes(encoded(drawn(7_003)))
-    (folder / "cat" / "mine.png").rename(folder / "dog.png")
+    (folder / "cat" / "mine.png").rename(folder / "Åse" / "mine.png")
     (folder / "Åse" / "edited.png").write_bytes(EDITED)
+    asked = ["--root", str(root), "--set", "conversion.side=16", "--set", "conversion.near_share=1"]
+    assert "left out: 2 files: forgotten" in CliRunner().invoke(cli, ["data", "check", str(folder), *asked]).stdout
+    publish_forgotten(store, "images.raw", IDENTITY, "mine.png", "asked by its owner")
+    group = TrainingGroup.model_validate({"assignments": ("conversion.side=16",)})
+    look_at_source(TrainingForm(recipe="images", source=str(folder), training=group), str(root))
+    assert not holders(root)
     assert in_a_process(converted, root, folder, **settings).written == grown.written + 1
     assert not holders(root)
 

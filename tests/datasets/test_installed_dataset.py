@@ -15,7 +15,7 @@ from support.extending import code_of, install
 from podline import cli
 from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split
-from podline.datasets.fingerprint import source_of
+from podline.datasets.fingerprint import EffectiveSpec, source_of
 from podline.datasets.validation import validate
 from podline.documents.manifest import read_manifest
 from podline.errors import SourceError
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_one_line(package: Path, work: Path, tmp_path: Path, m
     for damaged in (whole[:5000], b"no MATLAB" * 100, b""):
         (tmp_path / "train_32x32.mat").write_bytes(damaged)
         with pytest.raises(SourceError, match=r"train_32x32\.mat cannot be read as images: .+; restore the file$"):
-            source_of(spec, open_store(spec.root))
+            source_of(EffectiveSpec(spec), open_store(spec.root))
 
 
 def test_it_is_in_the_form_of_its_kind(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from podline.datasets.fingerprint import fingerprint, memory_of, source_of
+from podline.datasets.fingerprint import effective, fingerprint, memory_of, source_of
 from podline.documents.champions import Candidate, champion, crown
 from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
@@ -241,7 +241,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     """Its only shard is the list of the source's files, without Beam, which takes seconds to import."""
     _note_run(spec, "convert")
     store = open_store(spec.root)
-    files = source_of(spec, store).files
+    files = source_of(effective(spec, store), store).files
     folder = dataset_folder(spec.dataset, fingerprint(spec, files))
     result = ConvertResult(
         dataset=spec.dataset,
@@ -270,7 +270,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         quarantined=(),
     )
     complete(store, folder, spec, result, [f"{folder}/shard", publish_manifest(store, manifest)])
-    memory_of(spec, store).remember(result.fingerprint)
+    memory_of(effective(spec, store), store).remember(result.fingerprint)
     return result
 
 

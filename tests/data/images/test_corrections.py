@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from podline.data.identity import identified
-from podline.datasets.fingerprint import corrected
+from podline.datasets.fingerprint import effective
 from podline.datasets.fingerprint import fingerprint as fingerprint_of
 from podline.documents.corrections import Correction, corrections, publish_review
 from podline.errors import ArtifactError
@@ -70,12 +70,12 @@ def test_a_conversion_takes_what_the_last_review_says(tmp_path: Path) -> None:
     spec = ConvertSpec(
         root=store.uri, dataset="images.pets", source=".", settings=datasets.settings_of("images.pets", {})
     )
-    assert corrected(spec, store) == spec
+    assert effective(spec, store) == spec
     cat, dog = Correction(decision="relabel", label="cat"), Correction(decision="relabel", label="dog")
     publish_review(store, "images.pets", "ann", {"a": cat, "b": Correction(decision="drop"), "c": cat})
     publish_review(store, "images.pets", "ben", {"a": dog, "c": Correction(decision="keep")})
     publish_review(store, "images.cars", "ben", {"a": cat})
-    found = corrected(spec, store)
+    found = effective(spec, store)
     assert found.settings.model_dump()["corrections"] == {"a": "dog", "b": ""}
     assert fingerprint_of(found, []) != fingerprint_of(spec, [])
 

@@ -14,7 +14,7 @@ from support.extending import code_of, install
 
 from podline.beam_jobs.conversion import convert
 from podline.data.images.settings import ImagesSettings
-from podline.datasets.fingerprint import memory_of
+from podline.datasets.fingerprint import EffectiveSpec, memory_of
 from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError, SourceError
 from podline.progress import silent
@@ -87,10 +87,12 @@ def test_a_file_that_claims_too_much_or_links_to_another_is_refused(
 def test_a_changed_reader_reads_again(tmp_path: Path, site: Path) -> None:
     folder, settings = as_hdf5(tmp_path / "raw"), ImagesSettings(side=16)
     spec = ConvertSpec(root=str(tmp_path / "root"), dataset="images", source=str(folder), settings=settings)
-    before, known = opened(folder), memory_of(spec, open_store(spec.root)).key
+    before, known = opened(folder), memory_of(EffectiveSpec(spec), open_store(spec.root)).key
+    other = spec.model_copy(update={"settings": settings.model_copy(update={"label_column": "kind"})})
+    assert memory_of(EffectiveSpec(other), open_store(spec.root)).key != known
     module = site / "my_layouts.py"
     module.write_text(module.read_text().replace("label.decode()", "label.decode().upper()"))
-    assert memory_of(spec, open_store(spec.root)).key != known
+    assert memory_of(EffectiveSpec(spec), open_store(spec.root)).key != known
     assert opened(folder).class_names == tuple(name.upper() for name in before.class_names)
     module.write_text("import nobody\n" + module.read_text())
     with pytest.raises(SettingsError, match=r"my_layouts:Hdf5 .*nobody"):
