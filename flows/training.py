@@ -16,6 +16,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, validation_spec
+from podline.stages.table import CONVERT
 from podline.tasks.artifacts import ChainResults, published
 from podline.tasks.failures import explained
 from podline.tasks.forms import run_name
@@ -24,6 +25,7 @@ from podline.tasks.more_seeds import decided
 from podline.tasks.night import described, needless, opened
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.nights import later_night, pause_if_hopeless
+from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.sources import conversion
 from podline.tasks.stages import convert, evaluate, promote, report, train, validate
 
@@ -49,7 +51,7 @@ def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
     if later is not None:
         return needless(later)
     with opened(parameters) as night:
-        data = convert(conversion(night.form, night.store, night.machine), night)
+        data = convert(conversion(night.form, night.store, night.machine, stage_listener(CONVERT.name)), night)
         validate(validation_spec(night.store, data.dataset, data.fingerprint), night)
         plan = night.training(data.fingerprint)
         trained = train(plan, night)

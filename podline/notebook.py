@@ -26,6 +26,7 @@ from podline.commands import display
 from podline.commands.stage import Request, evaluate_spec, performed
 from podline.data.reader import open_split
 from podline.datasets.examples import Examples
+from podline.datasets.few_images import convertible
 from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
@@ -36,7 +37,7 @@ from podline.recipes.settings import Recipe
 from podline.settings import load
 from podline.stages.from_recipe import converter_settings, fitted, training_spec
 from podline.stages.specs import JUDGED, ConvertResult, ConvertSpec, EvaluateResult, TrainResult
-from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
+from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
 from podline.supervision.tensorflow_noise import quiet_tensorflow
@@ -177,15 +178,19 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
         SettingsError: the recipe does not exist.
     """
     with _asked(root) as request:
-        recipe = registry.for_data(_recipe(recipe), None, str(source))
-        spec = ConvertSpec(
-            root=request.store.uri,
-            dataset=recipe.dataset,
-            source=str(source),
-            settings=converter_settings(recipe.dataset, recipe, {}),
-            engine=request.settings.engine,
-            workers=request.settings.workers,
-        )
+
+        def spec_of(recipe: Recipe) -> ConvertSpec:
+            return ConvertSpec(
+                root=request.store.uri,
+                dataset=recipe.dataset,
+                source=str(source),
+                settings=converter_settings(recipe.dataset, recipe, {}),
+                engine=request.settings.engine,
+                workers=request.settings.workers,
+            )
+
+        named = registry.for_data(_recipe(recipe), None, str(source))
+        spec = convertible(request.store, named, spec_of, request.reporter(CONVERT).log)
         return performed(spec, request.listener, request.settings)
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from podline import settings
 from podline.data.sources.remote import is_remote, objects_of
 from podline.datasets import fingerprint
-from podline.progress import Reporter, terminal
+from podline.datasets.few_images import convertible
+from podline.progress import Listener, Reporter, terminal
 from podline.recipes import datasets
+from podline.recipes.settings import Recipe
 from podline.settings import Settings
-from podline.stages.from_recipe import converter_settings, require_weights
+from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.stopwatch import measured
@@ -20,26 +22,36 @@ from podline.tasks.parameters import TrainingForm
 
 
 @measured("between")
-def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSpec:
+def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Listener | None = None) -> ConvertSpec:
     """Return the spec of a form's conversion; draw the sample first if no source is named and it does not exist.
+
+    Args:
+        form: the form.
+        store: the store.
+        machine: the settings of this machine.
+        listener: gets the line about a choice by the number of images; by default the terminal.
 
     Raises:
         SettingsError: the weights that the training begins with are missing.
+        SourceError: the source of the first conversion of a name cannot be opened.
         StoreError: the sample cannot be drawn.
     """
-    recipe, where = form.training_recipe(), form.machine
-    require_weights(store, recipe)
+    where, source = form.machine, source_of(form, store)
     kept = {"keep_jpeg": True} if form.data.keep_jpeg else {}
-    return ConvertSpec(
-        root=store.uri,
-        dataset=recipe.dataset,
-        source=source_of(form, store),
-        engine=where.engine or machine.engine,
-        workers=where.workers or machine.workers,
-        beam_options=where.beam_options,
-        settings=converter_settings(recipe.dataset, recipe, kept),
-        allow_left_out=form.data.allow_left_out,
-    )
+
+    def spec_of(recipe: Recipe) -> ConvertSpec:
+        return ConvertSpec(
+            root=store.uri,
+            dataset=recipe.dataset,
+            source=source,
+            engine=where.engine or machine.engine,
+            workers=where.workers or machine.workers,
+            beam_options=where.beam_options,
+            settings=converter_settings(recipe.dataset, recipe, kept),
+            allow_left_out=form.data.allow_left_out,
+        )
+
+    return convertible(store, form.training_recipe(), spec_of, Reporter(CONVERT.name, listener or terminal()).log)
 
 
 def source_of(form: TrainingForm, store: Store) -> str:

@@ -33,6 +33,7 @@ from podline.commands.options import (
     store_options,
     strategy_option,
 )
+from podline.datasets.few_images import convertible
 from podline.errors import SettingsError, StoreError
 from podline.inventory.catalogue import choose_dataset, dataset_for, run_of, training_of
 from podline.inventory.catalogue import datasets as catalogued
@@ -259,16 +260,23 @@ def convert(
         recipe = registry.override(registry.for_data(request.recipe, options.name, source), changes)
     dataset = recipe.dataset if recipe else request.dataset_name
     own = {name: value for name in ("side", "max_people", "keep_jpeg") if (value := getattr(options, name))}
-    return ConvertSpec(
-        root=request.store.uri,
-        dataset=dataset,
-        source=source,
-        settings=converter_settings(dataset, recipe, own),
-        allow_left_out=options.allow_left_out,
-        engine=request.settings.engine,
-        workers=request.settings.workers,
-        beam_options=beam_options,
-    )
+
+    def spec_of(recipe: Recipe | None) -> ConvertSpec:
+        return ConvertSpec(
+            root=request.store.uri,
+            dataset=dataset,
+            source=source,
+            settings=converter_settings(dataset, recipe, own),
+            allow_left_out=options.allow_left_out,
+            engine=request.settings.engine,
+            workers=request.settings.workers,
+            beam_options=beam_options,
+        )
+
+    tell = request.reporter(CONVERT).log
+    if recipe and recipe.few and options.side:
+        recipe = registry.override(recipe, {"conversion.side": options.side})
+    return convertible(request.store, recipe, spec_of, tell) if recipe else spec_of(None)
 
 
 @_stage_command(VALIDATE, fingerprint_option, deep_option)

@@ -169,7 +169,8 @@ class EarlyStopLine(Frozen):
         step: number of training steps that the run had done.
         value: the metric of the evaluation.
         best: the lowest value so far.
-        state: the step of the state with the best value.
+        state: the step of the state to restore: the one with the best loss, or the latest whose error is within a
+            standard error of the best.
         stalled: number of consecutive evaluations without an improvement, including this one.
         stopped: whether the run ends early at this step.
         restored: whether the run has ended and restored ``state``.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
 from podline.datasets.fingerprint import CONVERSIONS
-from podline.documents import champions
+from podline.documents import champions, first_images
 from podline.documents.champions import HISTORY
 from podline.documents.completion import Artifact, Completion, completion_name, damage
 from podline.documents.corrections import REVIEWS
@@ -36,7 +36,7 @@ _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
 _KNOWN = (*_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
 # Measurements, checks and downloads that are done again where they are missing.
-_MEMORIES = ("paces", "architectures", "weights", CONVERSIONS)
+_MEMORIES = ("paces", "architectures", "weights", CONVERSIONS, first_images.FOLDER)
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
 # Files in a run's folder that are written outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")

@@ -11,7 +11,7 @@ import functools
 import importlib.util
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -26,13 +26,15 @@ from podline.kinds import shipped
 from podline.recipes import datasets
 from podline.recipes.changes import with_changes
 from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS, Registry
-from podline.recipes.settings import FitSettings, Recipe
+from podline.recipes.settings import FewSettings, FitSettings, Recipe
 from podline.recipes.task import KINDS, TaskSettings
 from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
+# Values of which the user gives one and means all.
+_TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
 # Letters that Unicode does not decompose into ASCII, or of which it would drop the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
@@ -222,6 +224,8 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
         raise SettingsError(f"recipe {recipe.name}: {error}") from None
     if recipe.fit and not any(path.partition(".")[0] == "fit" for path in changes):
         document["fit"] = _without_given(recipe.fit, changes)
+    if not any(path.partition(".")[0] == "few" for path in changes):
+        document["few"] = [*_few_without_given(recipe.few, changes)]
     try:
         changed = Recipe.model_validate(document)
     except ValidationError as error:
@@ -243,13 +247,40 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
 
 def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings:
     """Remove values that the user gave from those that depend on the number of images."""
-    batch = "batch_size" in changes
+    batch, sections = "batch_size" in changes, {path.partition(".")[0] for path in changes}
     return FitSettings(
         epoch_steps=1 if batch else fit.epoch_steps,
         least_batch=1 if batch else fit.least_batch,
         rate=fit.rate and not changes.keys() & {"batch_size", "schedule", "schedule.learning_rate"},
-        steps=0 if any(path.partition(".")[0] == "duration" for path in changes) else fit.steps,
+        steps=0 if "duration" in sections else fit.steps,
+        least_validation=0 if "early_stop" in sections or changes.get("validation_share") else fit.least_validation,
+        evaluation_time=0 if "evaluate_every" in sections else fit.evaluation_time,
     )
+
+
+def _few_without_given(few: Iterable[FewSettings], changes: Mapping[str, Json]) -> Iterator[FewSettings]:
+    """Yield the values for few images without those that the user gave; nothing if the user chose the network."""
+    given = {path.partition(".")[0] for path in changes}
+    if given & {"model", "init"}:
+        return
+    side = changes.get("conversion.side")
+    together = {path for pair in _TOGETHER if given & pair for path in pair}
+    if changes.keys() & {"duration.steps", "duration.examples"}:
+        together |= {"trainable_layers", "phases"}  # phases by shares need a length in epochs
+    for each in few:
+        left = {
+            path: value
+            for path, value in each.changes.items()
+            if path.partition(".")[0] not in together
+            and not any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in changes)
+        }
+        if left and (not isinstance(side, int) or side >= each.side):
+            yield each.changed(changes=left)
+
+
+def for_few_images(recipe: Recipe, images: int, side: int) -> FewSettings | None:
+    """Return the values of a recipe for some number of training images of a usual side, or None for its own."""
+    return next((each for each in recipe.few if images <= each.images and side >= each.side), None)
 
 
 def _of_known_parts(recipe: Recipe) -> Recipe:

@@ -213,19 +213,27 @@ class AnnealingSettings(Frozen):
 
 
 class EarlyStopSettings(Frozen):
-    """When a run ends early, because validation stops improving.
+    """How validation chooses the state that a run ends with, and when it ends.
 
     Attributes:
         metric: the metric that must fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        patience: the run ends after this number of consecutive evaluations without an improvement.
+        patience: the run ends after this number of consecutive evaluations without an improvement, or this share of its
+            evaluations; None for never.
         least: least improvement, as a share of the best value so far.
-        restore: whether the run ends with its best state, early or not.
+        restore: whether the run ends with its best state, early or not: the one with the lowest loss, or the latest
+            with an error within a standard error of the lowest.
     """
 
     metric: Literal["loss", "error"] = "loss"
-    patience: int = Field(default=3, ge=1, le=MOST)
+    patience: Annotated[int, Field(ge=1, le=MOST)] | Annotated[float, Field(gt=0, lt=1)] | None = 3
     least: float = Field(default=0.0, ge=0, lt=1)
     restore: bool = True
+
+    def stalls(self, evaluations: int) -> float:
+        """Return the number of evaluations without an improvement that ends a run with some evaluations."""
+        if self.patience is None:
+            return math.inf
+        return self.patience if self.patience >= 1 else max(math.ceil(self.patience * evaluations), 1)
 
 
 class ExplosionSettings(Frozen):
@@ -308,12 +316,33 @@ class FitSettings(Frozen):
         least_batch: … but not below this size, or the whole split.
         rate: whether the learning rate falls in proportion to the batch.
         steps: least number of steps of a training: it takes more epochs.
+        least_validation: least number of images that ``validation_share`` holds out: with fewer, none is held out, and
+            ``early_stop`` is off.
+        evaluation_time: largest share of the time that evaluations during training take, by the number of images: they
+            become rarer.
     """
 
     epoch_steps: int = Field(default=1, ge=1, le=MOST)
     least_batch: int = Field(default=1, ge=1, le=1_000_000)
     rate: bool = False
     steps: int = Field(default=0, ge=0, le=100_000)
+    least_validation: int = Field(default=0, ge=0, le=MOST)
+    evaluation_time: float = Field(default=0.1, ge=0, le=1)
+
+
+class FewSettings(Frozen):
+    """Values for data sets with few training images; the first conversion of a data set's name decides.
+
+    Attributes:
+        images: largest number of training images.
+        side: least side of the images in pixels: half of them have a longer side of at least this.
+        changes: dotted path → value, as ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``; the user's
+            values stay. Without effect if the user chooses the network or its initial weights.
+    """
+
+    images: int = Field(ge=1, le=MOST)
+    side: int = Field(default=1, ge=1, le=4096)
+    changes: dict[str, Json] = Field(min_length=1)
 
 
 class InitSettings(Frozen):
@@ -372,11 +401,12 @@ class Recipe(Frozen):
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
         fit: the values that depend on the number of training images; with None, a split smaller than a batch is
             refused.
+        few: other values for few training images, fewest first; the first that fits a data set counts.
         duration: duration of the training.
         annealing: accepts or rejects the state after each evaluation; None for off.
-        early_stop: ends the run when validation stops improving; None for off.
-        trainable_layers: prefixes of the names of the trainable layers; an empty one matches all. Other layers keep
-            weights and batch-norm statistics.
+        early_stop: ends the run with its best state, and early if validation stops improving; None for off.
+        trainable_layers: prefixes of the names of the trainable layers, with ``*`` for any letters; an empty one
+            matches all. Other layers keep weights and batch-norm statistics.
         phases: values that change from an epoch on, in order.
         ema_decay: evaluation and export use an exponential moving average of the weights with this decay, as 0.999; 0
             for off.
@@ -387,8 +417,8 @@ class Recipe(Frozen):
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
-        keep: checkpoints of a finished run: the newest N; ``all``, one per evaluation; ``best``, the last and that of
-            the best evaluation. It does not affect the run's name.
+        keep: checkpoints of a finished run: the newest N, or ``all``, one per evaluation. It does not affect the run's
+            name.
         further: a finished run of the same store, whose state and order of data this run continues, with its own steps,
             schedule and duration. ``champion``: the recipe's champion, if there is one when the training is first
             planned.
@@ -411,6 +441,7 @@ class Recipe(Frozen):
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1, le=1_000_000)
     fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    few: tuple[FewSettings, ...] = Field(default=(), exclude_if=operator.not_)
     evaluation_batch_size: int = Field(default=500, ge=1, le=1_000_000)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -430,9 +461,7 @@ class Recipe(Frozen):
     )
     checkpoint_steps: int = Field(default=500, ge=1, le=MOST)
     checkpoint_minutes: float = Field(default=5.0, gt=0, le=100_000)
-    keep: Annotated[int, Field(ge=1, le=MOST)] | Literal["all", "best"] = Field(
-        default=1, exclude_if=lambda keep: keep == 1
-    )
+    keep: Annotated[int, Field(ge=1, le=MOST)] | Literal["all"] = Field(default=1, exclude_if=lambda keep: keep == 1)
     summary_steps: int = Field(default=20, ge=1, le=MOST)
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -477,9 +506,8 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _goes_back_for_one_reason(self) -> Recipe:
-        other = "early_stop" if self.early_stop else "keep=best" if self.keep == "best" else ""
-        if self.annealing and other:
-            raise ValueError(f"annealing vs {other}: annealing has a best state of its own; leave one of them out")
+        if self.annealing and self.early_stop:
+            raise ValueError("annealing vs early_stop: annealing has a best state of its own; leave one of them out")
         return self
 
     @model_validator(mode="after")
@@ -577,13 +605,17 @@ class Recipe(Frozen):
         return tuple(found)
 
     @property
+    def evaluates(self) -> bool:
+        """Whether there are evaluations during training, not only at the end."""
+        return self.evaluate_every is not None and self.evaluate_every.amount > 0
+
+    @property
     def decides_by(self) -> str:
         """The parts of this recipe that use evaluations during training, as text; empty without any."""
         found = {
             "schedule.kind=plateau": self.schedule.kind == "plateau",
             "annealing": self.annealing,
             "early_stop": self.early_stop,
-            "keep=best": self.keep == "best",
         }
         return next((name for name, decides in found.items() if decides), "")
 

@@ -115,7 +115,7 @@ def _decided(line: DecisionLine) -> tuple[str, str, str, str]:
         why = f"best {line.best:.4f}; {line.stalled} in a row without an improvement"
         return "learning rate", f"{line.value:.4f}", "patience is exhausted" if line.lowered else why, lowered
     if isinstance(line, EarlyStopLine):
-        why = f"best {line.best:.4f}, of step {line.state:,}; {line.stalled} in a row without an improvement"
+        why = f"best {line.best:.4f}, keeps step {line.state:,}; {line.stalled} in a row without an improvement"
         back = f"back to the state of step {line.state:,}" if line.restored and line.state != line.step else ""
         decision = ", ".join(filter(None, ("the run ends early" if line.stopped else "", back)))
         return "end", f"{line.value:.4f}", why, decision or "goes on"

@@ -30,7 +30,7 @@ from podline.search.spaces import spaces_of
 from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Trial, measured, read_search
 from podline.search.verdict import judged
 from podline.settings import flat
-from podline.stages.from_recipe import training_spec, with_checksum
+from podline.stages.from_recipe import settled, training_spec, with_checksum
 from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
 from podline.store.contract import Store
 from podline.strategies import WORKERS, StrategyName
@@ -100,12 +100,16 @@ def search_spec(
     """
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
-    holding_out = recipe if recipe.validation_share else registry.override(recipe, {"validation_share": _HELD_OUT})
+    recipe = settled(store, recipe)
+    # A recipe's own share, which is too small to compare trials by, gives way; one that a person gave stays.
+    own = recipe.fit and recipe.fit.least_validation
+    share = recipe.validation_share if recipe.validation_share and not own else _HELD_OUT
+    holding_out = registry.override(recipe, {"validation_share": share})
     spaces = spaces_of(over, holding_out)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
-    if not recipe.validation_share and not read_manifest(store, dataset.folder).has_validation:
+    if not read_manifest(store, dataset.folder).has_validation:
         recipe = holding_out
-        reporter.log(f"validation_share={_HELD_OUT}: trials are compared by held-out examples, never by the test split")
+        reporter.log(f"validation_share={share:g}: trials are compared by held-out examples, never by the test split")
     return SearchSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),

@@ -10,6 +10,7 @@ from typing import Any
 from podline import entry_points, measures
 from podline.documents import champions
 from podline.documents.completion import completion_name
+from podline.documents.first_images import FirstImages, first_images
 from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError, SourceError
@@ -23,7 +24,9 @@ from podline.recipes.durations import Duration
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
 from podline.recipes.published_weights import PUBLISHED
+from podline.recipes.registry import for_few_images, override
 from podline.recipes.settings import CHAMPION, InitSettings, ModelSettings, Recipe
+from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
     JUDGED,
@@ -44,6 +47,8 @@ from podline.strategies import StrategyName
 
 # The folder with the weights in a SavedModel.
 _VARIABLES = "variables"
+# The values for few images that a line names.
+_TOLD = ("model.kind", "model.weights", "conversion.side")
 Tell = Callable[[str], object]
 
 
@@ -193,19 +198,45 @@ def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
     return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
+def settled(store: Store, recipe: Recipe) -> Recipe:
+    """Return the recipe with the values for few images that the first conversion of its data set's name chose."""
+    if not recipe.few:
+        return recipe
+    return for_first_images(recipe, first_images(store, recipe.dataset))
+
+
+def for_first_images(recipe: Recipe, found: FirstImages | None) -> Recipe:
+    """Return the recipe with the values for the images of a first conversion; with its own values for None."""
+    own = recipe.changed(few=())
+    chosen = for_few_images(recipe, found.images, found.side) if found else None
+    # The values are not the user's, so `fit` stays.
+    return override(own, {"fit": dict(own)["fit"], **chosen.changes}) if chosen else own
+
+
+def few_in_words(recipe: Recipe, images: int, side: int) -> str:
+    """Return the values for some number of training images that most matter; empty for a recipe's own values."""
+    chosen = for_few_images(recipe, images, side)
+    told = {path: chosen.changes.get(path) for path in _TOLD} if chosen else {}
+    return ", ".join(f"{path}={value}" for path, value in told.items() if value is not None)
+
+
 def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -> Recipe:
     """Return the recipe with the values that depend on the number of training images.
 
     Args:
         store: the store.
-        recipe: any recipe; its ``fit`` defines the choices.
+        recipe: any recipe; its ``few`` and ``fit`` define the choices.
         folder: folder of the data set.
         tell: called with a description of the choices.
     """
+    if recipe.few:
+        _tell_growth(store, recipe, read_manifest(store, folder).split(TRAIN).records, tell)
+    recipe = settled(store, recipe)
     fit = recipe.fit
     if fit is None:
         return recipe
     manifest = read_manifest(store, folder)
+    recipe = with_validation(recipe, manifest, tell)
     records = manifest.split(TRAIN).records
     images = records - (0 if manifest.has_validation else round(recipe.validation_share * records))
     batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
@@ -213,14 +244,25 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
     if fit.rate:
         rate = recipe.schedule.learning_rate * found.batch_size / recipe.batch_size
         found = found.changed(schedule=found.schedule.changed(learning_rate=float(f"{rate:.6g}")))
-    epochs, each = recipe.duration.epochs, recipe.evaluate_every and recipe.evaluate_every.epochs
-    least = math.ceil(fit.steps / max(images // found.batch_size, 1))
+    epochs, least = recipe.duration.epochs, math.ceil(fit.steps / max(images // found.batch_size, 1))
     if epochs and epochs < least:
         found = found.changed(duration=Duration(epochs=least))
-        if each:  # keeps the number of evaluations
-            found = found.changed(evaluate_every=Duration(epochs=math.ceil(each * least / epochs)))
     _tell_fitted(recipe, found, images, tell)
-    return found
+    return with_rarer_evaluations(found, manifest, fit.evaluation_time)
+
+
+def _tell_growth(store: Store, recipe: Recipe, images: int, tell: Tell) -> None:
+    """Tell that the number of training images has outgrown the choice of the first conversion."""
+    first = first_images(store, recipe.dataset)
+    if first is None:
+        return
+    then, now = (few_in_words(recipe, number, first.side) for number in (first.images, images))
+    if then != now:
+        tell(
+            f"{recipe.dataset} began with {plural(first.images, 'training image')} and has {images:,} now: "
+            f"{now or 'the recipe without its values for few images'} would be the choice for these; give the data "
+            "another --name to choose again"
+        )
 
 
 def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None:

@@ -26,11 +26,12 @@ from podline.ledger.recording import plain
 from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
+from podline.recipes.validation import probed
 from podline.stages.tools import Preflight
 from podline.stopwatch import measured, spans
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent
-from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau, Pruner
+from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeOverfitting, JudgePace, JudgeStretches, judge_measures, judge_probe
 from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, WriteMetrics
@@ -39,7 +40,7 @@ from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse, rehearse_later_phases
-from podline.training.run import Run, few
+from podline.training.run import Run
 from podline.training.steps import ScoringSteps, provided
 from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain, explain_evaluation
@@ -112,8 +113,8 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
-    early_stop = EarlyStop(recipe.early_stop, plan.total_steps, lines, write, run.tell, run.go_back_to)
-    lowest, pruner = Lowest("loss", lines), Pruner(run.spec.pruning, plan.total_steps, lines)
+    early_stop = EarlyStop(recipe.early_stop, plan.evaluations, lines, write, run.tell, run.go_back_to)
+    pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
     findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
     overfitting = JudgeOverfitting(findings, lines, _against_overfitting(recipe))
 
@@ -131,12 +132,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         probe.figures()
         return scoring.rehearse()
 
-    def kept() -> int | None:
-        if recipe.keep != "best":
-            return annealing.accepted() or early_stop.needed()
-        return early_stop.last.state if early_stop.last else lowest.step
-
-    decide = (judge, plateau.decide, annealing.decide, early_stop.decide, lowest.decide, pruner.decide)
+    decide = (judge, plateau.decide, annealing.decide, early_stop.decide, pruner.decide)
     evaluate = Evaluate(scoring.line, write, plan, rehearse_evaluation, decide)
     before = [line for line in lines if isinstance(line, StepsLine)]
     save = SaveCheckpoints(
@@ -146,7 +142,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         every_steps=recipe.checkpoint_steps,
         every_minutes=recipe.checkpoint_minutes,
         clock=clock,
-        accepted=kept,
+        accepted=lambda: annealing.accepted() or early_stop.needed(),
         due=lambda step: between.over() or (recipe.keep == "all" and step in plan.evaluations),
         check=run.require_data_unchanged,
         agreed=run.agreement.of_chief,
@@ -215,7 +211,7 @@ def _loop(run: Run, step: int, between: Between) -> int:
 def _probe(run: Run) -> Probe:
     """Return a probe of the evaluated model, with images from the whole test split."""
     test = run.test_reader
-    ids = np.linspace(0, len(test), few(test, run.manifest), endpoint=False).astype(np.int64)
+    ids = np.linspace(0, len(test), probed(run.manifest), endpoint=False).astype(np.int64)
     images = test.gather(ids, (IMAGE,))[IMAGE]
     return Probe(run.strategy, run.state.evaluated, images, run.recipe.model.data_format)
 

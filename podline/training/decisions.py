@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from podline.data.order import random_uniform
@@ -169,19 +169,19 @@ def in_words(line: AnnealingLine) -> str:
 
 
 class EarlyStop:
-    """Ends one run when its validation metric stops improving, and restores the best state."""
+    """Restores the best state at the end of a run, and ends it if its validation metric stops improving."""
 
     def __init__(
         self,
         settings: EarlyStopSettings | None,
-        total_steps: int,
+        due: Sequence[int],
         lines: Iterable[MetricsLine],
         write: Callable[[EarlyStopLine], None],
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Restore the state of an interrupted run from its last line."""
-        self._settings, self._total = settings, total_steps
+        """Restore the state of an interrupted run from its last line; ``due`` are the steps of all evaluations."""
+        self._settings, self._due = settings, due
         self._write, self._tell, self._go_back = write, tell, go_back
         self.last = latest(lines, EarlyStopLine)
 
@@ -204,29 +204,32 @@ class EarlyStop:
         """
         if self._settings is None:
             return
-        self.last = line = early_stop_line(self._settings, self._total, self.last, evaluation)
+        self.last = line = early_stop_line(self._settings, self._due, self.last, evaluation)
         if line.restored and line.state != line.step:
             self._go_back(line.state)
         self._write(line)
         if line.stopped:
-            self._tell("stopped_early", line.step, ending(line, self._settings, self._total))
+            self._tell("stopped_early", line.step, ending(line, self._settings, self._due[-1]))
 
 
 def early_stop_line(
-    settings: EarlyStopSettings, total_steps: int, last: EarlyStopLine | None, evaluation: EvaluationLine
+    settings: EarlyStopSettings, due: Sequence[int], last: EarlyStopLine | None, evaluation: EvaluationLine
 ) -> EarlyStopLine:
-    """Decide whether a run ends; ``last`` is the previous decision."""
+    """Decide whether a run ends; ``due`` are the steps of its evaluations, ``last`` is the previous decision."""
     value = value_of(settings.metric, evaluation)
     improved = last is None or value < scaled(last.best, 1 - settings.least)
+    best = value if last is None or improved else last.best
+    # Of errors within a standard error of the best, chance may have chosen; the latest state has learned most.
+    equal = settings.metric == "error" and value <= best + math.sqrt(best * (1 - best) / evaluation.examples)
     stalled = 0 if last is None or improved else last.stalled + 1
-    over = stalled >= settings.patience or evaluation.step >= total_steps
+    over = stalled >= settings.stalls(len(due)) or evaluation.step >= due[-1]
     return EarlyStopLine(
         step=evaluation.step,
         value=value,
-        best=value if last is None or improved else last.best,
-        state=evaluation.step if last is None or improved else last.state,
+        best=best,
+        state=evaluation.step if last is None or improved or equal else last.state,
         stalled=stalled,
-        stopped=over and evaluation.step < total_steps,
+        stopped=over and evaluation.step < due[-1],
         restored=over and settings.restore,
         time=time.time(),
     )
@@ -236,7 +239,8 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
     """Return a sentence about an early end or a restored state; empty if there was neither."""
     if line is None or settings is None:
         return ""
-    kept = f"the model is that of step {line.state:,}, with the best {settings.metric}, {line.best:.4f}"
+    chosen = "with the best loss" if settings.metric == "loss" else "the latest with an error within chance of the best"
+    kept = f"the model is that of step {line.state:,}, {chosen}, {line.best:.4f}"
     if line.stopped:
         why = f"the validation {settings.metric} has not improved in {plural(line.stalled, 'evaluation')}"
         stopped = f"ended early at step {line.step:,} of {total_steps:,}: {why}"
@@ -268,24 +272,6 @@ class Pruner:
                 f"pruned at step {evaluation.step:,} of {self._total:,}: {metric} {self._best:.4f} vs {limit:.4f}, the "
                 "median of the earlier trials"
             )
-
-
-class Lowest:
-    """Tracks the evaluation with the lowest value, so that its checkpoint is kept."""
-
-    def __init__(self, metric: str, lines: Iterable[MetricsLine]) -> None:
-        """Restore the state of an interrupted run from its lines."""
-        self._metric, self._best = metric, math.inf
-        self.step: int | None = None
-        for line in lines:
-            if isinstance(line, EvaluationLine):
-                self.decide(line)
-
-    def decide(self, evaluation: EvaluationLine) -> None:
-        """Process an evaluation: remember its step if its value is the lowest."""
-        value = value_of(self._metric, evaluation)
-        if value < self._best:
-            self._best, self.step = value, evaluation.step
 
 
 def value_of(metric: str, evaluation: EvaluationLine) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from podline.errors import SettingsError
 from podline.figures import count
 from podline.kinds.table import kind_of
 from podline.plurals import plural
-from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe
 from podline.training.schedules import Schedule, build_schedule
@@ -72,12 +72,13 @@ class Plan:
 
     @property
     def evaluates(self) -> str:
-        """Describe which examples are evaluated during training."""
-        if self.evaluated == VALIDATION:
-            return "evaluations during training use the data set's validation split, not the training split"
-        if self.evaluated == TRAIN:
-            return f"evaluations during training use {plural(len(self.validation), 'held-out training example')}"
-        return "evaluations during training use the test split, and no decision depends on them"
+        """Describe which examples are evaluated during training, and what they decide."""
+        held = f"{len(self.validation):,} held out" if self.evaluated == TRAIN else f"the {self.evaluated} split"
+        decides = " and ".join(_decides(self.phases[0].recipe))
+        if not decides:
+            nothing = ", which decide nothing" if self.evaluated == TEST else ""
+            decides = f"for evaluations on the way{nothing}; the last weights are the result"
+        return f"{plural(self.order.count, 'example')} to train on, {held} {decides}"
 
     def epoch(self, step: int) -> float:
         """Return the number of passes over the data after this many steps."""
@@ -125,8 +126,8 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     total = recipe.duration.in_steps(order.epochs)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
-    evaluations = _evaluations(recipe.evaluate_every, total, order.epochs)
-    if recipe.decides_by and not _happens(recipe.evaluate_every):
+    evaluations = _evaluations(recipe, total, order.epochs)
+    if recipe.decides_by and not recipe.evaluates:
         raise SettingsError(
             f"{recipe.decides_by} vs evaluate_every of none: it needs evaluations during training; "
             "give evaluate_every.epochs=1"
@@ -167,6 +168,17 @@ def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]
     return [(phase.recipe, epochs.examples_before(phase.end) - epochs.examples_before(phase.first)) for phase in phases]
 
 
+def _decides(recipe: Recipe) -> Iterator[str]:
+    if recipe.early_stop and recipe.early_stop.restore:
+        yield "to choose the best weights"
+    if recipe.early_stop and recipe.early_stop.patience:
+        yield "to end the training when it stops improving"
+    if recipe.schedule.plateau:
+        yield "to lower the learning rate when it stops improving"
+    if recipe.annealing:
+        yield "to accept or reject each state"
+
+
 def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:
     """Return the epochs at which the batch size changes, each with the new size."""
     return [
@@ -176,11 +188,7 @@ def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:
     ]
 
 
-def _happens(every: Duration | None) -> bool:
-    return every is not None and any((every.steps, every.epochs, every.examples))
-
-
-def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[int, ...]:
+def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
     """Return the steps after which an evaluation follows.
 
     If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows n
@@ -189,7 +197,8 @@ def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[in
     Raises:
         SettingsError: there are too many.
     """
-    if every is None or not _happens(every):
+    every = recipe.evaluate_every
+    if every is None or not recipe.evaluates:
         return (total,)
     distance = every.in_steps(epochs)
     if total // distance > _MOST_EVALUATIONS:

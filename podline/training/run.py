@@ -30,6 +30,7 @@ from podline.models.counts import forward_multiply_adds
 from podline.models.variables import copy_weights
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
+from podline.recipes.validation import probed
 from podline.stages.specs import TrainSpec
 from podline.stopwatch import measured
 from podline.store.contract import Store
@@ -45,8 +46,6 @@ from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
 from podline.training.workers import Agreement
 
-# Limits of the probe: number of images, and number of pixels, since the outputs of all layers may be in memory at once.
-_FEW, _FEW_PIXELS = 64, 2**19
 # The pace is the median of this number of calls: one slow call does not change it; a lasting change shows in a minute.
 _PARTS = 31
 
@@ -75,12 +74,6 @@ def initial_state(
     with strategy.scope():
         model = kind_of(recipe).model(recipe, manifest)
         return TrainingState(model, recipe.optimizer, recipe.ema_decay, steps_before)
-
-
-def few(reader: SplitReader, manifest: Manifest) -> int:
-    """Return the number of images from a split that the probe uses."""
-    height, width, _ = manifest.image_shape
-    return min(len(reader), _FEW, max(_FEW_PIXELS // (height * width), 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +257,7 @@ class Run(Trainer):
 
     def some_images(self) -> Array:
         """Return a few images of the test split."""
-        return self.test_reader.gather(np.arange(few(self.test_reader, self.manifest)), (IMAGE,))[IMAGE]
+        return self.test_reader.gather(np.arange(probed(self.manifest)), (IMAGE,))[IMAGE]
 
     def require_data_unchanged(self) -> None:
         """Check that the data have not changed since the run began.

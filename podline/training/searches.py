@@ -12,7 +12,7 @@ from podline.options import Choices
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import CHAMPION, Recipe
-from podline.stages.from_recipe import champion_run, fitted, with_checksum
+from podline.stages.from_recipe import champion_run, fitted, settled, with_checksum
 from podline.stages.tools import LearningRateSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder
@@ -48,7 +48,7 @@ def learning_rate_spec(
         training, checkpoint = training_of(store, run, recipe), newest_checkpoint(store, run)
         recipe, fingerprint = training.recipe, training.fingerprint
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
-    recipe = (choices or Choices()).apply(recipe)
+    recipe = settled(store, (choices or Choices()).apply(recipe))
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     if recipe.further == CHAMPION:
         recipe = recipe.changed(further=champion_run(store, recipe, dataset.folder) or None)

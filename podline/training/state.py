@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import keras
 import numpy as np
@@ -67,6 +68,8 @@ class TrainingState:
     def let_train(self, beginnings: Sequence[str]) -> None:
         """Make only the layers trainable whose names start with one of some prefixes, except those frozen by the model.
 
+        In a prefix ``*`` stands for any letters.
+
         Batch norm that does not train normalises by its moving statistics and leaves them as they are.
 
         Raises:
@@ -74,14 +77,14 @@ class TrainingState:
         """
         weighted = [layer for layer in self.model.layers if layer.weights]
         for beginning in beginnings:
-            if not any(layer.name.startswith(beginning) for layer in weighted):
+            if not any(_begins(layer.name, beginning) for layer in weighted):
                 raise SettingsError(
                     f"trainable_layers: no layer with weights starts with {beginning!r}; "
                     f"the layers are: {', '.join(layer.name for layer in weighted)}"
                 )
         for layer in self.model.layers:
             for inner in with_sublayers(layer):
-                inner.trainable = layer.name.startswith(tuple(beginnings))
+                inner.trainable = any(_begins(layer.name, beginning) for beginning in beginnings)
         for layer in self._frozen:
             layer.trainable = False
         if not self.model.trainable_variables:
@@ -165,6 +168,10 @@ class TrainingState:
         average = {"average": self.average.weights} if self.average else {}
         optimizer = f"optimizer/{type(self.optimizer).__name__}"
         return {"model": self.model.variables, **average, optimizer: self.optimizer.variables}
+
+
+def _begins(name: str, beginning: str) -> bool:
+    return fnmatchcase(name, f"{beginning}*")
 
 
 def _part(arrays: Arrays, group: str) -> dict[str, Array]:

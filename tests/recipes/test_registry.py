@@ -73,7 +73,7 @@ def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() ->
         # A value of several forms names all of them.
         ({"task.class_weights": "balancd"}, "class_weights = 'balancd': Input should be 'balanced' or a valid"),
         ({"task.class_weights": {"cat": -2}}, r"task.class_weights.cat = -2: Input should be greater than 0"),
-        ({"keep": "worst"}, "keep = 'worst': Input should be a valid integer or 'all' or 'best'"),
+        ({"keep": "worst"}, "keep = 'worst': Input should be a valid integer or 'all'"),
         ({"early_stop": {}}, "^recipe tiny: early_stop vs validation_share=0: "),
         (
             {"seed": 3, "model.width": 2, "schedule.kind": "plateau", "batch_size": 7},

@@ -18,7 +18,7 @@ from podline.inventory import verification
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ScheduleSettings
+from podline.recipes.settings import FitSettings, ScheduleSettings
 from podline.search.proposing import limits, next_values
 from podline.search.searching import search, search_spec
 from podline.search.spaces import Space, spaces_of
@@ -206,11 +206,17 @@ def test_a_difference_that_chance_explains_is_not_called_better(
     assert text in found.text
 
 
-def test_a_recipe_that_holds_out_nothing_holds_out_a_tenth_and_says_so(store: Store) -> None:
+# A part that a recipe holds out of many images only.
+USUAL_PART = FitSettings(least_validation=100)
+
+
+@pytest.mark.parametrize("own", [{"validation_share": 0.0}, {"validation_share": 0.05, "fit": USUAL_PART}])
+def test_a_recipe_that_holds_out_too_little_holds_out_a_tenth_and_says_so(store: Store, own: dict[str, Any]) -> None:
     said: list[str] = []
     reporter = Reporter("search", lambda event: said.append(event["message"]))
-    spec = search_spec(store, RECIPE.changed(validation_share=0.0), OVER, reporter, trials=2)
+    spec = search_spec(store, RECIPE.changed(**own), OVER, reporter, trials=2)
     assert spec.recipe.validation_share == 0.1
+    assert not spec.recipe.fit or not spec.recipe.fit.least_validation, "also of few images"
     assert said == ["validation_share=0.1: trials are compared by held-out examples, never by the test split"]
 
 

@@ -12,6 +12,7 @@ from podline.stages.specs import Pruning
 from podline.training.decisions import Plateau, Pruner, annealing_line, early_stop_line, ending, plateau_line
 
 TOTAL = 100
+DUE = range(10, TOTAL + 1, 10)
 
 
 def evaluation(step: int, loss: float, accuracy: float = 0.5) -> EvaluationLine:
@@ -104,7 +105,7 @@ def stops(settings: EarlyStopSettings, *losses: float) -> list[EarlyStopLine]:
     lines: list[EarlyStopLine] = []
     for number, loss in enumerate(losses, start=1):
         last = lines[-1] if lines else None
-        lines.append(early_stop_line(settings, TOTAL, last, evaluation(10 * number, loss, accuracy=1 - loss)))
+        lines.append(early_stop_line(settings, DUE, last, evaluation(10 * number, loss, accuracy=1 - loss)))
     return lines
 
 
@@ -120,9 +121,13 @@ def stops(settings: EarlyStopSettings, *losses: float) -> list[EarlyStopLine]:
         ({"patience": 1, "least": 0.01}, (1, 0.98), None, 20),
         ({"patience": 1, "least": 0.05}, (-3, -3.1), 20, 10),
         ({"patience": 1, "least": 0.05}, (-3, -3.2), None, 20),
-        ({"patience": 1, "metric": "error"}, (0.5, 0.5), 20, 10),
+        # Of 9 examples, errors up to 0.14 above one of 0.25 are within a standard error: the latest such state is kept.
+        ({"patience": 1, "metric": "error"}, (0.5, 0.5), 20, 20),
+        ({"patience": 9, "metric": "error"}, (0.5, 0.25, 0.39, 0.4, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5), None, 50),
         # At the end of the run nothing stops early, and the best state is gone back to all the same.
         ({"patience": 9}, (9, 8, 7, 6, 5, 4, 3, 2, 1, 3), None, 90),
+        ({"patience": 0.25}, (3, 2, 2, 2, 2), 50, 20),
+        ({"patience": None}, (9, 1, 2, 3, 4, 5, 6, 7, 8, 9), None, 20),
     ],
 )
 def test_a_run_ends_when_the_metric_stalls(settings, losses, stopped, state):
@@ -136,7 +141,9 @@ def test_a_run_ends_when_the_metric_stalls(settings, losses, stopped, state):
 
 def test_how_a_run_ended_is_said_only_if_it_is_worth_it():
     settings = EarlyStopSettings(patience=1)
-    better, worse = (early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, loss)) for loss in (1, 3))
+    better, worse = (
+        early_stop_line(settings, (10, 20), stops(settings, 2.0)[-1], evaluation(20, loss)) for loss in (1, 3)
+    )
     assert (ending(None, None, 20), ending(better, settings, 20)) == ("", "")
     assert ending(worse, settings, 20) == "the model is that of step 10, with the best loss, 2.0000"
 

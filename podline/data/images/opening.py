@@ -95,6 +95,11 @@ class ImagesSource(Source):
         return replace(self.splits[0], kept=None).read(rows)["image"]
 
     @property
+    def usual_side(self) -> int:
+        """The median of the images' longer sides, in pixels."""
+        return _usual_side(self.images)
+
+    @property
     def features(self) -> tuple[Feature, ...]:
         """The features of every record; see :class:`podline.data.records.Feature`."""
         image, *labels = super().features
@@ -351,9 +356,13 @@ def _turned(images: ImageTable) -> int:
     return int(np.count_nonzero(images.column("turned") & images.kept()))
 
 
+def _usual_side(images: ImageTable) -> int:
+    return int(np.median(np.maximum(images.column("width"), images.column("height"))[images.kept()]))
+
+
 def _smaller(settings: ImagesSettings, images: ImageTable) -> list[str]:
     """Return advice to use a smaller side if most pixels would be enlarged."""
-    typical = int(np.median(np.maximum(images.column("width"), images.column("height"))[images.kept()]))
+    typical = _usual_side(images)
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:
         return []

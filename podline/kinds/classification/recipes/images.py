@@ -1,4 +1,4 @@
-"""A small residual network for the user's own images.
+"""A network for the user's own images: with few of them one that begins with ImageNet's weights, else a small one.
 
 podline run images --source DIR --root ROOT
 
@@ -7,19 +7,62 @@ The accuracy depends on the images. docs/how-to/images.md describes DIR, and the
 
 from __future__ import annotations
 
+from podline.frozen import Json
 from podline.kinds.classification.recipes.small_images import MUON, SCHEDULE
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, FitSettings, ModelSettings, Recipe
+from podline.recipes.settings import (
+    AugmentationSettings,
+    EarlyStopSettings,
+    FewSettings,
+    FitSettings,
+    ModelSettings,
+    Recipe,
+)
+
+_UPPER: dict[str, Json] = {
+    "augmentation.views": 0,
+    # Convolutions without their norms: statistics of a few images are worse than those of ImageNet.
+    "trainable_layers": ["block5*conv", "block6*conv", "block7*conv", "head_conv", "classifier"],
+}
+_PRETRAINED: dict[str, Json] = {
+    "model.kind": "efficientnet-lite0",
+    "model.width": 1.0,
+    "model.weights": "imagenet",
+    "batch_size": 32,
+    "evaluation_batch_size": 64,
+    "optimizer.kind": "adamw",
+    "optimizer.momentum": 0.9,
+    "optimizer.weight_decay": 0.01,
+    "task.label_smoothing": 0.1,
+    "augmentation.pad": 0,
+    "augmentation.crop": 0.5,
+    "trainable_layers": ["classifier"],
+    "phases": [{"from_share": 0.5, "changes": _UPPER}],
+}
+
+
+def _few(images: int, side: int, views: int, rate: float) -> FewSettings:
+    """Return the values for up to a number of training images: the side of their records, and what fits the number."""
+    by_number = {"conversion.side": side, "augmentation.views": views, "schedule.learning_rate": rate}
+    return FewSettings(images=images, side=64, changes=_PRETRAINED | by_number)
+
 
 RECIPE = Recipe(
     name="images",
     dataset="images",
     model=ModelSettings(kind="resnet", width=0.5),
     batch_size=64,
-    fit=FitSettings(epoch_steps=8, least_batch=16, steps=400),
+    fit=FitSettings(epoch_steps=8, least_batch=16, steps=400, least_validation=100),
     duration=Duration(epochs=30),
+    early_stop=EarlyStopSettings(metric="error", patience=0.5),
+    validation_share=0.05,
     optimizer=MUON,
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
+    few=(
+        _few(1_000, side=224, views=8, rate=0.0005),
+        _few(5_000, side=192, views=2, rate=0.001),
+        _few(13_000, side=128, views=2, rate=0.001),
+    ),
 )
 """Augmentation that flips images: unsuitable for letters and digits."""

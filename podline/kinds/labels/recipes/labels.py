@@ -21,6 +21,7 @@ RECIPE = IMAGES.changed(
     optimizer=OPTIMIZER,
     schedule=SCHEDULE.changed(learning_rate=0.1),
     augmentation=AugmentationSettings(pad=8, flip=True),
+    early_stop=None,
     validation_share=0.1,
 )
 """Augmentation that flips images: unsuitable for letters and digits."""

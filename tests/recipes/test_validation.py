@@ -1,0 +1,99 @@
+"""The validation part, and the interval of evaluations, by the numbers of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_dataset import CLASS_NAMES, drawn, publish, small_recipe
+
+from podline.documents.manifest import Manifest
+from podline.recipes import registry
+from podline.recipes.durations import Duration
+from podline.recipes.settings import EarlyStopSettings, FitSettings, Recipe
+from podline.recipes.validation import with_rarer_evaluations, with_validation
+from podline.training.plan import plan_training
+
+STOP = EarlyStopSettings(patience=5)
+RECIPE = small_recipe(
+    validation_share=0.1,
+    early_stop=STOP,
+    fit=FitSettings(least_validation=8),
+    duration=Duration(epochs=40),
+).changed(dataset="images")
+
+
+def manifest_of(root: Path, **sizes: int) -> Manifest:
+    splits = {name: drawn(size, seed, side=2) for seed, (name, size) in enumerate(sizes.items())}
+    return publish(root, "images", CLASS_NAMES, splits, shard_records=10_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "train", "validation", "expected", "reason"),
+    [
+        ({}, 80, 0, (0.1, STOP), ""),
+        ({}, 74, 0, (0.0, None), "7 of 74 images would be too few to decide by, 8 are enough"),
+        ({}, 74, 3, (0.1, STOP), ""),
+        ({"further": "images-0"}, 80, 0, (0.0, None), "the run that is trained further may have learned any of them"),
+        ({"further": "images-0"}, 80, 3, (0.1, STOP), ""),
+        ({"evaluate_every": None}, 80, 0, (0.0, None), "there are no evaluations on the way"),
+        ({"evaluate_every": None}, 80, 3, (0.0, None), ""),
+        # What a person gives comes first.
+        ({"validation_share": 0.05}, 74, 0, (0.05, STOP), ""),
+        ({"validation_share": 0}, 80, 0, (0.0, None), ""),
+        ({"early_stop.patience": 2}, 74, 0, (0.1, EarlyStopSettings(patience=2)), ""),
+        ({"early_stop": None}, 74, 0, (0.1, None), ""),
+    ],
+)
+def test_a_part_is_held_out_if_it_is_large_enough_to_decide(
+    tmp_path: Path, given: dict[str, Any], train: int, validation: int, expected: tuple[Any, ...], reason: str
+) -> None:
+    sizes = {"train": train, "test": 9} | ({"validation": validation} if validation else {})
+    said: list[str] = []
+    found = with_validation(registry.override(RECIPE, given), manifest_of(tmp_path, **sizes), said.append)
+    assert (found.validation_share, found.early_stop) == expected
+    wanted = f"no training images are held out, and the last weights are the result: {reason}"
+    assert said == ([wanted] if reason else [])
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "validation_share"), [(126, 77, 0), (126, 77, 0.1), (3000, 2000, 0), (900, 100, 0.3), (40, 9, 0)]
+)
+def test_evaluations_take_a_tenth_of_the_training_by_the_number_of_images(
+    tmp_path: Path, train: int, test: int, validation_share: float
+) -> None:
+    manifest = manifest_of(tmp_path, train=train, test=test)
+    recipe = RECIPE.changed(validation_share=validation_share, early_stop=None, fit=None, batch_size=16)
+    often = recipe.changed(evaluate_every=Duration(steps=1))
+    for asked in (recipe, often):
+        plan = plan_training(with_rarer_evaluations(asked, manifest, 0.1), manifest)
+        evaluated = (len(plan.validation) or test) + min(test, 64)  # some measure the layers
+        # A step takes three times as long as an evaluation of its images; the last evaluation comes in any case.
+        trained = 3 * 16 * plan.total_steps
+        assert 5 <= len(plan.evaluations) <= 2 + max(5, 0.1 * trained / evaluated)
+    assert len(plan.evaluations) > 0.9 * min(0.1 * trained / evaluated, plan.total_steps)
+    assert with_rarer_evaluations(often, manifest, 0) == often
+
+
+def described(manifest: Manifest, **values: Any) -> str:
+    recipe: Recipe = RECIPE.changed(fit=None, **values)
+    return plan_training(recipe, manifest).evaluates
+
+
+def test_the_first_line_of_a_training_says_what_decides(tmp_path: Path) -> None:
+    two = manifest_of(tmp_path / "2", train=80, test=9)
+    three = manifest_of(tmp_path / "3", train=80, test=9, validation=9)
+    assert described(two) == (
+        "72 examples to train on, 8 held out to choose the best weights and to end the training when it stops improving"
+    )
+    never = EarlyStopSettings(patience=None)
+    assert described(three, early_stop=never) == (
+        "80 examples to train on, the validation split to choose the best weights"
+    )
+    last = "for evaluations on the way; the last weights are the result"
+    assert described(two, early_stop=None) == f"72 examples to train on, 8 held out {last}"
+    assert described(two, early_stop=None, validation_share=0.0) == (
+        "80 examples to train on, the test split for evaluations on the way, which decide nothing; the last weights "
+        "are the result"
+    )
