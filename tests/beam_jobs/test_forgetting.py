@@ -117,9 +117,9 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     (folder / "cat" / "fourth.png").write_bytes(encoded(drawn(7_003)))
     (folder / "cat" / "mine.png").rename(folder / "Åse" / "mine.png")
     (folder / "Åse" / "edited.png").write_bytes(EDITED)
+    publish_forgotten(store, "images.raw", IDENTITY, "mine.png", "asked by its owner")
     asked = ["--root", str(root), "--set", "conversion.side=16", "--set", "conversion.near_share=1"]
     assert "left out: 2 files: forgotten" in CliRunner().invoke(cli, ["data", "check", str(folder), *asked]).stdout
-    publish_forgotten(store, "images.raw", IDENTITY, "mine.png", "asked by its owner")
     group = TrainingGroup.model_validate({"assignments": ("conversion.side=16",)})
     look_at_source(TrainingForm(recipe="images", source=str(folder), training=group), str(root))
     assert not holders(root)
