@@ -303,7 +303,7 @@ def _channels(values: tuple[float, ...]) -> str:
     metavar="FILE",
     help="The PNG file for test images beside near-duplicate training images.",
 )
-@command_line(DataGroup, "layout", "allow_left_out")
+@command_line(DataGroup, "name", "layout", "allow_left_out")
 @assignments_option
 @store_options
 @json_option
@@ -311,6 +311,7 @@ def _check(
     source: str,
     sheet: Path | None,
     near_duplicates: Path | None,
+    name: str | None,
     layout: str | None,
     allow_left_out: float | None,
     assignments: tuple[str, ...],
@@ -326,7 +327,8 @@ def _check(
     The last example is a source of keypoints; the output lists its joints, its splits and the reasons for exclusions.
 
     The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
-    It writes nothing else. Where a run would end with an error, so does the check.
+    It writes nothing else. Reviews and forgotten images of the data set count. Where a run would end with an error, so
+    does the check.
 
     Next: `podline run images --source SOURCE`.
     """
@@ -336,7 +338,7 @@ def _check(
     store = open_store(load_settings(options).root)
     given = DataGroup.model_validate({"layout": layout, "allow_left_out": allow_left_out})
     changes = given.changes() | Choices(assignments=assignments).changes()
-    recipe = registry.override(registry.get("images"), changes)
+    recipe = registry.override(registry.for_data(registry.get("images"), name, place), changes)
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
         try:

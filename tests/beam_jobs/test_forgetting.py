@@ -24,6 +24,7 @@ from podline.data.jpeg_files import encoded as jpeg
 from podline.datasets.fingerprint import find_converted
 from podline.datasets.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
+from podline.documents.forgotten import publish_forgotten
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError
@@ -116,6 +117,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     (folder / "cat" / "fourth.png").write_bytes(encoded(drawn(7_003)))
     (folder / "cat" / "mine.png").rename(folder / "Åse" / "mine.png")
     (folder / "Åse" / "edited.png").write_bytes(EDITED)
+    publish_forgotten(store, "images.raw", IDENTITY, "mine.png", "asked by its owner")
     asked = ["--root", str(root), "--set", "conversion.side=16", "--set", "conversion.near_share=1"]
     assert "left out: 2 files: forgotten" in CliRunner().invoke(cli, ["data", "check", str(folder), *asked]).stdout
     group = TrainingGroup.model_validate({"assignments": ("conversion.side=16",)})
