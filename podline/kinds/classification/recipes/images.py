@@ -37,13 +37,19 @@ _PRETRAINED: dict[str, Json] = {
     "augmentation.pad": 0,
     "augmentation.crop": 0.5,
     "trainable_layers": ["classifier"],
-    "phases": [{"from_share": 0.5, "changes": _UPPER}],
 }
+# Of the rate of the last blocks: known features make the classifier's epochs cheap, but in a short run they are few.
+_CLASSIFIER = 4
 
 
 def _few(images: int, side: int, views: int, rate: float) -> FewSettings:
     """Return the values for up to a number of training images: the side of their records, and what fits the number."""
-    by_number = {"conversion.side": side, "augmentation.views": views, "schedule.learning_rate": rate}
+    by_number: dict[str, Json] = {
+        "conversion.side": side,
+        "augmentation.views": views,
+        "schedule.learning_rate": _CLASSIFIER * rate,
+        "phases": [{"from_share": 0.5, "changes": _UPPER | {"schedule.learning_rate": rate}}],
+    }
     return FewSettings(images=images, side=64, changes=_PRETRAINED | by_number)
 
 
