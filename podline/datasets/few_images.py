@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from podline.data.images.opening import ImagesSource
 from podline.data.sources.source import RawData
-from podline.datasets.fingerprint import source_of
+from podline.datasets.fingerprint import effective, source_of
 from podline.documents.first_images import FirstImages, is_first, publish_first_images
 from podline.documents.manifest import TRAIN
 from podline.plurals import plural
@@ -35,7 +35,7 @@ def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], Conver
         StoreError: the store cannot be written.
     """
     if recipe.few and is_first(store, recipe.dataset):
-        found = _counted(source_of(spec_of(recipe), store))
+        found = _counted(source_of(effective(spec_of(recipe), store), store))
         require_weights(store, for_first_images(recipe, found))
         publish_first_images(store, recipe.dataset, found)
         if values := few_in_words(recipe, found.images, found.side):

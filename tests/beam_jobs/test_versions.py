@@ -19,10 +19,12 @@ from small_dataset import small_recipe
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data import record_table
+from podline.data.identity import identified
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable
 from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import find_converted
+from podline.datasets.record_names import RecordNames, identities
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
@@ -30,6 +32,7 @@ from podline.errors import SourceError, StoreError
 from podline.inventory.catalogue import choose_dataset
 from podline.inventory.inventory import holdings, needless
 from podline.inventory.verification import verify
+from podline.notebook import open_dataset
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.stages.specs import ConvertResult, TrainSpec
@@ -60,6 +63,9 @@ def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> No
             np.testing.assert_array_equal(found[name], values)
         rows = [table_of(root, it).of_split(ours.name, "key", "digest") for root, it in both]
         assert rows[0].equals(rows[1])
+        names = [RecordNames(open_store(str(root)), it).of_split(ours.name) for root, it in both]
+        assert names[0].equals(names[1])
+        assert len(names[0]) == ours.records
     assert table_of(grown, one).pixels == table_of(once, other).pixels
     check_files(open_store(str(grown)), one, silent())
     check_records(open_store(str(grown)), one.folder, one, silent())
@@ -243,6 +249,33 @@ def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path:
     changed(folder, 2)
     assert converted(root, folder, **settings)[1].base == version.fingerprint
     assert not verify(store, silent()).problems
+
+
+def test_records_are_found_by_name_also_after_a_file_was_renamed(tmp_path: Path) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    converted(root, folder)
+    file = (folder / "cat" / "000.png").rename(folder / "cat" / "é\udcff.png")
+    _, manifest = converted(root, folder)
+    assert [version.number for version in versions(open_store(str(root)), "images")] == [1]
+    for split in manifest.splits:
+        examples = open_dataset("images", str(root), split=split.name)
+        keys = identities(open_store(str(root)), manifest, split.name, range(split.records))
+        for name, key in zip(examples.names(slice(None)), keys, strict=True):
+            path = file if name.startswith("cat/é") else folder / name
+            assert identified(path.read_bytes()).identity.hex() == key
+    [said] = shown(root, "cat/é\udcff.png")
+    assert said["image"] == identified(file.read_bytes()).identity.hex()
+    assert said["name"] == open_dataset("images", str(root), split=said["split"]).names(said["record"])
+    assert shown(root, f"{said['split']}[{said['record']}]") == [said]
+    assert "expected a place as train[0]" in str(asked(root, "cat/000.png").exception)
+
+
+def asked(root: Path, record: str) -> Any:
+    return CliRunner().invoke(cli, ["data", "show", "images", "--record", record, "--root", str(root), "--json"])
+
+
+def shown(root: Path, record: str) -> Any:
+    return json.loads(asked(root, record).stdout)
 
 
 CONVERSION = (
