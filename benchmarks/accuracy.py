@@ -188,7 +188,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(exist_ok=True)
     # What nothing decides by costs time on one side alone.
-    changes = {"conversion.side": args.side, "evaluate_every": None, **dict(args.set)}
+    changes = {"few": [], "conversion.side": args.side, "evaluate_every": None, **dict(args.set)}
     found, labels = measured(args.source, str(args.work / "root"), args.seeds, changes, args.keras)
     sys.stdout.write("\n".join(rows(found, labels)) + "\n")
 

@@ -218,7 +218,7 @@ class EarlyStopSettings(Frozen):
     Attributes:
         metric: the metric that must fall: the validation ``loss``, or ``error`` (1 - accuracy).
         patience: the run ends after this number of consecutive evaluations without an improvement, or this share of its
-            evaluations; None for never.
+            evaluations, but not before its last phase; None for never.
         least: least improvement, as a share of the best value so far.
         restore: whether the run ends with its best state, early or not: the one with the lowest loss, or the latest
             with an error within a standard error of the lowest.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -11,35 +12,37 @@ from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe
 
-_STEP = 3  # a step takes about as long as this number of evaluations of its images
+# A step takes about as long as this number of evaluations of its images; if only upper layers train, the second.
+_STEP, _UPPER_STEP = 3, 2
 # Limits of the probe: number of images, and number of pixels, since the outputs of all layers may be in memory at once.
 _PROBED, _PROBED_PIXELS = 64, 2**19
-_FEWEST = 5  # evaluations that even a short training has
+_FEWEST = 4  # evaluations that even a short training has
 
 
 def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], object]) -> Recipe:
     """Return the recipe without its validation part and early stop if ``fit`` finds the images too few.
 
-    A validation split of the data set's own is never too small.
-
     Args:
         recipe: any recipe with a ``fit``.
-        manifest: the manifest of the data set.
+        manifest: the manifest of the data set, whose own validation split takes the place of the part.
         tell: called with the reason.
     """
     least = recipe.fit.least_validation if recipe.fit else 0
     images, own = manifest.split(TRAIN).records, manifest.has_validation
-    part, why = 0 if own else round(recipe.validation_share * images), ""
+    part = manifest.split(VALIDATION).records if own else round(recipe.validation_share * images)
+    why = ""
     if not recipe.evaluates:
         why = "there are no evaluations on the way"
     elif not own and recipe.further:
         why = "the run that is trained further may have learned any of them"
-    elif not own and part < least:
-        why = f"{part:,} of {plural(images, 'image')} would be too few to decide by, {least:,} are enough"
+    elif part < least:
+        those = "of the validation split" if own else f"of {plural(images, 'image')}"
+        why = f"{part:,} {those} would be too few to decide by, {least:,} are enough"
     if not least or not why:
         return recipe
     if part:
-        tell(f"no training images are held out, and the last weights are the result: {why}")
+        held = "" if own else "no training images are held out, and "
+        tell(f"{held}the last weights are the result: {why}")
     return recipe.changed(validation_share=0.0, early_stop=None)
 
 
@@ -59,11 +62,25 @@ def with_rarer_evaluations(recipe: Recipe, manifest: Manifest, share: float) -> 
     held_out = 0 if manifest.has_validation else round(recipe.validation_share * images)
     evaluated = held_out or manifest.split(VALIDATION if manifest.has_validation else TEST).records
     epochs = Epochs(images - held_out, recipe.batch_size)
-    least = math.ceil((evaluated + probed(manifest)) / (_STEP * share * recipe.batch_size))
-    least = min(least, recipe.duration.in_steps(epochs) // _FEWEST)
-    if least <= recipe.evaluate_every.in_steps(epochs):
-        return recipe
-    return recipe.changed(evaluate_every=Duration(steps=least))
+    steps, every = recipe.duration.in_steps(epochs), recipe.evaluate_every.in_steps(epochs)
+    work = share * _work(recipe, images - held_out, epochs.epoch_at(steps))
+    distance = math.ceil(steps / max(int(work / (evaluated + probed(manifest))), _FEWEST))
+    return recipe if distance <= every else recipe.changed(evaluate_every=Duration(steps=distance))
+
+
+def _work(recipe: Recipe, images: int, epochs: float) -> float:
+    """Return the number of images whose evaluation takes as long as a training."""
+    found = 0.0
+    phases = [(begins, phase) for begins, phase in recipe.by_phase if begins < epochs]
+    for (begins, phase), (ends, _) in itertools.pairwise([*phases, (epochs, recipe)]):
+        seen = (ends - begins) * images
+        if phase.trainable_layers == ("",):
+            found += _STEP * seen
+        elif phase.augmentation.views:
+            found += min(seen, phase.augmentation.views * images)  # the frozen layers, once for each image and view
+        else:
+            found += _UPPER_STEP * seen
+    return found
 
 
 def probed(manifest: Manifest) -> int:

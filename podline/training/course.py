@@ -113,7 +113,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
-    early_stop = EarlyStop(recipe.early_stop, plan.evaluations, lines, write, run.tell, run.go_back_to)
+    early_stop = EarlyStop(recipe.early_stop, plan, lines, write, run.tell, run.go_back_to)
     pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
     findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
     overfitting = JudgeOverfitting(findings, lines, _against_overfitting(recipe))

@@ -25,6 +25,7 @@ from podline.plurals import plural
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
 from podline.stages.specs import Pruning
 from podline.training.divergence import scaled
+from podline.training.plan import Plan
 
 L = TypeVar("L", bound=MetricsLine)
 Tell = Callable[[EventKind, int, str], None]
@@ -174,14 +175,14 @@ class EarlyStop:
     def __init__(
         self,
         settings: EarlyStopSettings | None,
-        due: Sequence[int],
+        plan: Plan,
         lines: Iterable[MetricsLine],
         write: Callable[[EarlyStopLine], None],
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Restore the state of an interrupted run from its last line; ``due`` are the steps of all evaluations."""
-        self._settings, self._due = settings, due
+        """Restore the state of an interrupted run from its last line."""
+        self._settings, self._due, self._begins = settings, plan.evaluations, plan.phases[-1].first
         self._write, self._tell, self._go_back = write, tell, go_back
         self.last = latest(lines, EarlyStopLine)
 
@@ -204,7 +205,7 @@ class EarlyStop:
         """
         if self._settings is None:
             return
-        self.last = line = early_stop_line(self._settings, self._due, self.last, evaluation)
+        self.last = line = early_stop_line(self._settings, self._due, self._begins, self.last, evaluation)
         if line.restored and line.state != line.step:
             self._go_back(line.state)
         self._write(line)
@@ -213,15 +214,27 @@ class EarlyStop:
 
 
 def early_stop_line(
-    settings: EarlyStopSettings, due: Sequence[int], last: EarlyStopLine | None, evaluation: EvaluationLine
+    settings: EarlyStopSettings,
+    due: Sequence[int],
+    begins: int,
+    last: EarlyStopLine | None,
+    evaluation: EvaluationLine,
 ) -> EarlyStopLine:
-    """Decide whether a run ends; ``due`` are the steps of its evaluations, ``last`` is the previous decision."""
+    """Decide whether a run ends.
+
+    Args:
+        settings: when it ends.
+        due: the steps of its evaluations.
+        begins: the first step of its last phase; an earlier one never ends it.
+        last: the previous decision.
+        evaluation: the evaluation to decide about.
+    """
     value = value_of(settings.metric, evaluation)
     improved = last is None or value < scaled(last.best, 1 - settings.least)
     best = value if last is None or improved else last.best
     # Of errors within a standard error of the best, chance may have chosen; the latest state has learned most.
     equal = settings.metric == "error" and value <= best + math.sqrt(best * (1 - best) / evaluation.examples)
-    stalled = 0 if last is None or improved else last.stalled + 1
+    stalled = 0 if last is None or improved or evaluation.step <= begins else last.stalled + 1
     over = stalled >= settings.stalls(len(due)) or evaluation.step >= due[-1]
     return EarlyStopLine(
         step=evaluation.step,

@@ -375,6 +375,7 @@ class PhasedSteps:
         self._batches = self._features.batches if self._features else run.batches(self._phase)
         self._seconds: deque[float] = deque(maxlen=_PARTS)
         devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
+        self._renew(step)
         run.reporter.log("tracing the training step")
         schedule, factor = self._phase.schedule, self._factor
         with permanent(run.spec), self._batches.explained():
@@ -382,6 +383,13 @@ class PhasedSteps:
                 self._parts(), self._phase, lambda step: schedule.at(step) * factor(), self._features
             )
         run.reporter.log(f"traced in {self._steps.tracing_seconds:.1f} s; the first step follows")
+
+    def _renew(self, step: int) -> None:
+        """Renew the optimizer if other layers than before begin to train at this step."""
+        run, layers = self._run, self._phase.recipe.trainable_layers
+        if any(phase.end == step and phase.recipe.trainable_layers != layers for phase in run.plan.phases):
+            with run.strategy.scope():
+                run.state.renew_optimizer()
 
     def _parts(self) -> Iterable[Any]:
         first, end, batches = self._step, self._phase.end, self._batches

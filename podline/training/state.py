@@ -65,6 +65,13 @@ class TrainingState:
         if type(before) is type(self.optimizer) and shapes[0] == shapes[1]:
             assign(self.optimizer.variables, values_of(before.variables))
 
+    def renew_optimizer(self) -> None:
+        """Begin with a fresh optimizer; call this in the strategy's scope as layers begin to train.
+
+        Adam corrects its averages of gradients by the number of steps, as if all variables had trained in all of them.
+        """
+        self.optimizer = self._built(self._settings)
+
     def let_train(self, beginnings: Sequence[str]) -> None:
         """Make only the layers trainable whose names start with one of some prefixes, except those frozen by the model.
 

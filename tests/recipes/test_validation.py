@@ -11,7 +11,7 @@ from small_dataset import CLASS_NAMES, drawn, publish, small_recipe
 from podline.documents.manifest import Manifest
 from podline.recipes import registry
 from podline.recipes.durations import Duration
-from podline.recipes.settings import EarlyStopSettings, FitSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, EarlyStopSettings, FitSettings, Recipe
 from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.training.plan import plan_training
 
@@ -29,32 +29,41 @@ def manifest_of(root: Path, **sizes: int) -> Manifest:
     return publish(root, "images", CLASS_NAMES, splits, shard_records=10_000)
 
 
+NONE = "no training images are held out, and the last weights are the result: "
+
+
 @pytest.mark.parametrize(
-    ("given", "train", "validation", "expected", "reason"),
+    ("given", "train", "validation", "expected", "said"),
     [
         ({}, 80, 0, (0.1, STOP), ""),
-        ({}, 74, 0, (0.0, None), "7 of 74 images would be too few to decide by, 8 are enough"),
-        ({}, 74, 3, (0.1, STOP), ""),
-        ({"further": "images-0"}, 80, 0, (0.0, None), "the run that is trained further may have learned any of them"),
-        ({"further": "images-0"}, 80, 3, (0.1, STOP), ""),
-        ({"evaluate_every": None}, 80, 0, (0.0, None), "there are no evaluations on the way"),
-        ({"evaluate_every": None}, 80, 3, (0.0, None), ""),
+        ({}, 74, 0, (0.0, None), f"{NONE}7 of 74 images would be too few to decide by, 8 are enough"),
+        ({"further": "t-0"}, 80, 0, (0.0, None), f"{NONE}the run that is trained further may have learned any of them"),
+        ({"evaluate_every": None}, 80, 0, (0.0, None), f"{NONE}there are no evaluations on the way"),
+        # A validation split of the source's own.
+        ({}, 74, 8, (0.1, STOP), ""),
+        ({"further": "t-0"}, 74, 8, (0.1, STOP), ""),
+        (
+            {},
+            80,
+            7,
+            (0.0, None),
+            "the last weights are the result: 7 of the validation split would be too few to decide by, 8 are enough",
+        ),
         # What a person gives comes first.
         ({"validation_share": 0.05}, 74, 0, (0.05, STOP), ""),
         ({"validation_share": 0}, 80, 0, (0.0, None), ""),
-        ({"early_stop.patience": 2}, 74, 0, (0.1, EarlyStopSettings(patience=2)), ""),
+        ({"early_stop.patience": 2}, 74, 3, (0.1, EarlyStopSettings(patience=2)), ""),
         ({"early_stop": None}, 74, 0, (0.1, None), ""),
     ],
 )
 def test_a_part_is_held_out_if_it_is_large_enough_to_decide(
-    tmp_path: Path, given: dict[str, Any], train: int, validation: int, expected: tuple[Any, ...], reason: str
+    tmp_path: Path, given: dict[str, Any], train: int, validation: int, expected: tuple[Any, ...], said: str
 ) -> None:
     sizes = {"train": train, "test": 9} | ({"validation": validation} if validation else {})
-    said: list[str] = []
-    found = with_validation(registry.override(RECIPE, given), manifest_of(tmp_path, **sizes), said.append)
+    told: list[str] = []
+    found = with_validation(registry.override(RECIPE, given), manifest_of(tmp_path, **sizes), told.append)
     assert (found.validation_share, found.early_stop) == expected
-    wanted = f"no training images are held out, and the last weights are the result: {reason}"
-    assert said == ([wanted] if reason else [])
+    assert told == ([said] if said else [])
 
 
 @pytest.mark.parametrize(
@@ -71,9 +80,24 @@ def test_evaluations_take_a_tenth_of_the_training_by_the_number_of_images(
         evaluated = (len(plan.validation) or test) + min(test, 64)  # some measure the layers
         # A step takes three times as long as an evaluation of its images; the last evaluation comes in any case.
         trained = 3 * 16 * plan.total_steps
-        assert 5 <= len(plan.evaluations) <= 2 + max(5, 0.1 * trained / evaluated)
+        assert 4 <= len(plan.evaluations) <= 2 + max(4, 0.1 * trained / evaluated)
     assert len(plan.evaluations) > 0.9 * min(0.1 * trained / evaluated, plan.total_steps)
     assert with_rarer_evaluations(often, manifest, 0) == often
+
+
+def test_features_that_are_computed_once_leave_no_time_for_evaluations(tmp_path: Path) -> None:
+    manifest = manifest_of(tmp_path, train=160, test=100)
+    recipe = RECIPE.changed(
+        validation_share=0.0, early_stop=None, fit=None, batch_size=16, duration=Duration(epochs=100)
+    )
+    frozen = recipe.changed(trainable_layers=("classifier",), augmentation=AugmentationSettings(views=4))
+    upper = {"from_epoch": 60, "changes": {"trainable_layers": ["top", "classifier"], "augmentation.views": 0}}
+    both = registry.override(frozen, {"phases": [upper]})
+    # Four views of each image; or these, and 40 epochs in which upper layers train, with twice the work of evaluations.
+    for each, work in ((frozen, 4 * 160), (both, 4 * 160 + 40 * 2 * 160)):
+        most = max(0.1 * work / (100 + 64), 4)
+        evaluations = plan_training(with_rarer_evaluations(each, manifest, 0.1), manifest).evaluations
+        assert 0.7 * most < len(evaluations) <= most + 1
 
 
 def described(manifest: Manifest, **values: Any) -> str:

@@ -28,8 +28,8 @@ def crashing_decoder(*arguments: Any) -> Decode:
     """Return a decoder that crashes at an image of 7×7 pixels."""
     known = decoding.picture_of
 
-    def crash(data: bytes, declared: Any) -> Any:
-        picture = known(data, declared)
+    def crash(data: bytes, *limits: Any) -> Any:
+        picture = known(data, *limits)
         return ctypes.string_at(0) if picture.pixels.shape[:2] == (7, 7) else picture
 
     decoding.picture_of = crash
@@ -40,8 +40,8 @@ def damaged_at_first(*arguments: Any) -> Decode:
     """Return a decoder that takes every image for damaged once."""
     known, seen = decoding.picture_of, set[bytes]()
 
-    def decode(data: bytes, declared: Any) -> Any:
-        picture = known(data, declared)
+    def decode(data: bytes, *limits: Any) -> Any:
+        picture = known(data, *limits)
         if data not in seen:
             seen.add(data)
             raise PictureError("is damaged: it cannot be decoded")

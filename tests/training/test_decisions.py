@@ -100,12 +100,12 @@ def test_a_plateau_goes_on_from_the_lines_of_its_run():
     assert said == [("rate_lowered", 3), ("rate_lowered", 5)]
 
 
-def stops(settings: EarlyStopSettings, *losses: float) -> list[EarlyStopLine]:
-    """The decisions about evaluations after 10, 20, … of 100 steps."""
+def stops(settings: EarlyStopSettings, *losses: float, begins: int = 0) -> list[EarlyStopLine]:
+    """The decisions about evaluations after 10, 20, … of 100 steps; the last phase begins at one of them."""
     lines: list[EarlyStopLine] = []
     for number, loss in enumerate(losses, start=1):
         last = lines[-1] if lines else None
-        lines.append(early_stop_line(settings, DUE, last, evaluation(10 * number, loss, accuracy=1 - loss)))
+        lines.append(early_stop_line(settings, DUE, begins, last, evaluation(10 * number, loss, accuracy=1 - loss)))
     return lines
 
 
@@ -139,11 +139,15 @@ def test_a_run_ends_when_the_metric_stalls(settings, losses, stopped, state):
     assert [line.restored for line in stops(kept, *losses)] == [False] * len(losses)
 
 
+def test_a_run_ends_early_only_in_its_last_phase():
+    settings = EarlyStopSettings(patience=2)
+    assert [line.step for line in stops(settings, 1, 2, 3, 4, 5, 6, begins=40) if line.stopped] == [60]
+
+
 def test_how_a_run_ended_is_said_only_if_it_is_worth_it():
     settings = EarlyStopSettings(patience=1)
-    better, worse = (
-        early_stop_line(settings, (10, 20), stops(settings, 2.0)[-1], evaluation(20, loss)) for loss in (1, 3)
-    )
+    [first] = stops(settings, 2.0)
+    better, worse = (early_stop_line(settings, (10, 20), 0, first, evaluation(20, loss)) for loss in (1, 3))
     assert (ending(None, None, 20), ending(better, settings, 20)) == ("", "")
     assert ending(worse, settings, 20) == "the model is that of step 10, with the best loss, 2.0000"
 

@@ -12,12 +12,13 @@ from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDUL
 from podline.kinds.labels.settings import LabelsSettings
 from podline.recipes.settings import AugmentationSettings, FitSettings
 
-# The held-out images choose the thresholds. Muon was only measured with classes.
+# The held-out images choose the thresholds. Muon and published weights were only measured with classes.
 RECIPE = IMAGES.changed(
     name="labels",
     dataset="labels",
     task=LabelsSettings(),
     fit=FitSettings(epoch_steps=8, least_batch=16, rate=True, steps=400),
+    few=(),
     optimizer=OPTIMIZER,
     schedule=SCHEDULE.changed(learning_rate=0.1),
     augmentation=AugmentationSettings(pad=8, flip=True),
