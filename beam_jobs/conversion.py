@@ -41,6 +41,7 @@ from podline.data.tfds import tfds_files
 from podline.datasets.draft import class_names_of, manifest_of, written_splits
 from podline.datasets.fingerprint import EffectiveSpec, effective, fingerprint, memory_of, source_of
 from podline.datasets.growth import Growth, fitting_base, growth_of
+from podline.datasets.record_names import NAMES, publish_names
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
@@ -342,7 +343,8 @@ def _publish(
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
     written, table, base = written_splits(plans, shards), None, ""
-    if growth:
+    if growth and isinstance(source, ImagesSource):
+        publish_names(store, folder, source.names())
         splits, sums = growth.infos(written)
         table, base = (
             _publish_records(store, folder, growth.rows(written), sums),
@@ -355,7 +357,7 @@ def _publish(
     for name, content in beside.items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     publish_manifest(store, manifest)
-    return [*beside, *([table.file] if table else []), MANIFEST]
+    return [*beside, *([table.file, NAMES] if table else []), MANIFEST]
 
 
 def _publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, PixelSums]) -> FileInfo:

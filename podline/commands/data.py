@@ -32,6 +32,7 @@ from podline.commands.stage import Request
 from podline.data.sources import download as downloading
 from podline.datasets.compaction import compact
 from podline.datasets.growth import ADDED, MOVED, RELABELLED, REMOVED
+from podline.datasets.record_names import find_records
 from podline.documents.manifest import Manifest
 from podline.documents.manifest import dead_share as share_of_dead
 from podline.documents.versions import Version, versions
@@ -187,6 +188,7 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
     metavar="FILE",
     help="For two versions: the PNG file for added, removed and relabelled images.",
 )
+@click.option("--record", help="Only find a record, as train[3] or by its name in the source, as cat/1.jpg.")
 @store_options
 @json_option
 def _show(
@@ -195,6 +197,7 @@ def _show(
     verify: bool,
     deep: bool,
     sheet: Path | None,
+    record: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -203,6 +206,7 @@ def _show(
       podline data show cifar10 --root podline-root
       podline data show cifar10 --verify --deep
       podline data show images@2..3 --sheet changes.png
+      podline data show images --record cat/1.jpg
 
     NAME is a data set or a recipe: coco_pose means the newest data set coco of `podline convert coco_pose`.
     --json prints the manifest. --verify lists each problem with its shard and record, and then exits with code 4.
@@ -226,6 +230,9 @@ def _show(
         verified = _verified(store, dataset, listener, deep=deep) if verify else None
     if verified:
         answer(verified, lambda: verified.lines(store.where), as_json=as_json)
+    elif record:
+        found = find_records(store, manifest_of(store, dataset), record)
+        answer([each._asdict() for each in found], lambda: [each.words for each in found], as_json=as_json)
     else:
         manifest = manifest_of(store, dataset)
         answer(manifest, lambda: _described(store, dataset, manifest), as_json=as_json)

@@ -22,6 +22,7 @@ from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
 from podline.datasets.matching import joined
+from podline.datasets.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
@@ -155,6 +156,8 @@ def _publish(
         write_records(workspace / RECORDS, pa.concat_tables(_rows(table, written, kept, contents)), pixels)
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
         store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
+    names = RecordNames(store, manifest)
+    publish_names(store, folder, {name: names.of_split(name).take(ids) for name, ids in kept.items()})
     splits = (part.info(name, None) for name, part in written.items())
     info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
     changes = {
@@ -205,7 +208,7 @@ def _complete(store: Store, manifest: Manifest, folder: str, shards: int, second
         "shards_reused": 0,
     }
     result = ConvertResult.model_validate({**record.result, **changes})
-    names = [*tfds_names(_labels(manifest)), RECORDS, MANIFEST]
+    names = [*tfds_names(_labels(manifest)), RECORDS, NAMES, MANIFEST]
     published = (found.published if found else 0.0 for _, found in listed_files(store, compacted))
     changed = {
         "result": result.model_dump(mode="json"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from podline.arrays import Array
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
+from podline.datasets.record_names import RecordNames
 from podline.documents.manifest import read_manifest
 from podline.progress import Reporter
 from podline.store.opening import open_store
@@ -68,6 +70,22 @@ class Examples:
         places = found.astype(np.int64).reshape(-1)
         arrays = self._reader.gather(np.where(places < 0, places + len(self), places))
         return {name: values.reshape(found.shape + values.shape[1:])[()] for name, values in arrays.items()}
+
+    def names(self, ids: int | slice | Sequence[int] | Ids) -> Any:
+        """Return the names of examples in their source, as ``cat/1.png``, in the form of :meth:`__getitem__`.
+
+        A name is empty if the data set was converted by Podline 1.0.
+
+        Raises:
+            IndexError: a position is out of range.
+            ArtifactError: the file of names is damaged.
+        """
+        return self._names[np.arange(len(self))[ids]]
+
+    @cached_property
+    def _names(self) -> npt.NDArray[np.str_]:
+        facts = RecordNames(open_store(self._opened_by[0]), self.manifest).facts(self.split, np.arange(len(self)))
+        return np.array(facts.names, str)
 
     def batches(self, batch_size: int, seed: int, *, epochs: int = 1, start: int = 0) -> Batches:
         """Return the batches of a training in Podline's order.

@@ -16,7 +16,8 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.record_table import RECORDS, Ids, RecordTable
 from podline.data.records import IMAGE, LABEL
 from podline.datasets.census import equal_pairs
-from podline.datasets.matching import NOTHING, Keys, Records, stored_identities, together
+from podline.datasets.matching import NOTHING, Records, stored_identities, together
+from podline.datasets.record_names import RecordNames, SourceFacts
 from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.errors import SettingsError
 from podline.kinds.table import text_targets
@@ -54,9 +55,14 @@ class VersionRecords:
             return NOTHING
         return Records.of(stored_identities(self._table, split), int(self._firsts[self.splits.index(split)]))
 
-    def keys(self, ids: Ids) -> Keys:
-        """Return the identities of some images, (n,); this reads the whole table."""
-        return np.concatenate([NOTHING.keys, *(self.of_split(split).keys for split in self.splits)])[ids]
+    def facts(self, ids: Ids) -> SourceFacts:
+        """Return the names of some records in the source, and the sizes of their pictures."""
+        splits, found = self._splits_of(ids), RecordNames(self._store, self.manifest)
+        names, pixels = np.empty(len(ids), object), np.empty(len(ids), np.int64)
+        for number in np.unique(splits).tolist():
+            mine = splits == number
+            names[mine], pixels[mine] = found.facts(self.splits[number], ids[mine] - self._firsts[number])
+        return SourceFacts(names.tolist(), pixels)
 
     def drawn(self, most: int, *, held_out: bool = False) -> Ids:
         """Draw records from all splits, or only from held-out ones."""

@@ -28,7 +28,7 @@ class Suspect(Frozen):
         split: name of the split.
         record: its position in the split.
         image: its identity, see :mod:`podline.data.identity`; in a published data set the sha256 of its pixels.
-        file: its name in the source; empty if another machine converted it.
+        file: its name in the source; empty if it is unknown.
         label: its class.
         suggested: the class with the highest probability, or the class of the image that it repeats.
         believed: the models' probability of its label.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from podline.arrays import Array
 from podline.data.order import permuted
 from podline.data.records import IMAGE
-from podline.datasets.source_files import source_facts
+from podline.datasets.record_names import SourceFacts
 from podline.datasets.version_changes import Ids, VersionChanges, VersionRecords, version_changes
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
@@ -71,7 +71,7 @@ def compared(
     changes = version_changes(then, now)
     of_class = [_by_class(manifest) for manifest in (before, after)]
     there = [{name for name, number in counts.items() if name and number} for counts in of_class]
-    told, shifted = _looks(store, Versions(then, now, changes), model)
+    told, shifted = _looks(Versions(then, now, changes), model)
     old, new = changes.relabelled
     some = old[:_RELABELS], new[:_RELABELS]
     words = zip(now.named(some[1]), then.words(some[0]), now.words(some[1]), strict=True)
@@ -113,7 +113,7 @@ def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int,
     return found
 
 
-def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[str], bool]:
+def _looks(versions: Versions, model: Model | None) -> tuple[list[str], bool]:
     """Return sentences that compare new images with old ones, and whether a test shows a difference."""
     before, after, changes = versions
     forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
@@ -127,7 +127,7 @@ def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[
         few = plural(int(drawn.new.sum()), "new image")
         return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
     seed = int(after.manifest.fingerprint[:8], 16)
-    quantities, texts = _quantities(store, versions, drawn)
+    quantities, texts = _quantities(versions, drawn)
     classified = _classifiers(drawn.sample, looks.plain_features(drawn.images(versions)), _TOLD, texts)
     found = looks.chances(drawn.sample, quantities | classified, seed)
     by = "plain features (frequencies and colours)"
@@ -186,15 +186,15 @@ def _drawn(versions: Versions, old: Ids) -> Drawn:
     return Drawn(Sample(is_new, stratum, looks.groups_of(is_new, stratum, names.tolist())), new, old[chosen])
 
 
-def _quantities(store: Store, versions: Versions, drawn: Drawn) -> tuple[dict[Key, Statistic], dict[Key, str]]:
+def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[Key, Statistic], dict[Key, str]]:
     """Return the test of each quantity in each group, and the differences as text."""
     images, sample = drawn.images(versions), drawn.sample
     values = {
         "brightness": images.mean(axis=(1, 2, 3)),
         "contrast": images.mean(axis=-1, dtype=np.float32).std(axis=(1, 2)),
     }
-    keys = np.concatenate([versions.after.keys(drawn.new_ids), versions.before.keys(drawn.old_ids)])
-    facts = source_facts(store, keys)
+    new, old = versions.after.facts(drawn.new_ids), versions.before.facts(drawn.old_ids)
+    facts = SourceFacts(new.names + old.names, np.concatenate([new.pixels, old.pixels]))
     if facts.complete:
         values["size"] = facts.pixels.astype(float)
     columns: dict[str, Floats] = {name: looks.ranked(sample, each) for name, each in values.items()}

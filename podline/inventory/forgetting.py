@@ -10,13 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from podline.data.identity import IDENTITY_BYTES, identified
-from podline.data.images.decoded import IMAGES
-from podline.data.images.image_table import ImageTable
 from podline.data.images.settings import ORDER
-from podline.data.rawfiles import unpacked
 from podline.data.record_table import RECORDS, RecordTable
 from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import source_cache
+from podline.datasets.record_names import RecordNames, identities
 from podline.documents import champions, suspects
 from podline.documents.completion import completion_name
 from podline.documents.forgotten import FORGOTTEN, forgotten, publish_forgotten
@@ -95,21 +93,19 @@ def image_of(store: Store, dataset: str, key: str) -> Image:
     Args:
         store: the store of the data set.
         dataset: name of the data set.
-        key: the image's path in the source, according to this machine's caches, its identity, or the path of its
-            file.
+        key: the image's path in the source, its identity, or the path of its file.
 
     Raises:
-        SettingsError: no version, cache or forgotten image has it, or several do.
+        SettingsError: no version and no forgotten image has it, or several do.
     """
-    noted, cached = {one.image: one.key for one in FORGOTTEN.read(store, dataset)}, dict(_cached(store, key))
-    named = {image for image, name in noted.items() if name == key}
-    is_identity = bool(_IDENTITY.fullmatch(key))
-    wanted = {key} if is_identity else named or {*cached}
-    if not wanted and Path(key).is_file():
+    noted, manifests = {one.image: one.key for one in FORGOTTEN.read(store, dataset)}, _manifests(store, dataset)
+    wanted = {key} if _IDENTITY.fullmatch(key) else {image for image, name in noted.items() if name == key}
+    wanted = wanted or {image for manifest in manifests.values() for image in _named(store, manifest, key)}
+    if is_file := not wanted and Path(key).is_file():
         with explained("read", Path(key)):
             wanted = {identified(Path(key).read_bytes()).identity.hex()}
-    keys = {name: _held(store, manifest, wanted) for name, manifest in _manifests(store, dataset).items()}
-    found = wanted & {*noted, *(cached if is_identity else ()), *(each for some in keys.values() for each in some)}
+    keys = {name: _held(store, manifest, wanted) for name, manifest in manifests.items()}
+    found = wanted if is_file else wanted & {*noted, *(each for some in keys.values() for each in some)}
     if len(found) == 1:
         [image] = found
         return Image(image, key, {name: image in some for name, some in keys.items()})
@@ -218,16 +214,10 @@ def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[
     return found
 
 
-def _cached(store: Store, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the identity and the name of images in this machine's caches that match a key."""
-    for folder in unpacked(source_cache(store)):
-        if (folder / IMAGES).exists():
-            images = ImageTable(folder / IMAGES)
-            identities = images.column("identity")
-            for number, name in enumerate(images.keys(range(len(images)))):
-                image = identities[number : number + 1].tobytes().hex()
-                if identities[number] and key in (name, image):
-                    yield image, name
+def _named(store: Store, manifest: Manifest, name: str) -> Iterator[str]:
+    """Yield the identities of a version's images with a name."""
+    for split, record in RecordNames(store, manifest).having(name):
+        yield from identities(store, manifest, split, [record])
 
 
 def _delete_jobs(store: Store) -> list[str]:

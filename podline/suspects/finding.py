@@ -13,7 +13,7 @@ import tensorflow as tf
 from podline.data.order import part_of
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, LABEL
-from podline.datasets.source_files import file_names, record_identities
+from podline.datasets.record_names import RecordNames, identities
 from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.documents.suspects import DOCUMENT, PAGE, SplitSuspects, Suspect, SuspectsDocument
 from podline.evaluation.forward import News, answers_of, finished_model
@@ -54,9 +54,9 @@ def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
         found = judged(labels[name], believed[name], spec.precision)
         own = [pair for pair in pairs if pair.split == name]
         chosen = [*found.suspects.tolist(), *(pair.record for pair in own)]
-        files = dict(zip(chosen, file_names(store, manifest, name, chosen), strict=True))
-        identities = dict(zip(chosen, record_identities(store, manifest, reader, chosen), strict=True))
-        told = _Told(name, labels[name], believed[name], found, names, files, identities)
+        files = dict(zip(chosen, RecordNames(store, manifest).facts(name, chosen).names, strict=True))
+        images = dict(zip(chosen, identities(store, manifest, name, chosen), strict=True))
+        told = _Told(name, labels[name], believed[name], found, names, files, images)
         splits.append(
             SplitSuspects(
                 split=name,
@@ -130,10 +130,10 @@ class _Told:
         found: Judged,
         names: Sequence[str],
         files: Mapping[int, str],
-        identities: Mapping[int, str],
+        images: Mapping[int, str],
     ) -> None:
         self._split, self._labels, self._believed = split, labels, believed
-        self._found, self._names, self._files, self._identities = found, names, files, identities
+        self._found, self._names, self._files, self._images = found, names, files, images
 
     def suspect(self, record: int) -> Suspect:
         """Describe a record whose label the models doubt."""
@@ -143,7 +143,7 @@ class _Told:
         return Suspect(
             split=self._split,
             record=record,
-            image=self._identities[record],
+            image=self._images[record],
             label=self._names[label],
             suggested=self._names[suggested],
             believed=float(self._believed[record, label]),

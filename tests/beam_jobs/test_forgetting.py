@@ -22,10 +22,11 @@ from podline.data.fitting import fitted
 from podline.data.identity import identified
 from podline.data.jpeg_files import encoded as jpeg
 from podline.datasets.fingerprint import find_converted
+from podline.datasets.record_names import RecordNames
 from podline.datasets.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
 from podline.documents.forgotten import publish_forgotten
-from podline.documents.manifest import read_manifest
+from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError
 from podline.inventory.forgetting import Forgetting, forget, image_of
@@ -35,6 +36,7 @@ from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.reporting.pictures import data_uri
 from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm, TrainingGroup
 from podline.tasks.sources import look_at_source
@@ -97,6 +99,8 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     newest = versions(store, "images")[-1]
     manifest = read_manifest(store, f"datasets/images/{newest.fingerprint}")
     assert (newest.number, newest.removed) == (4, 1)
+    assert len(names_of(store, manifest)) == manifest.written
+    assert "cat/mine.png" not in names_of(store, manifest)
     left_out = {(left.record, left.reason) for left in manifest.quarantined}
     assert left_out == {(IDENTITY, "forgotten: asked by its owner")}
     check_files(store, manifest, silent())
@@ -125,6 +129,11 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     assert not holders(root)
     assert in_a_process(converted, root, folder, **settings).written == grown.written + 1
     assert not holders(root)
+
+
+def names_of(store: Store, manifest: Manifest) -> list[str]:
+    names = RecordNames(store, manifest)
+    return [name.decode() for split in manifest.splits for name in names.of_split(split.name)["name"].to_pylist()]
 
 
 MOMENTS = (

@@ -157,6 +157,11 @@ class ImageTable:
         """Return the names of some images."""
         return [decoded(self._table["key"][number].as_py()) for number in numbers]
 
+    def names(self, numbers: Numbers) -> Any:
+        """Return a table of some images' names and numbers of pixels; see :mod:`podline.datasets.record_names`."""
+        pixels = self.column("width")[numbers].astype(np.int64) * self.column("height")[numbers]
+        return pa.table({"name": self._table["key"].take(numbers), "pixels": pixels})
+
     def ordered(self, mask: Mask) -> Numbers:
         """Return some images ordered by identity, equal ones in reading order."""
         numbers = np.flatnonzero(mask)
