@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from podline.plain import plain
 
@@ -34,6 +35,8 @@ def ignored(_event: Event) -> None:
     """Do nothing; a listener."""
 
 
+T = TypeVar("T")
+_REPORT_SECONDS = 1.0
 _terminal: ContextVar[Listener] = ContextVar("terminal", default=ignored)
 
 
@@ -78,6 +81,35 @@ class Reporter:
 
     def _log(self, level: str, message: str) -> None:
         self._listener({"event": "log", "stage": self.stage, "level": level, "message": plain(message)})
+
+
+_reading: ContextVar[Reporter | None] = ContextVar("reading", default=None)
+
+
+@contextlib.contextmanager
+def reported_by(reporter: Reporter) -> Iterator[None]:
+    """Report the steps of reading a source in the body; see :func:`counted` and :func:`alive`."""
+    token = _reading.set(reporter)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
+def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
+    """Yield items, and report every second how many were yielded, to the reporter of :func:`reported_by`."""
+    reporter, due = _reading.get(), time.monotonic() + _REPORT_SECONDS
+    for done, item in enumerate(items, 1):
+        yield item
+        if reporter and time.monotonic() >= due:
+            reporter.progress(done, total, unit)
+            due = time.monotonic() + _REPORT_SECONDS
+
+
+def alive() -> None:
+    """Report that a child process works within limits of its own, so that it does not count as silence."""
+    if reporter := _reading.get():
+        reporter.pace(None)
 
 
 def silent(stage: str = "stage") -> Reporter:

@@ -31,12 +31,14 @@ from typing import Any, NamedTuple, Self
 
 from podline import entry_points
 from podline.errors import ChildKilledError, PodlineError, SourceError, from_json, one_line
+from podline.progress import alive
 from podline.settings import load, parser_environment
 
 AGAIN = 4
 """The factor of an item's limits in its second try."""
 
 _NO_MEMORY = ("bad_alloc", "out of memory", "outofmemory", "insufficient memory", "allocat", "malloc", "realloc")
+_BEAT = 10.0  # seconds between two signs of life while a child works
 _ENDING = 10.0  # seconds that a child may take to end after its connection closed
 _LONGEST_REPLY = 1 << 30
 _STATE = struct.Struct("<qqdd1024s")  # number of the item in its batch, its limits, and the parsed file
@@ -237,6 +239,8 @@ class _Child:
 
     def ask(self, items: Sequence[Any], limits: Sequence[Limits], factor: float) -> list[Any]:
         self._connection.send((list(items), list(limits), factor))
+        while not self._connection.poll(_BEAT):
+            alive()
         return json.loads(self._connection.recv_bytes(_LONGEST_REPLY))
 
     def end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -12,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Generator[Answer, None, None]:
-    """Yield a function's results for items, in their order.
+    """Yield a function's results for items, in their order; threads have the caller's context variables.
 
     Args:
         function: called by the threads.
@@ -32,7 +33,7 @@ def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads:
             for item in items:
                 if len(ahead) == threads:
                     yield ahead.popleft().result()
-                ahead.append(pool.submit(function, item))
+                ahead.append(pool.submit(copy_context().run, function, item))
             while ahead:
                 yield ahead.popleft().result()
         finally:

@@ -25,6 +25,7 @@ from podline.data.images.parsing import Parsed, delete_parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import RawFile, made_earlier, raw_file, unpacked
 from podline.data.sources.decoding import Decoding, Look, Pictures, Request
+from podline.progress import counted
 from podline.store.contract import explained
 
 IMAGES = "images.arrow"
@@ -65,7 +66,7 @@ def decode_images(
 
         (folder / PIXELS).touch()
         becoming = Pictures(settings.shape, settings.fit, tuple(settings.forgotten.items()))
-        looks = decoding.looks(becoming, map(Request, new()), folder)
+        looks = counted(decoding.looks(becoming, map(Request, new()), folder), int((known < 0).sum()), "images")
         facts = older.facts(known[known >= 0]) if older else iter(())
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
         write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)

@@ -23,6 +23,7 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
 from podline.documents.manifest import APART, split_in_words
 from podline.errors import SourceError
+from podline.progress import counted
 from podline.store.prefetch import in_order
 
 Rows = npt.NDArray[np.integer]
@@ -159,7 +160,8 @@ def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
     A test hash is paired with at most its 8 nearest training hashes, nearest first.
     """
     find = partial(_close, test, train, distance)
-    found = in_order(find, range(0, len(test), _TEST_BLOCK), usable_cores())
+    blocks = range(0, len(test), _TEST_BLOCK)
+    found = counted(in_order(find, blocks, usable_cores()), len(blocks), "parts compared for near-duplicates")
     return Near(*map(np.concatenate, zip((_NONE, _NONE, _NONE), *found, strict=True)))
 
 

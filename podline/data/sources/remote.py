@@ -22,6 +22,7 @@ from podline.data.places import IMAGE_ENDINGS, StoredFile
 from podline.data.rawfiles import renaming
 from podline.data.sources.decoding import DECODING
 from podline.errors import SourceError
+from podline.progress import counted
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.opening import open_store
@@ -85,7 +86,9 @@ def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _nam
         state = digests.of_list([found.name, found.version] for found in _noted(uri, there, wanted, noted))
         folder = work / "remote" / digests.of_json([store.uri, state])[:32]
         noted.seek(0)
-        links = _linked(store, folder, (Listed(*json.loads(line)) for line in noted))
+        count = sum(1 for _ in noted)
+        noted.seek(0)
+        links = counted(_linked(store, folder, (Listed(*json.loads(line)) for line in noted)), count, "files")
         first, _ = next(links), deque(links, maxlen=0)
     return first if store.where(first.relative_to(folder).as_posix()) == uri else folder
 
