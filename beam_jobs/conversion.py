@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
@@ -29,15 +29,13 @@ from podline.beam_jobs.engines import open_engine, where
 from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, tables_of, write_or_find
 from podline.data.images.opening import ImagesSource
-from podline.data.official import official_lines
+from podline.data.official import contradiction_lines, official_lines, records_read
 from podline.data.pixels import PixelSums
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.record_table import RECORDS, write_records
 from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.decoding import DECODING
-from podline.data.sources.duplicates import contradiction_lines
-from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files
 from podline.datasets.draft import class_names_of, manifest_of, written_splits
@@ -58,7 +56,7 @@ from podline.documents.versions import Version, publish_version, versions
 from podline.engines import LOCAL
 from podline.errors import PermanentError, PodlineError
 from podline.plurals import plural
-from podline.progress import Reporter
+from podline.progress import Reporter, reported_by
 from podline.recipes import datasets
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
@@ -87,7 +85,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         store = open_store(spec.root)
         store.sweep()
         wanted = effective(spec, store)
-        with _job_folder(store, wanted) as folder:
+        with _job_folder(store, wanted) as folder, reported_by(reporter):
             return _Conversion(wanted, reporter, store, engine, Home(spec.root, folder, spec.engine)).result()
 
 
@@ -114,7 +112,8 @@ class _Conversion:
         started = time.monotonic()
         memory = memory_of(self.spec, self.store)  # first: the next conversion detects later changes
         self.reporter.log(f"reading {self.spec.source}")
-        source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
+        source = self._opened()
+        remarks = _remarks(source, self.reporter)
         _tell_quarantined(self.reporter, source.quarantined)
         known = fingerprint(self.spec, source.files)
         folder = dataset_folder(self.spec.dataset, known)
@@ -187,7 +186,7 @@ class _Conversion:
         """Write the missing shards; return all shard plans and the number of shards that already existed."""
         prefix, spec = datasets.find(self.spec.dataset).base, self.spec
         if growth and isinstance(source, ImagesSource):
-            source, prefix = cast(RawData, source.part(growth.new)), growth.prefix(prefix)
+            source, prefix = source.part(growth.new), growth.prefix(prefix)
             if not source.sizes:
                 return ShardPlans(prefix, ()), 0
         layout = stored_layout(source.features)
@@ -214,8 +213,7 @@ class _Conversion:
             table.unlink(missing_ok=True)
 
         with self.store.workspace("plan") as folder:
-            elsewhere = self.spec.engine != LOCAL
-            filler, made = source.shard_tables(plans, self.spec.seed, folder, elsewhere=elsewhere)
+            filler, made = source.shard_tables(plans, self.spec.seed, folder)
             deque(in_order(publish, made, self.store.parallel), maxlen=0)
         return filler
 
@@ -370,18 +368,18 @@ def _publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, Pi
     return info
 
 
-def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
-    """Return the plan of the conversion, and report the findings of the scan."""
-    apart, remarks = source.looked_at()
+def _remarks(source: RawData, reporter: Reporter) -> Remarks:
+    """Return the findings about the source, and report them."""
+    remarks = source.remarks()
     for line in remarks.notes:
         reporter.log(line)
     tell = reporter.log if remarks.official and remarks.official.official else reporter.warn
-    for line in official_lines(source.dataset, source.sizes, remarks.official):
+    read = records_read(source.sizes, source.quarantined)
+    for line in official_lines(source.dataset, read, remarks.official):
         tell(line)
     for line in contradiction_lines(remarks.contradicting):
         reporter.warn(line)
-    refuse_left_out(spec.dataset, apart.left_out, spec.allow_left_out)
-    return apart, remarks
+    return remarks
 
 
 def _finish(

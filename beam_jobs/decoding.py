@@ -10,19 +10,21 @@ import itertools
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
+import numpy as np
 
 from podline import settings
 from podline.beam_jobs.steps import LOOKS, REQUESTS, Decode, Home, Task, decode_or_find
-from podline.data.decoded_rows import FILES, PIXELS, StoredRows, batch_name
+from podline.data.decoded_rows import FILES, PIXELS, StoredRows, batch_name, joined, row_bytes
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Look, Pictures, Request, content
 from podline.data.sources.remote import stored_at
+from podline.store import digests
 from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -81,7 +83,23 @@ class OnEngine:
         """See :meth:`podline.data.sources.decoding.Decoding.rows`."""
         with explained("read", folder):
             batches, firsts = json.loads((folder / _BATCHES).read_text())
-        return StoredRows(PIXELS, batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
+        return StoredRows(batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
+
+    def shared(self, folders: Sequence[Path], shape: tuple[int, int, int]) -> StoredRows:
+        """See :meth:`podline.data.sources.decoding.Decoding.shared`."""
+        rows, length = joined([folder / PIXELS for folder in folders], shape), row_bytes(shape)
+        batches = f"{self._home.folder}/{digests.of_list(folder.name for folder in folders)[:16]}"
+        firsts, there = range(0, rows.count, max(1, _BATCH_BYTES // length)), set(self._store.list(batches))
+
+        def publish(numbered: tuple[int, int]) -> None:
+            number, first = numbered
+            if (name := batch_name(batches, number, PIXELS)) not in there:
+                some = np.arange(first, min(first + firsts.step, rows.count))
+                content = b"".join(rows.stored(some, length))
+                self._store.publish_bytes(name, content, replace=True, flush=False)
+
+        deque(in_order(publish, enumerate(firsts), self._store.parallel), maxlen=0)
+        return StoredRows(batches, rows.count, root=self._home.root, firsts=tuple(firsts))
 
     def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> int:
         """Publish a batch; return the number of its images."""

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.rawfiles import reading
-from podline.data.rows import RowBlock
 from podline.errors import SourceError, StoreError
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -30,13 +29,25 @@ _CRC = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
-class DecodedRows(RowBlock):
-    """Decoded images in a file."""
+class DecodedRows:
+    """Decoded images in a file.
+
+    Attributes:
+        path: the file.
+        count: number of images.
+    """
+
+    path: str
+    count: int
 
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Read and verify some images of ``size`` bytes, (n, size); see :meth:`RowBlock.read`."""
+        """Read and verify some images of ``size`` bytes, (n, size).
+
+        Raises:
+            SourceError: the file does not exist or is damaged.
+        """
         stored = np.empty((len(images), size), np.uint8)
-        for row, found in zip(stored, self._found(size + _CRC.size, images), strict=True):
+        for row, found in zip(stored, self.stored(images, size + _CRC.size), strict=True):
             pixels = np.frombuffer(found, np.uint8)[:size]
             if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
                 raise SourceError(
@@ -56,8 +67,13 @@ class DecodedRows(RowBlock):
             with reading(path):
                 yield path.read_bytes()
 
-    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
-        with self._open() as stream:
+    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
+        """Yield some images of ``length`` bytes as stored, with their checksums.
+
+        Raises:
+            SourceError: the file cannot be read.
+        """
+        with reading(self.path), Path(self.path).open("rb", buffering=0) as stream:
             for image in images.tolist():
                 yield os.pread(stream.fileno(), length, image * length)
 
@@ -72,27 +88,30 @@ class JoinedRows(DecodedRows):
 
     parts: tuple[DecodedRows, ...] = ()
 
-    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
+    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
+        """See :meth:`DecodedRows.stored`."""
         edges = np.cumsum([0, *(part.count for part in self.parts)])
         which = np.searchsorted(edges, images, "right") - 1
         with contextlib.ExitStack() as opened:
-            files = {at: opened.enter_context(self.parts[at]._open()).fileno() for at in np.unique(which).tolist()}
+            files = {}
+            for at in np.unique(which).tolist():
+                path = self.parts[at].path
+                opened.enter_context(reading(path))
+                files[at] = opened.enter_context(Path(path).open("rb", buffering=0)).fileno()
             for at, image in zip(which.tolist(), (images - edges[which]).tolist(), strict=True):
                 yield os.pread(files[at], length, image * length)
 
 
 def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
-    """Return the decoded images of a folder, after the rows that it links from older folders.
+    """Return the decoded images of a folder, after the rows that it links from older folders."""
+    return joined([*older_files(folder, PIXELS), folder / PIXELS], shape)
 
-    Args:
-        folder: the folder.
-        shape: shape of every image.
 
-    Raises:
-        SourceError: the file does not exist.
-    """
-    parts = tuple(_rows_in(path, shape) for path in (*older_files(folder, PIXELS), folder / PIXELS))
-    return JoinedRows(PIXELS, parts[-1].path, sum(part.count for part in parts), parts=parts) if parts[1:] else parts[0]
+def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
+    """Return the decoded images, of one shape, in consecutive files."""
+    length = row_bytes(shape)
+    parts = tuple(DecodedRows(str(path), path.stat().st_size // length if path.exists() else 0) for path in paths)
+    return JoinedRows(parts[-1].path, sum(part.count for part in parts), parts) if parts[1:] else parts[0]
 
 
 def older_files(folder: Path, kind: str) -> list[Path]:
@@ -100,13 +119,16 @@ def older_files(folder: Path, kind: str) -> list[Path]:
     return sorted(folder.glob(f"[0-9]*.{kind}"))
 
 
-def _rows_in(path: Path, shape: Sequence[int]) -> DecodedRows:
-    return DecodedRows(PIXELS, str(path), path.stat().st_size // row_bytes(shape) if path.exists() else 0)
-
-
 def row_bytes(shape: Sequence[int]) -> int:
     """Return the bytes that an image and its checksum take in the file."""
     return math.prod(shape) + _CRC.size
+
+
+def with_checksums(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return images, (n, …) and C-contiguous, as rows that end in their checksums, (n, row bytes)."""
+    pixels = images.reshape(len(images), -1)
+    crcs = np.fromiter(map(google_crc32c.value, pixels), "<u4", len(pixels))
+    return np.concatenate([pixels, crcs[:, np.newaxis].view(np.uint8)], axis=1)
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
@@ -157,7 +179,8 @@ class StoredRows(DecodedRows):
         names = (batch_name(self.path, number, kind) for number in range(len(self.firsts)))
         return in_order(store.read_bytes, names, store.parallel)
 
-    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
+    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
+        """See :meth:`DecodedRows.stored`."""
         batches = self._batches(images)
         starts = (images - np.array(self.firsts, np.int64)[batches]) * length
         return self._ranges(batches, PIXELS, starts, np.full(len(images), length))
@@ -178,3 +201,39 @@ class StoredRows(DecodedRows):
 def batch_name(folder: str, number: int, kind: str) -> str:
     """Return the name, in a store, of a batch's file of one kind: ``pixels``, image files or others."""
     return f"{folder}/{number:07}.{kind}"
+
+
+@dataclass(frozen=True)
+class SourceSplit:
+    """The convertible records of one split.
+
+    Attributes:
+        name: ``train`` …
+        image_shape: (height, width, channels).
+        pixels: the decoded images, also those of other splits.
+        targets: feature name → values by row, (rows, …); classes are any unsigned integers.
+        kept: row of each record.
+    """
+
+    name: str
+    image_shape: tuple[int, int, int]
+    pixels: DecodedRows
+    targets: dict[str, npt.NDArray[Any]]
+    kept: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of records to convert."""
+        return len(self.kept)
+
+    def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
+        """Return the records at some positions, in the given order.
+
+        Returns:
+            ``image``: uint8, (n, height, width, channels); every other feature: (n, …).
+
+        Raises:
+            SourceError: the images cannot be read, or are damaged.
+        """
+        rows = self.kept[indices]
+        images = self.pixels.read(rows, math.prod(self.image_shape)).reshape(-1, *self.image_shape)
+        return {"image": images, **{name: column[rows] for name, column in self.targets.items()}}

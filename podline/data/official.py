@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from podline.data.rawfiles import RawFile, md5_of
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import Quarantined
 from podline.frozen import Frozen
+from podline.plurals import plural
 from podline.recipes import datasets
 
 _NAMED = 3
@@ -155,10 +156,10 @@ def _compared(file: RawFile, published: str) -> OtherFile | None:
     return None if found == published else OtherFile(file=file.name, found=found, published=published)
 
 
-def records_read(manifest: Manifest) -> dict[str, int]:
+def records_read(converted: Mapping[str, int], quarantined: Iterable[Quarantined]) -> dict[str, int]:
     """Count the records of each split that the raw files held."""
-    left_out = Counter(record.split for record in manifest.quarantined)
-    return {split.name: split.records + left_out[split.name] for split in manifest.splits}
+    left_out = Counter(record.split for record in quarantined)
+    return {split: records + left_out[split] for split, records in converted.items()}
 
 
 def official_lines(dataset: str, read: Mapping[str, int], check: OfficialCheck | None) -> list[str]:
@@ -191,3 +192,11 @@ def _lines(published: Published, read: Mapping[str, int], check: OfficialCheck |
         yield f"{other.file} has md5 {other.found} vs {other.published} published"
     if len(others) > _NAMED:
         yield f"and {len(others) - _NAMED} more differ from those published"
+
+
+def contradiction_lines(counts: Mapping[str, int]) -> list[str]:
+    """Return one line per split with the number of records whose image another record has with another label."""
+    return [
+        f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
+        for split, count in counts.items()
+    ]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
 from podline.data import jpeg_files
+from podline.data.decoded_rows import DecodedRows, SourceSplit
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, EncodedLayout, RecordLayout
-from podline.data.rows import SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo
 from podline.documents.shard_table import MANY_COUNTS, ShardInfo, index_file
@@ -56,13 +56,20 @@ class ShardFiller(Protocol):
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Makes records from pixels at their original places, for workers that can read the raw files."""
+    """Makes records from decoded images, which every worker can read.
 
-    images: Mapping[str, SourceSplit]
+    Attributes:
+        pixels: the images of all splits.
+        shape: (height, width, channels) of each.
+        seed: seed of the records' order; without one they keep the order of the source.
+    """
+
+    pixels: DecodedRows
+    shape: tuple[int, int, int]
     seed: int | None
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a split's table with the place of each record and its targets."""
+        """Return the name of a split's table with the row of each record and its targets."""
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
@@ -70,30 +77,11 @@ class RowsByPlace:
         with explained("read", table), _ONE_LOADS:
             split = np.load(table, mmap_mode="r")
             rows = split[shard_order(self.seed, plan, len(split))]
-        images = self.images[plan.split]
 
         def fill(frames: Bytes, start: int) -> None:
             chosen = rows[start : start + len(frames)]
-            layout.fill(frames, {**images.read(chosen[_PLACE]), **_targets(chosen)})
-
-        return fill
-
-
-@dataclass(frozen=True)
-class RowsInTables:
-    """Makes records from pixels in a table per shard, for workers that can only read the store."""
-
-    def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table with its records' pixels and targets."""
-        return f"{plan.file}.npz"
-
-    def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills the shard's records; see :meth:`ShardFiller.filler`."""
-        with explained("read", table), _ONE_LOADS, np.load(table) as arrays:
-            columns = dict(arrays)
-
-        def fill(frames: Bytes, start: int) -> None:
-            layout.fill(frames, {name: values[start : start + len(frames)] for name, values in columns.items()})
+            images = self.pixels.read(chosen[_PLACE], math.prod(self.shape)).reshape(-1, *self.shape)
+            layout.fill(frames, {IMAGE: images, **_targets(chosen)})
 
         return fill
 
@@ -133,33 +121,9 @@ def tables_of_places(splits: Iterable[SourceSplit], folder: Path) -> Iterator[Pa
         yield path
 
 
-def tables_of_rows(
-    splits: Iterable[SourceSplit], plans: Iterable[ShardPlan], seed: int | None, folder: Path
-) -> Iterator[Path]:
-    """Write each shard's table for :class:`RowsInTables`, one after another.
-
-    Raises:
-        SourceError: a raw file cannot be read.
-        StoreError: the folder cannot be written.
-    """
-    table, by_name = RowsInTables().table, {split.name: split for split in splits}
-    for plan in plans:
-        split = by_name[plan.split]
-        chosen = shard_order(seed, plan, len(split))
-        path = folder / table(plan)
-        with explained("write", path), path.open("wb") as stream:
-            np.savez(stream, **cast(Any, split.read(chosen)))
-        yield path
-
-
-def without_targets(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
-    """Return the splits with only the data that :class:`RowsByPlace` needs."""
-    return {split.name: dataclasses.replace(split, targets={}, kept=None) for split in splits}
-
-
 def _places(split: SourceSplit, records: np.ndarray) -> np.ndarray:
-    """Return the positions of some records among all images of their split, and their targets."""
-    places = records if split.kept is None else split.kept[records]
+    """Return the rows of some records among all decoded images, and their targets."""
+    places = split.kept[records]
     targets = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in split.targets.items()])
     table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_TARGETS, targets)]))
     table[_PLACE] = places

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podline.data.official import official_lines, records_read
-from podline.data.sources.duplicates import contradiction_lines
+from podline.data.official import contradiction_lines, official_lines, records_read
 from podline.documents.completion import Completion, completion_name, read_completion
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.documents.versions import version_of, versions
@@ -168,7 +167,8 @@ def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
         manifest: the manifest of the data set.
         conversion: the result of :func:`conversion_of`.
     """
-    official = official_lines(manifest.dataset, records_read(manifest), conversion.official if conversion else None)
+    read = records_read({split.name: split.records for split in manifest.splits}, manifest.quarantined)
+    official = official_lines(manifest.dataset, read, conversion.official if conversion else None)
     return official + (contradiction_lines(conversion.contradicting) if conversion else [])
 
 

@@ -59,10 +59,6 @@ class Targets:
         """Return the place of the first record with invalid targets, and a phrase for after its name; or None."""
         return None
 
-    def contradict(self, records: Arrays) -> bool:
-        """Return whether records with the same image have contradicting targets."""
-        return any((values != values[:1]).any() for values in records.values())
-
 
 class TextTargets(Targets, ABC):
     """The targets of a kind whose targets can be given as text; sources of images return a text per image.

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.decoded_rows import SourceSplit
 from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
-from podline.data.rows import SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import open_raw
@@ -109,7 +109,7 @@ class Checked:
             SourceError: too much is left out, too many images have near-duplicates, or the test split proves nothing.
         """
         refuse_left_out(self.source.dataset, self.source.left_out, allow_left_out)
-        self.source.looked_at()
+        self.source.remarks()
         if self.source.doubt and self.source.doubt.certain:
             raise SourceError(self.source.doubt.words)
 
@@ -129,8 +129,8 @@ class Checked:
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
         """Return the classes of each of a split's first records, (n, classes)."""
-        kept, found = split.kept, list[npt.NDArray[np.bool_]]()
-        for place in (range(len(split)) if kept is None else kept.tolist())[:_LOOKED_AT]:
+        found = list[npt.NDArray[np.bool_]]()
+        for place in split.kept[:_LOOKED_AT].tolist():
             one = {name: values[place : place + 1] for name, values in split.targets.items()}
             found.append(self.source.settings.targets.census(one, len(self.source.class_names)) > 0)
         return np.stack(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fault_proxy
 import numpy as np
@@ -22,6 +23,7 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.errors import SourceError, StoreError
 from podline.inventory.verification import verify
 from podline.progress import Event, Reporter, silent
+from podline.sandbox import Sandbox
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
@@ -137,16 +139,28 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     assert convert(spec, silent()).shards_written == 6
 
 
-def test_a_raw_file_that_changes_while_it_is_converted_is_named(
+def test_a_raw_file_that_changes_while_it_is_decoded_is_named(
     spec: ConvertSpec, raw: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def change(*args: object, **kwargs: object):
-        (raw / "data_batch_2.bin").write_bytes(bytes((raw / "data_batch_2.bin").stat().st_size))
-        return shards.write_shard(*args, **kwargs)  # type: ignore[arg-type]
+    one = Sandbox.one
 
-    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", change)
-    with pytest.raises(SourceError, match=r"data_batch_2\.bin was changed while it was converted; convert again"):
+    def change(*args: Any) -> Any:
+        (raw / "data_batch_2.bin").write_bytes(bytes((raw / "data_batch_2.bin").stat().st_size))
+        return one(*args)
+
+    monkeypatch.setattr(Sandbox, "one", change)
+    with pytest.raises(SourceError, match=r"data_batch_2\.bin was changed while it was read; convert again"):
         convert(spec, silent())
+
+
+def test_reading_a_source_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podline.progress._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("podline.sandbox._BEAT", 0.01)
+    events: list[Event] = []
+    convert(specs(tmp_path, "images"), Reporter("convert", events.append))
+    units = list(dict.fromkeys(event["unit"] for event in events if event["event"] == "progress"))
+    assert units == ["images", "parts compared for near-duplicates", "shards"]
+    assert {"event": "pace", "stage": "convert", "seconds": None} in events, "a sandbox at work is alive"
 
 
 def test_the_plan_is_in_the_store_while_the_job_runs(spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch) -> None:

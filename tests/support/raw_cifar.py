@@ -65,7 +65,7 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     plans = plan_shards(spec.dataset, sizes, layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
     store.local(folder).mkdir(parents=True)
-    filler, tables = source.shard_tables(plans, spec.seed, store.root, elsewhere=False)
+    filler, tables = source.shard_tables(plans, spec.seed, store.root)
     list(tables)
     census = partial(kind_named(source.kind).targets().census, classes=len(source.class_names))
     for plan in plans:

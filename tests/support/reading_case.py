@@ -21,6 +21,11 @@ def grey(file: Path) -> Iterator[tuple[Any, int]]:
     return ((image[..., 0], label) for image, label in read(file))
 
 
+def every(file: Path, step: int) -> Iterator[tuple[Any, int]]:
+    """Yield every ``step``-th pixel of each image."""
+    return ((image[::step, ::step], label) for image, label in read(file))
+
+
 def counted(log: Path, file: Path) -> Iterator[tuple[Any, int]]:
     """Note each file that is read."""
     with log.open("a") as stream:

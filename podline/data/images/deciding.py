@@ -19,11 +19,14 @@ from podline.data.images.image_table import ImageTable, Mask, Numbers
 from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, held_out_splits
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
-from podline.data.sources.duplicates import MAX_SHARED
 from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
 from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 
+# Above this share of test images that also occur in training, a test says nothing about new images.
+MAX_SHARED = 0.01
+# Above this share of contradicting labels, the labels do not belong to the images; less is noise.
+MAX_CONTRADICTING = 0.01
 _FOR = {VALIDATION: "validate", TEST: "test"}
 _REMEDY = "get splits without common images, or give the images without any"
 
@@ -33,7 +36,21 @@ def in_general(reason: str) -> str:
     return reason.partition(": ")[0]
 
 
-def decide(images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets) -> dict[str, int]:
+class Decided(NamedTuple):
+    """Findings of :func:`decide`.
+
+    Attributes:
+        untrained: each class that no training image has → the number of its held-out images, which are left out.
+        contradicting: split → number of records whose image another record has with another label.
+    """
+
+    untrained: dict[str, int]
+    contradicting: dict[str, int]
+
+
+def decide(
+    images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets, *, published: bool = False
+) -> Decided:
     """Set each image's split, or the reason why it is left out.
 
     Args:
@@ -41,25 +58,27 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float, targets
         given: the source's split names.
         test_share: share of test images if the source has no splits.
         targets: targets of the kind of task.
-
-    Returns:
-        Each class that no training image has, with the number of its held-out images, which are left out.
+        published: whether the images with their classes are one data set, of which few records may be left out: equal
+            images with different labels are counted, and classes need no training image.
 
     Raises:
-        SourceError: a class name is invalid, or a split shares more than :data:`MAX_SHARED` of its images with another.
+        SourceError: a class name is invalid, a split shares more than :data:`MAX_SHARED` of its images with another, or
+            more than :data:`MAX_CONTRADICTING` of a published one have contradicting labels.
     """
     held_out = held_out_splits(given)
     images.splits[:] = _splits(images, held_out, test_share)
     _leave_out_odd(images)
     _refuse_names(targets.class_names(images.labels.of(images.kept())))
     equal = _equal(images)
-    _leave_out_contradicting(images, equal)
+    if not published:
+        _leave_out_contradicting(images, equal)
     for other, kept_in in APART:
         _leave_out_shared(images, equal, other, kept_in, given=bool(held_out))
         _leave_out_groups(images, other, kept_in)
-    untrained = _leave_out_unknown(images, targets)
+    contradicting = _count_contradicting(images, equal) if published else {}
+    untrained = {} if published else _leave_out_unknown(images, targets)
     images.reasons = dict(sorted(images.reasons.items()))
-    return untrained
+    return Decided(untrained, contradicting)
 
 
 def _leave_out_odd(images: ImageTable) -> None:
@@ -130,18 +149,43 @@ def _equal(images: ImageTable) -> _Equal:
 
 
 def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
-    labels = images.labels.codes[equal.numbers]
-    mixed = np.minimum.reduceat(labels, equal.starts) != np.maximum.reduceat(labels, equal.starts)
-    for group in equal.groups(mixed):
-        first = group[0]
-        second = group[images.labels.codes[group] != images.labels.codes[first]][0]
-        of_first, of_second = (
-            f"{printable(key)} is {shortened(images.labels.at(number))}"
-            for number, key in zip((first, second), images.keys((first, second)), strict=True)
-        )
+    for group in _contradicting(images, equal):
+        of_first, of_second = _two_labels(images, group)
         for number in group.tolist():
-            other = of_second if images.labels.codes[number] == images.labels.codes[first] else of_first
+            other = of_second if images.labels.codes[number] == images.labels.codes[group[0]] else of_first
             images.leave_out(number, f"the same image as one of another class: {other}")
+
+
+def _contradicting(images: ImageTable, equal: _Equal) -> Iterator[Numbers]:
+    """Yield the groups of equal images with different labels."""
+    labels = images.labels.codes[equal.numbers]
+    return equal.groups(np.minimum.reduceat(labels, equal.starts) != np.maximum.reduceat(labels, equal.starts))
+
+
+def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
+    """Return, for two images with different labels, that each key is of its label; the first one is the group's."""
+    labels = images.labels.codes[group]
+    pair = [group[0], group[labels != labels[0]][0]]
+    names = zip(images.keys(pair), pair, strict=True)
+    return [f"{printable(key)} is {shortened(images.labels.at(number))}" for key, number in names]
+
+
+def _count_contradicting(images: ImageTable, equal: _Equal) -> dict[str, int]:
+    """Count the images of each split that equal one of another label; refuse more than :data:`MAX_CONTRADICTING`."""
+    counts, groups = dict[str, int](), list(_contradicting(images, equal))
+    for split in SPLITS:
+        kept = images.kept(split)
+        in_split = (group[kept[group]] for group in groups)
+        odd = [group for group in in_split if len(np.unique(images.labels.codes[group])) > 1]
+        count, every = sum(map(len, odd)), np.count_nonzero(kept)
+        if count > max(MAX_CONTRADICTING * every, 2):  # one pair proves nothing, even in a small split
+            raise SourceError(
+                f"{count:,} of the {every:,} records of the {split} split have the image of another one and another "
+                f"label ({' and '.join(_two_labels(images, odd[0]))}, for one) vs {MAX_CONTRADICTING:.0%} at most: "
+                "labels and images do not belong together; correct the labels, or leave such images out"
+            )
+        counts |= {split: count} if count else {}
+    return counts
 
 
 def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: str, *, given: bool) -> None:

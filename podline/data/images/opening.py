@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import settings as machine
-from podline.arrays import Array
-from podline.data.decoded_rows import HASHES, DecodedRows
+from podline.data.decoded_rows import HASHES, SourceSplit
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.corrections import Corrected, correct
-from podline.data.images.deciding import decide, in_general
+from podline.data.images.deciding import decide
 from podline.data.images.decoded import IMAGES, decode_images
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import ImageTable, Numbers
@@ -34,19 +33,18 @@ from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import parsed
 from podline.data.images.settings import ImagesSettings
+from podline.data.images.table_source import TableSource, most_left_out, quarantined, refuse_empty, targets_by_row
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
 from podline.data.records import Feature
-from podline.data.rows import SourceSplit
-from podline.data.shown import printable, shortened
-from podline.data.sources.decoding import DECODING, FORGOTTEN
-from podline.data.sources.left_out import LeftOut
+from podline.data.shown import shortened
+from podline.data.sources.decoding import DECODING
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Remarks, ShardTables, Source
-from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, Quarantined, SourceFile
+from podline.data.sources.source import Remarks, ShardTables
+from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
 from podline.errors import SettingsError, SourceError
-from podline.kinds.contract import Doubt, TextTargets
+from podline.kinds.contract import Doubt
 from podline.kinds.table import kind_named
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
@@ -67,17 +65,15 @@ class Identities(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesSource(Source):
+class ImagesSource(TableSource):
     """A source of the user's own images.
 
     Attributes:
-        images: all images, including those that are left out.
         corrected: the effect of reviews.
         words: a description of the source.
         settings: the form of the images.
     """
 
-    images: ImageTable
     corrected: Corrected
     words: tuple[str, ...] = ()
     settings: ImagesSettings = field(default_factory=ImagesSettings)
@@ -85,14 +81,14 @@ class ImagesSource(Source):
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, nearest first."""
-        [rows] = self.splits[0].blocks
-        hashes = rows.each(HASHES) if isinstance(rows, DecodedRows) else ()
-        known = (np.frombuffer(some, HASHED) for some in hashes)
+        rows = self.splits[0].pixels
+        known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES))
         return near_pairs(self.images, self.pixels, self.settings, rows.count, known)
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
-        return replace(self.splits[0], kept=None).read(rows)["image"]
+        first = self.splits[0]
+        return first.pixels.read(rows, math.prod(first.image_shape)).reshape(-1, *first.image_shape)
 
     @property
     def usual_side(self) -> int:
@@ -108,22 +104,8 @@ class ImagesSource(Source):
     @property
     def bytes_of_a_file(self) -> int:
         """Return the mean size, rounded up, of an image file in a record."""
-        some = np.asarray(self.splits[0].kept)[:SAMPLED]
+        some = self.splits[0].kept[:SAMPLED]
         return mean_size(self.pixels(some)) if self.settings.keep_jpeg else 0
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """The images of each split and how many are left out, not counting stray files."""
-        meant = ~self.images.column("stray")
-        parts = {
-            split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
-            for split in self.sizes
-        }
-        for number, reason in self.images.reasons.items():
-            if in_general(reason) == FORGOTTEN:
-                continue
-            parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
-        return tuple(parts.values())
 
     @property
     def counted(self) -> dict[str, int]:
@@ -132,15 +114,15 @@ class ImagesSource(Source):
         counts = {"turned as EXIF says": turned} if turned else {}
         return {**counts, **self.corrected.counts, **near_counts(self.near)}
 
-    def looked_at(self) -> tuple[ImagesSource, Remarks]:
-        """Return the source itself, whose repeated images were already left out when it was opened.
+    def remarks(self) -> Remarks:
+        """Return how the source was understood.
 
         Raises:
             SourceError: too many images of a split have a near-duplicate in another split.
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
         doubt = [self.doubt.words] if self.doubt else []
-        return self, Remarks(notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()))
+        return Remarks(notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()))
 
     @cached_property
     def class_counts(self) -> dict[str, list[int]]:
@@ -159,12 +141,12 @@ class ImagesSource(Source):
         every = [sum(each) for each in zip(*counts.values(), strict=True)]
         return kind_named(self.kind).doubt(self.class_names, counts[TEST], every, is_hashed=True)
 
-    def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
-        """See :meth:`RawData.shard_tables`; every worker can read the decoded images.
+    def shard_tables(self, plans: ShardPlans, _seed: int | None, folder: Path, /) -> ShardTables:
+        """See :meth:`RawData.shard_tables`.
 
         Records keep the order of their identities for every seed, since this order is as good as random.
         """
-        return super().shard_tables(plans, None, folder, elsewhere=False)
+        return super().shard_tables(plans, None, folder)
 
     def identities(self) -> dict[str, Identities]:
         """Return the identities of each split's records, in order."""
@@ -183,7 +165,7 @@ class ImagesSource(Source):
         return replace(
             self,
             splits=tuple(
-                replace(split, kept=np.asarray(split.kept)[records[split.name]])
+                replace(split, kept=split.kept[records[split.name]])
                 for split in self.splits
                 if len(records[split.name])
             ),
@@ -231,28 +213,27 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     images = ImageTable(cached / IMAGES)
     corrected = correct(images, settings.corrections)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
-    untrained = decide(images, given, settings.test_share, settings.targets)
+    held_out = held_out_splits(given)
+    untrained = decide(images, given, settings.test_share, settings.targets).untrained
     names = settings.targets.class_names(images.labels.of(images.kept(TRAIN)))
     if len(names) < (least := settings.targets.least_classes):
-        why = "".join(f"; {line}" for line in _untrained(untrained, given)) or _most_left_out(images)
+        why = "".join(f"; {line}" for line in _untrained(untrained, given)) or most_left_out(images)
         raise SourceError(
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
             f"{''.join(f', {name!r},' for name in names)} vs {least} at least{why}"
         )
-    targets = _targets(images, settings.targets, names, pixels.count)
+    splits = [split for split in SPLITS if split != VALIDATION or VALIDATION in held_out]
+    refuse_empty(source, images, splits, "" if held_out else f"; {_MORE_IMAGES}")
+    targets, row = targets_by_row(images, settings.targets, names, pixels.count), images.column("row")
     return ImagesSource(
         dataset=dataset.name,
         class_names=names,
         files=(_content_of(images),),
         splits=tuple(
-            SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split, given))
-            for split in SPLITS
-            if split != VALIDATION or VALIDATION in held_out_splits(given)
+            SourceSplit(split, settings.shape, pixels, targets, row[images.ordered(images.kept(split))])
+            for split in splits
         ),
-        quarantined=tuple(
-            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=reason)
-            for (at, reason), key in zip(images.reasons.items(), images.keys(images.reasons), strict=True)
-        ),
+        quarantined=quarantined(images),
         images=images,
         corrected=corrected,
         words=(*_words(layout, given, settings, images, names), *_untrained(untrained, given)),
@@ -261,34 +242,9 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     )
 
 
-def _targets(images: ImageTable, targets: TextTargets, names: Sequence[str], rows: int) -> dict[str, Array]:
-    """Return the targets of each decoded image, by row; only those of kept images are used."""
-    kept, row, found = images.kept(), images.column("row"), dict[str, Array]()
-    texts = sorted(images.labels.of(kept))
-    places = {text: place for place, text in enumerate(texts)}
-    of_codes = np.array([places.get(text, -1) for text in images.labels.values], np.int64)
-    for name, values in targets.arrays(texts, names).items():
-        found[name] = np.zeros((rows, *values.shape[1:]), values.dtype)
-        found[name][row[kept]] = values[of_codes[images.labels.codes[kept]]]
-    return found
-
-
 def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Return the bytes of each row, (n, bytes)."""
     return values.view(np.uint8).reshape(len(values), -1)
-
-
-def _rows(source: str, images: ImageTable, split: str, given: frozenset[str]) -> Numbers:
-    """Return the rows of a split's images in the order of their identities.
-
-    Raises:
-        SourceError: the split has no image.
-    """
-    kept = images.kept(split)
-    if not kept.any():
-        remedy = "" if held_out_splits(given) else f"; {_MORE_IMAGES}"
-        raise SourceError(f"{source}: the {split} split has no image vs 1 at least{remedy}{_most_left_out(images)}")
-    return images.column("row")[images.ordered(kept)]
 
 
 def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
@@ -321,16 +277,6 @@ def _content_of(images: ImageTable) -> SourceFile:
         for at in sorting.tolist()
     )
     return SourceFile(name="images", bytes=int(sizes[numbers].sum()), sha256=digests.of_list(content))
-
-
-def _most_left_out(images: ImageTable) -> str:
-    """Return the most frequent reason for leaving images out, as the end of an error."""
-    if not images.reasons:
-        return ""
-    ((reason, _count),) = Counter(images.reasons.values()).most_common(1)
-    number = next(number for number, other in images.reasons.items() if other == reason)
-    [key] = images.keys([number])
-    return f"; {len(images.reasons):,} of {len(images):,} files are left out: {printable(key)} {reason}"
 
 
 def _words(

@@ -3,40 +3,35 @@
 Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. Each image has 3,072 bytes: the red, the green and the blue plane
 of 32×32 pixels, row by row. Batches may have any number of rows.
 
-A child process parses each pickle once, and writes its images and labels into the cache folder
-(:mod:`podline.data.sources.pickles`). Rows of a ``.bin`` file are read where they are.
+A child process reads each batch once; :mod:`podline.data.sources.pickles` parses the pickles.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from podline.cores import usable_cores
 from podline.data import bounds
+from podline.data.raw_arrays import Arrays, Part
 from podline.data.rawfiles import RawFile, reading
-from podline.data.rows import CachedImages, RowBlock, SourceSplit, cached_images
 from podline.data.shown import shortened
 from podline.data.sources import class_names
 from podline.data.sources.parser_pool import Sandboxes
-from podline.data.sources.pickles import MAKER, REMEDY, ROW, Label, checked_labels
-from podline.data.sources.source import Source
+from podline.data.sources.pickles import REMEDY, ROW, Label, checked_labels, read_batch, read_names
 from podline.errors import SourceError
 from podline.plurals import plural
 from podline.sandbox import limits_of
-from podline.store import digests
-from podline.store.prefetch import in_order
 
-_CHANNELS = 3
-_IMAGE_SHAPE = (32, 32, _CHANNELS)
-_ROWS = 1_000  # rows of a .bin file that are read at once
+_CHANNELS, _SIDES = 3, (32, 32)
+_ROWS = 1_000  # that are decoded at once
 _OFFICIAL_ROWS = 10_000  # rows of each official file of CIFAR-10
-_FORMAT = 3  # version of the cached files' format
+_FORM = 1  # version of this module's arrays
 
 
 class Family(NamedTuple):
@@ -80,26 +75,22 @@ _SAMPLE = CIFAR10._replace(title="the sample", labels=(CIFAR10.labels[0]._replac
 _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
-def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """Open the python layout; see ``podline.data.sources.opening.Layout.open``."""
+def of_pickles(dataset: str, files: Mapping[str, RawFile], sandboxes: Sandboxes) -> Arrays:
+    """Describe the python layout; see ``podline.data.sources.opening.Layout.arrays``."""
     family = _FAMILIES[dataset]
-    with Sandboxes(MAKER) as sandboxes:
-        meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
-        names = {
-            kind.feature: _class_names(meta.get(kind.names_key), kind, files.get(family.meta)) for kind in family.labels
-        }
-        read = partial(_pickled, family, work, sandboxes)
-        return _source(dataset, family, files, names, lambda name: read(files[name]))
+    meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
+    labels = [_named(label, meta.get(label.names_key), files.get(family.meta)) for label in family.labels]
+    return _arrays(dataset, files, labels, "", read_pickled)
 
 
-def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Open the binary layout; see ``podline.data.sources.opening.Layout.open``."""
-    family, names = _FAMILIES[dataset], {}
-    for kind in family.labels:
-        file = files.get(kind.names_file)
-        names[kind.feature] = _class_names(_lines(file) if file else None, kind, file)
+def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandboxes: Sandboxes) -> Arrays:
+    """Describe the binary layout; see ``podline.data.sources.opening.Layout.arrays``."""
+    family, labels = _FAMILIES[dataset], list[Label]()
+    for label in family.labels:
+        file = files.get(label.names_file)
+        labels.append(_named(label, _lines(file) if file else None, file))
     _refuse_cut(family, files)
-    return _source(dataset, family, files, names, lambda name: _binary(family, files[f"{name}.bin"]))
+    return _arrays(dataset, files, labels, ".bin", read_binary)
 
 
 def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
@@ -119,72 +110,64 @@ def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
                 )
 
 
-def _source(
+def _arrays(
     dataset: str,
-    family: Family,
     files: Mapping[str, RawFile],
-    names: dict[str, tuple[str, ...]],
-    read_batch: Callable[[str], CachedImages],
-) -> Source:
-    splits = []
-    for split, batch_names in family.splits.items():
-        batches = list(in_order(read_batch, batch_names, usable_cores()))
-        blocks = tuple(batch.block for batch in batches if batch.block.count)
-        if not blocks:
-            first = next(iter(files.values())).path
-            raise SourceError(f"{', '.join(batch_names)} beside {first} hold no image: 0 vs 1 at least; {REMEDY}")
-        columns = np.concatenate([batch.labels for batch in batches])
-        labels = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
-        splits.append(SourceSplit(split, _IMAGE_SHAPE, blocks, labels))
-    main, *others = (kind.feature for kind in family.labels)
-    return Source(
-        dataset=dataset,
-        class_names=names[main],
-        files=tuple(file.info for file in files.values()),
-        splits=tuple(splits),
-        extra_class_names={feature: names[feature] for feature in others},
-        raw=tuple(files.values()),
+    labels: Sequence[Label],
+    ending: str,
+    read: Callable[[str, Sequence[Label], Path], Iterator[Part]],
+) -> Arrays:
+    family, (main, *others) = _FAMILIES[dataset], labels
+    return Arrays(
+        dataset,
+        tuple(files.values()),
+        {split: [(files[f"{name}{ending}"],) for name in names] for split, names in family.splits.items()},
+        partial(read, family.title, labels),
+        key=[_FORM],
+        class_names=main.names,
+        others={label.feature: label.names for label in others},
     )
 
 
-def _binary(family: Family, file: RawFile) -> CachedImages:
-    """Return the places of a ``.bin`` file's images, and their labels; a row is the label bytes and the image."""
-    kinds = len(family.labels)
+def read_pickled(title: str, labels: Sequence[Label], path: Path) -> Iterator[Part]:
+    """Yield the images of a pickled batch; runs in a sandbox."""
+    data, columns = read_batch(path, title, labels)
+    for first in range(0, len(data), _ROWS):
+        some = slice(first, first + _ROWS)
+        yield _part(data[some], labels, columns[some])
+
+
+def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[Part]:
+    """Yield the images of a ``.bin`` file, whose rows are the label bytes and the image; runs in a sandbox."""
+    kinds, size = len(labels), path.stat().st_size
     stride = kinds + ROW
-    if not file.bytes:
-        raise SourceError(f"{file.path} is empty: 0 bytes; {REMEDY}")
-    rows, rest = divmod(file.bytes, stride)
+    if not size:
+        raise SourceError(f"{path} is empty: 0 bytes; {REMEDY}")
+    rows, rest = divmod(size, stride)
     if rest:
         raise SourceError(
-            f"{file.path} is truncated, or no {family.title} in binary layout: "
-            f"{file.bytes:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
+            f"{path} is truncated, or no {title} in binary layout: "
+            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
         )
-    with reading(file.path), file.path.open("rb") as stream:
-        parts = (np.fromfile(stream, np.uint8, _ROWS * stride) for _ in range(0, rows, _ROWS))
-        table = np.concatenate([part.reshape(-1, stride)[:, kinds - 1 :: -1].copy() for part in parts])
-    labels = [checked_labels(table[:, at], rows, kind, file.path) for at, kind in enumerate(family.labels)]
-    block = RowBlock(file.name, file.place, rows, kinds, stride, _CHANNELS, file.modified)
-    return CachedImages(block, np.stack(labels, axis=1), _IMAGE_SHAPE)
+    table = np.memmap(path, np.uint8, "r").reshape(rows, stride)
+    checked = [checked_labels(table[:, kinds - 1 - at], rows, label, path) for at, label in enumerate(labels)]
+    columns = np.stack(checked, axis=1)
+    for first in range(0, rows, _ROWS):
+        some = slice(first, first + _ROWS)
+        yield _part(table[some, kinds:], labels, columns[some])
 
 
-def _pickled(family: Family, work: Path, sandboxes: Sandboxes, file: RawFile) -> CachedImages:
-    """Return a batch's images and labels; a child process parses the batch if it is not cached."""
-
-    def parse(folder: Path) -> None:
-        with reading(file.path), sandboxes.lent() as sandbox:
-            sandbox.one(
-                ("write_batch", file.path, family.title, family.labels, folder), limits_of(file.bytes), file.place
-            )
-
-    key = digests.of_json([_FORMAT, file.name, family.labels, file.sha256])
-    return cached_images(work, key, file.name, parse, planes=_CHANNELS)
+def _part(planes: npt.NDArray[np.uint8], labels: Sequence[Label], columns: npt.NDArray[np.uint8]) -> Part:
+    images = planes.reshape(len(planes), _CHANNELS, *_SIDES).transpose(0, 2, 3, 1)
+    texts = np.array(labels[0].names, object)[columns[:, 0]].tolist()
+    return Part(images, texts, {label.feature: columns[:, at] for at, label in enumerate(labels) if at})
 
 
 def _meta(family: Family, file: RawFile, sandboxes: Sandboxes) -> dict[str, list[str]]:
     _check_class_file(file)
-    keys = [kind.names_key for kind in family.labels]
+    keys = [label.names_key for label in family.labels]
     with reading(file.path), sandboxes.lent() as sandbox:
-        return sandbox.one(("read_names", file.path, keys), limits_of(file.bytes), file.place)
+        return sandbox.one((read_names, file.path, keys), limits_of(file.bytes), file.place)
 
 
 def _check_class_file(file: RawFile) -> None:
@@ -202,12 +185,12 @@ def _lines(file: RawFile) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _class_names(names: Sequence[str] | None, kind: Label, file: RawFile | None) -> tuple[str, ...]:
-    """Check that a source has one class name per class, as text, and return the names."""
+def _named(label: Label, names: Sequence[str] | None, file: RawFile | None) -> Label:
+    """Check that a source has one class name per class, as text, and return the label with these names."""
     if names is None or file is None:
-        return kind.names
-    if len(names) != len(kind.names):
-        raise SourceError(f"{file.path}: {plural(len(names), 'class name')} vs {len(kind.names)} classes; {REMEDY}")
+        return label
+    if len(names) != len(label.names):
+        raise SourceError(f"{file.path}: {plural(len(names), 'class name')} vs {len(label.names)} classes; {REMEDY}")
     for name in names:
         problem = class_names.problem_of(name)
         if problem:
@@ -215,4 +198,4 @@ def _class_names(names: Sequence[str] | None, kind: Label, file: RawFile | None)
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"{file.path}: two classes are called {twice!r}; {REMEDY}")
-    return tuple(names)
+    return label._replace(names=tuple(names))

@@ -29,7 +29,7 @@ from podline.data.sources.coco_truth import publish_truths
 from podline.data.sources.decoding import Look
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Remarks, ShardTables
+from podline.data.sources.source import RawData, Remarks, ShardTables
 from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, SKELETON, Skeleton
 from podline.errors import SourceError
@@ -45,32 +45,37 @@ TEST_SHARE = 0.2
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
-@dataclass(frozen=True)
-class CocoSource:
+@dataclass(frozen=True, kw_only=True)
+class CocoSource(RawData):
     """An opened source of COCO's kind, with every image decoded.
 
     Attributes:
         files: the annotation files, and one entry per place with images: a hash of all their names and checksums.
-        splits: the existing splits, training first; each image occurs once, ascending by id.
         quarantined: excluded images, and annotations without an image.
-        counted: number of applications of each rule.
-        left_out: excluded records of each annotation file, and people in it with a joint.
+        splits: the existing splits, training first; each image occurs once, ascending by id.
+        rules: number of applications of each rule.
+        parts: excluded records of each annotation file, and people in it with a joint.
         rows: the decoded images of each annotation file.
         notes: log lines on how the annotations were understood.
     """
 
-    dataset: str
-    files: tuple[SourceFile, ...]
     splits: dict[str, tuple[CocoImage, ...]]
-    quarantined: tuple[Quarantined, ...]
-    counted: dict[str, int]
-    left_out: tuple[LeftOut, ...]
+    rules: dict[str, int]
+    parts: tuple[LeftOut, ...]
     settings: CocoSettings
-    kind: str
     rows: tuple[DecodedRows, ...]
     skeleton: Skeleton = COCO
     notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """Number of applications of each rule."""
+        return self.rules
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Excluded records of each annotation file, and people in it with a joint."""
+        return self.parts
 
     @property
     def facts(self) -> JsonObject:
@@ -104,21 +109,16 @@ class CocoSource:
         some = next(iter(self.splits.values()))[:SAMPLED]
         return mean_size(squares_of(some, self.rows, self.settings.side)) if self.settings.keep_jpeg else 0
 
-    @property
-    def read(self) -> int:
-        """Number of records in the raw files: images, and annotations without an image."""
-        return sum(self.sizes.values()) + len(self.quarantined)
-
-    def looked_at(self) -> tuple[CocoSource, Remarks]:
-        """Return the source itself, whose images were all inspected when it was opened."""
-        return self, Remarks(notes=self.notes)
+    def remarks(self) -> Remarks:
+        """Return how the annotations were understood."""
+        return Remarks(notes=self.notes)
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
         """See :func:`podline.data.sources.coco_truth.publish_truths`."""
         return publish_truths(store, folder, self.dataset, self.splits, self.skeleton)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
-        """See :meth:`podline.data.sources.source.RawData.shard_tables`; every worker can read the decoded images."""
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, /) -> ShardTables:
+        """See :meth:`podline.data.sources.source.RawData.shard_tables`."""
         filler = PeopleByPlace(self.rows, self.settings, self.skeleton)
         return filler, tables_of_people(self.splits, plans, seed, folder)
 
@@ -191,17 +191,17 @@ def open_listed(
                     by_split[other].leave_out(f"{image.name} (image {image.id})", reason)
     counted = sum((part.counted for part in parts), Counter[str]())
     return CocoSource(
-        dataset.name,
-        tuple(files),
-        {name: tuple(sorted(splits[name], key=lambda image: image.id)) for name in SPLITS if name in splits},
-        tuple(record for part in parts for record in part.quarantined),
-        {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
-        tuple(left_out for part in parts for left_out in (part.records, part.people)),
-        settings,
-        dataset.kind,
-        tuple(rows),
-        skeleton,
-        notes,
+        dataset=dataset.name,
+        kind=dataset.kind,
+        files=tuple(files),
+        quarantined=tuple(record for part in parts for record in part.quarantined),
+        splits={name: tuple(sorted(splits[name], key=lambda image: image.id)) for name in SPLITS if name in splits},
+        rules={rule: counted[rule] for rule in sorted(counted) if counted[rule]},
+        parts=tuple(left_out for part in parts for left_out in (part.records, part.people)),
+        settings=settings,
+        rows=tuple(rows),
+        skeleton=skeleton,
+        notes=notes,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from podline import settings
 from podline.data import bounds
-from podline.data.decoded_rows import PIXELS, DecodedRows, rows_of, write_row
+from podline.data.decoded_rows import PIXELS, DecodedRows, joined, rows_of, write_row
 from podline.data.fitting import fitted
 from podline.data.headers import PictureError, looks_like_picture
 from podline.data.identity import IDENTITY_BYTES, identified
@@ -217,6 +217,14 @@ class Decoding(Protocol):
         """Return the images that were decoded into a folder, which may have moved since."""
         ...
 
+    def shared(self, folders: Sequence[Path], shape: tuple[int, int, int], /) -> DecodedRows:
+        """Return the images that this machine decoded into folders, for all workers.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        ...
+
 
 class Here:
     """Decodes images on this machine."""
@@ -234,6 +242,10 @@ class Here:
     def rows(self, folder: Path, shape: tuple[int, int, int]) -> DecodedRows:
         """See :meth:`Decoding.rows`."""
         return rows_of(folder, shape)
+
+    def shared(self, folders: Sequence[Path], shape: tuple[int, int, int]) -> DecodedRows:
+        """See :meth:`Decoding.shared`."""
+        return joined([folder / PIXELS for folder in folders], shape)
 
 
 _HERE = Here()

@@ -9,14 +9,17 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from podline.cores import usable_cores
+from podline.data.images.arrays import open_arrays
+from podline.data.images.table_source import TableSource
 from podline.data.official import official_name
+from podline.data.raw_arrays import CALLER, Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, in_child
-from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, open_binary, open_pickled
-from podline.data.sources.mnist import SPLITS, open_mnist
+from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, of_binaries, of_pickles
+from podline.data.sources.mnist import SPLITS, of_mnist
+from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.store import digests
@@ -35,8 +38,8 @@ class Layout(NamedTuple):
         archive: the official archive's name, or empty.
         required: official names of the files that must exist.
         optional: official names of files that are read if they exist.
-        open: opens a source, given a data set's name, its files by official name, and the cache folder for pixels;
-            raises a :class:`SourceError` for an invalid file.
+        arrays: describes a source, given a data set's name, its files by official name, and sandboxes; raises a
+            :class:`SourceError` for an invalid file.
     """
 
     title: str
@@ -45,7 +48,7 @@ class Layout(NamedTuple):
     archive: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    open: Callable[[str, Mapping[str, RawFile], Path], Source]
+    arrays: Callable[[str, Mapping[str, RawFile], Sandboxes], Arrays]
 
 
 class Find(NamedTuple):
@@ -68,27 +71,27 @@ def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) 
     return (
         Layout(
             f"{title} in python layout", datasets, python, f"{archive}-python.tar.gz",
-            family.batches, (family.meta,), open_pickled,
+            family.batches, (family.meta,), of_pickles,
         ),
-        Layout(f"{title} in binary layout", datasets, binary, f"{archive}-binary.tar.gz", bins, names, open_binary),
+        Layout(f"{title} in binary layout", datasets, binary, f"{archive}-binary.tar.gz", bins, names, of_binaries),
     )  # fmt: skip
 
 
 LAYOUTS = (
     *_cifar(CIFAR10, ("cifar10", "sample"), "cifar-10-batches-py", "cifar-10-batches-bin"),
     *_cifar(CIFAR100, ("cifar100",), "cifar-100-python", "cifar-100-binary"),
-    Layout("MNIST", ("mnist",), _TORCHVISION, "", tuple(chain(*SPLITS.values())), (), open_mnist),
+    Layout("MNIST", ("mnist",), _TORCHVISION, "", tuple(chain(*SPLITS.values())), (), of_mnist),
 )
 _WANTED = frozenset(name for layout in LAYOUTS for name in (*layout.required, *layout.optional))
 
 
-def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> Source:
+def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> TableSource:
     """Open a data set of one of :data:`LAYOUTS`; see :func:`open_source`."""
     return open_source(dataset.name, source, work)
 
 
-def open_source(dataset: str, uri: str, work: Path) -> Source:
-    """Open a raw data set: read its labels, hash its files, and locate its images.
+def open_source(dataset: str, uri: str, work: Path) -> TableSource:
+    """Open a raw data set: hash its files, and decode their images once.
 
     Args:
         dataset: name of the expected data set.
@@ -118,7 +121,7 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
         return _open_place(dataset, place, work, unpacked)
 
 
-def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> Source:
+def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> TableSource:
     """Open a folder or an archive; record the unpacked folder and its origin."""
     archive, known, folders = None, {}, [place]
     if place.is_file():
@@ -156,7 +159,8 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
         return made._replace(modified=0)
 
     files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))
-    source = find.layout.open(dataset, files, work)
+    with Sandboxes(CALLER, find.layout.arrays) as sandboxes:
+        source = open_arrays(find.layout.arrays(dataset, files, sandboxes), str(place), work, sandboxes)
     if archive is not None:
         source = replace(source, archive=archive._replace(name=find.layout.archive))
     _refuse_other_names(source, place)
@@ -182,7 +186,7 @@ def _archive_in(place: Path, dataset: str) -> Path | None:
     return next((place / name for name in names if (place / name).is_file()), None)
 
 
-def _refuse_other_names(source: Source, place: Path) -> None:
+def _refuse_other_names(source: TableSource, place: Path) -> None:
     """Check the class names: CIFAR-10 and the drawn sample share a layout and differ only in these."""
     for other, names in (("cifar10", class_names.CIFAR10), ("sample", class_names.SAMPLE)):
         if source.dataset != other and source.class_names == names:

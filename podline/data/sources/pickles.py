@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.rows import write_images
 from podline.data.shown import printable
 from podline.errors import SourceError
 from podline.plurals import plural
 
-MAKER = f"{__name__}:parser"
 REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 ROW = 3072
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
@@ -54,20 +52,13 @@ class Label(NamedTuple):
         return f"{self.key.removesuffix('s')}_names"
 
 
-def parser() -> Callable[[tuple[Any, ...]], Any]:
-    """Return a sandbox function that calls a named function of this module with its arguments."""
-    functions = {made.__name__: made for made in (write_batch, read_names)}
-    return lambda item: functions[item[0]](*item[1:])
-
-
-def write_batch(path: Path, title: str, labels: Sequence[Label], folder: Path) -> None:
-    """Write the pixels and the labels, uint8 (rows, kinds), of a pickled batch; see :func:`write_images`.
+def read_batch(path: Path, title: str, labels: Sequence[Label]) -> tuple[npt.NDArray[np.uint8], Labels]:
+    """Return the pixels, (rows, 3072), and the labels, (rows, kinds), of a pickled batch.
 
     Args:
         path: path of the batch.
         title: title of its data set.
         labels: the labels of each image.
-        folder: the folder for the result.
 
     Raises:
         SourceError: the batch is invalid.
@@ -86,7 +77,7 @@ def write_batch(path: Path, title: str, labels: Sequence[Label], folder: Path) -
             f"{path}: the data has shape {data.shape} and dtype {data.dtype} vs (rows, {ROW}) and uint8; {REMEDY}"
         )
     columns = [_labels(found[label.key], label, len(data), path) for label in labels]
-    write_images(folder, [data.reshape(-1, 3, 32, 32)], np.stack(columns, axis=1))
+    return data, np.stack(columns, axis=1)
 
 
 def read_names(path: Path, keys: Sequence[str]) -> dict[str, list[str]]:

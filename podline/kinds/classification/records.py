@@ -61,10 +61,6 @@ class ClassTargets(TextTargets):
         """Count labels; see :meth:`Targets.census`."""
         return np.bincount(records[LABEL], minlength=classes)
 
-    def contradict(self, records: Arrays) -> bool:
-        """Compare the classes and ignore other labels; see :meth:`Targets.contradict`."""
-        return super().contradict({LABEL: records[LABEL]})
-
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
         """Return the first invalid label; see :meth:`Targets.check`."""
         labels, classes = records[LABEL], len(manifest.class_names)

@@ -37,14 +37,14 @@ def test_every_image_of_every_kind_is_read(folder: Path) -> None:
     assert source.class_names == tuple(sorted(CLASSES))
     assert (source.read, sum(source.sizes.values()), reasons(source)) == (60, 60, {})
     assert source.counted == {"turned as EXIF says": 1}
-    assert "layout: folders, <class>/; 3 classes" in source.looked_at()[1].notes[0]
+    assert "layout: folders, <class>/; 3 classes" in source.remarks().notes[0]
 
 
 def test_images_that_are_much_smaller_than_their_squares_are_told(folder: Path) -> None:
-    told = opened(folder, side=96).looked_at()[1].notes[1]
+    told = opened(folder, side=96).remarks().notes[1]
     assert told.startswith("half of the images are 4")
     assert told.endswith(" pixels or smaller, vs side 96: --set conversion.side=48 trains about 4 times as fast")
-    assert "side" not in " ".join(opened(folder, side=64).looked_at()[1].notes)
+    assert "side" not in " ".join(opened(folder, side=64).remarks().notes)
 
 
 def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) 
     as_folders(folder / "test", {"fish": {"1.png": encoded(drawn(900))}})
     source, parent = opened(folder), opened(folder.parent)
     assert source.sizes == {"train": 45, "test": 15}
-    assert "tested on test" in source.looked_at()[1].notes[0]
+    assert "tested on test" in source.remarks().notes[0]
     assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which no training image is"}
     assert "fish" not in source.class_names
     assert (records(parent), parent.files) == (records(source), source.files)
@@ -172,11 +172,11 @@ def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
     first = opened(folder)
     pictures = [identified(path.read_bytes()).bytes for path in folder.rglob("*.*")]
     assert [(file.name, file.bytes) for file in first.files] == [("images", sum(pictures))]
-    pixels = Path(str(first.splits[0].blocks[0].path))
+    pixels = Path(first.splits[0].pixels.path)
     before = pixels.stat().st_mtime_ns
     assert records(opened(folder)) == records(first)
     assert pixels.stat().st_mtime_ns == before
-    assert opened(folder, test_share=0.3).splits[0].blocks[0].path == str(pixels)
+    assert opened(folder, test_share=0.3).splits[0].pixels.path == str(pixels)
     assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
     (folder / "notes.txt").write_text("no image")
     assert opened(folder).files == first.files

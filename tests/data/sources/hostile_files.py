@@ -72,7 +72,7 @@ def _dataset(name: str) -> Callable[[Path, Path], object]:
                 annotations_of([CocoImage.from_json(image.to_json()) for image in images[:3]], 64, 2, source.skeleton)
         for record in source.quarantined:
             record.model_dump_json().encode()
-        return source.looked_at()
+        return source.remarks()
 
     return read
 

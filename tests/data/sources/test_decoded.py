@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import reading_case
+from published import names_of
 from reading_case import changed, counted, read
 
-from podline.data.sources.decoded import decoded_source, decoder
-from podline.data.sources.source import Source
+from podline.data.images.table_source import TableSource
+from podline.data.sources.decoded import decoded_source, read_file
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.store.opening import open_store
@@ -39,18 +40,19 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(reading_case.__file__).parent))
 
 
-def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> Source:
+def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> TableSource:
     return decoded_source(dataset, str(raw), SPLITS, ("red", "green", "blue"), read, raw.parent / "work")
 
 
 @pytest.mark.usefixtures("parsed_here")
 def test_every_record_is_what_was_given(raw: Path) -> None:
-    train, test = opened(raw).splits
+    source = opened(raw)
+    train, test = source.splits
     order = np.array([7, 0, 9, 4])
     found = train.read(order)
     np.testing.assert_array_equal(found["image"], np.concatenate([IMAGES["a.npz"], IMAGES["b.npz"]])[order])
     assert found["label"].tolist() == [2, 0, 0, 0]
-    assert (train.record_name(7), len(test)) == ("b.npz[2]", 5)
+    assert (names_of(source, "train")[7], len(test)) == ("b.npz[2]", 5)
 
 
 @pytest.mark.usefixtures("parsed_here")
@@ -83,13 +85,12 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
         (partial(changed, None, -1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
         (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat' vs one of 3 classes"),
         (partial(changed, None, [1]), r"a.npz: image 3 has the label \[1\], expected the number of a class"),
-        (reading_case.nothing, r"a.npz holds no image: 0 vs 1 at least"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
 )
-def test_what_cannot_be_is_one_line(raw: Path, tmp_path: Path, reader: Any, message: str) -> None:
+def test_what_cannot_be_is_one_line(raw: Path, reader: Any, message: str) -> None:
     with pytest.raises(SourceError, match=message) as caught:
-        decoder(reader, "classification", ("red", "green", "blue"))((raw / "a.npz", tmp_path))
+        list(read_file(reader, "classification", ("red", "green", "blue"), raw / "a.npz"))
     assert "\n" not in str(caught.value)
 
 
@@ -105,6 +106,19 @@ def test_a_reader_that_takes_too_much_leaves_nothing_behind(raw: Path, reader: A
         opened(raw, reader)
     assert "\n" not in str(caught.value)
     assert not list((raw.parent / "work").glob("*/files.json"))
+
+
+@pytest.mark.usefixtures("parsed_here")
+def test_what_is_bound_into_the_reader_belongs_to_the_key(raw: Path) -> None:
+    halves = [opened(raw, partial(reading_case.every, step=step)).splits[1] for step in (1, 2)]
+    assert [split.image_shape for split in halves] == [(4, 3, 2), (2, 2, 2)]
+    np.testing.assert_array_equal(halves[1].read(np.arange(5))["image"], IMAGES["c.npz"][:, ::2, ::2])
+
+
+@pytest.mark.usefixtures("parsed_here")
+def test_a_source_without_an_image_is_refused(raw: Path) -> None:
+    with pytest.raises(SourceError, match="no file holds an image: 0 vs 1 at least"):
+        opened(raw, reading_case.nothing)
 
 
 @pytest.mark.usefixtures("parsed_here")

@@ -2,125 +2,97 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import reading_case
 from coco_files import CocoFiles, open_coco
 
 from podline.beam_jobs.conversion import convert
-from podline.data.rows import RowBlock, SourceSplit
-from podline.data.sources.duplicates import contradiction_lines, image_crcs, same_images
+from podline.data.images.table_source import TableSource
+from podline.data.official import contradiction_lines
+from podline.data.sources.decoded import decoded_source
 from podline.data.sources.left_out import LeftOut, refuse_left_out
-from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
 from podline.progress import silent
+from podline.recipes.datasets import DataSet
 from podline.stages.specs import ConvertSpec
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def split_of(folder: Path, name: str, *batches: np.ndarray) -> SourceSplit:
-    """A split whose labels are positions."""
-    blocks = []
-    for number, rows in enumerate(batches):
-        path = folder / f"{name}_{number}"
-        rows.tofile(path)
-        blocks.append(RowBlock(path.name, str(path), len(rows)))
-    labels = np.arange(sum(map(len, batches))).astype(np.uint8)
-    return SourceSplit(name, (2, 2, 1), tuple(blocks), {"label": labels})
+CLASSES = [f"class {number}" for number in range(256)]
 
 
 def numbered(*numbers: int) -> np.ndarray:
     """Images that are equal where their numbers are."""
-    return np.array([[n % 256, n // 256, 0, 0] for n in numbers], np.uint8).reshape(-1, 4)
+    return np.array([[n % 256, n // 256, 0, 0] for n in numbers], np.uint8).reshape(-1, 2, 2)
 
 
-def source_of(*splits: SourceSplit) -> Source:
-    return Source("tiny", tuple(f"class {number}" for number in range(256)), (), splits)
+def source_of(folder: Path, train: list[np.ndarray], *test: np.ndarray, label: int | None = None) -> TableSource:
+    """Images of two splits, in files train_0, train_1 …; labels are positions in the split, or all the same."""
+    folder.mkdir()
+    splits = {"train": train, "test": test}
+    for split, files in splits.items():
+        first = 0
+        for number, images in enumerate(files):
+            labels = np.arange(first, first := first + len(images)) % 256
+            with (folder / f"{split}_{number}").open("wb") as stream:
+                np.savez(stream, images=images, labels=labels if label is None else np.full(len(images), label))
+    names = {split: [f"{split}_{number}" for number in range(len(files))] for split, files in splits.items()}
+    work = folder.parent / "work"
+    return decoded_source(DataSet("tiny", open=""), str(folder), names, CLASSES, reading_case.read, work)
 
 
-def test_splits_that_are_apart_if_only_by_a_bit_stay_as_they_are(tmp_path: Path) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (200, 4), np.uint8)
+def test_images_that_differ_by_a_bit_stay(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (200, 2, 2), np.uint8)
     nearly = images[:1].copy()
-    nearly[0, 3] ^= 1
-    train = split_of(tmp_path, "train", nearly, numbered(2, 2))
-    source = source_of(train, split_of(tmp_path, "test", images))
-    assert source.looked_at()[0] is source
+    nearly[0, 1, 1] ^= 1
+    assert source_of(tmp_path / "raw", [nearly, numbered(2, 3)], images).sizes == {"train": 3, "test": 200}
 
 
 def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
-    train = split_of(tmp_path, "train", numbered(*range(100)), numbered(900, 5, 400, 900))
-    test = split_of(tmp_path, "test", numbered(*range(1000, 1150)), numbered(*range(800, 950)), numbered(900))
-    source, remarks = source_of(train, test).looked_at()
+    train = [numbered(*range(100)), numbered(900, 5, 400, 900)]
+    test = numbered(*range(1000, 1150)), numbered(*range(800, 950)), numbered(900)
+    source = source_of(tmp_path / "raw", train, *test)
+    reason = "the same image as one of the test split: test_1[100]"
     assert [record.model_dump() for record in source.quarantined] == [
-        {"split": "train", "record": "train_1[0]", "reason": "the same image as test_1[100] of the test split"},
-        {"split": "train", "record": "train_1[3]", "reason": "the same image as test_1[100] of the test split"},
+        {"split": "train", "record": "train_1[0]", "reason": reason},
+        {"split": "train", "record": "train_1[3]", "reason": reason},
     ]
-    assert "train" in remarks.contradicting  # of what is left: 5 is there twice
-    apart = source.splits[0]
-    assert (len(apart), len(source.splits[1])) == (102, 301)
-    assert apart.read(np.arange(102))["label"].tolist() == [*range(100), 101, 102]
-    assert [apart.record_name(index) for index in (99, 100, 101)] == ["train_0[99]", "train_1[1]", "train_1[2]"]
-    assert source.looked_at()[0] is source, "nothing is left to quarantine"
-
-
-def test_records_quarantined_before_stay_out(tmp_path: Path) -> None:
-    train = replace(split_of(tmp_path, "train", numbered(7, 1, 2, 3)), kept=np.array([1, 2, 3]))
-    test = split_of(tmp_path, "test", numbered(2, *range(100, 200)))
-    source, _ = source_of(train, test).looked_at()
-    assert [record.record for record in source.quarantined] == ["train_0[2]"]
-    assert source.splits[0].kept is not None
-    assert source.splits[0].kept.tolist() == [1, 3]
+    assert source.read == 405
+    assert source.contradicting == {"train": 2, "test": 2}  # of what is left: 5 is there twice, as 900
+    assert source.sizes == {"train": 102, "test": 301}
+    assert source.splits[0].read(np.arange(102))["label"].tolist() == [*range(100), 101, 102]
 
 
 def test_one_in_a_hundred_is_the_limit(tmp_path: Path) -> None:
-    test = split_of(tmp_path, "test", numbered(*range(300)))
-    at_limit = split_of(tmp_path, "train", numbered(1000, 10, 20, 20, 30))
-    source, remarks = source_of(at_limit, test).looked_at()
+    test = numbered(*range(300))
+    source = source_of(tmp_path / "limit", [numbered(1000, 10, 20, 20, 30)], test)
     assert len(source.quarantined) == 4
-    assert remarks.contradicting == {}, "what is quarantined contradicts nothing"
-    beyond = split_of(tmp_path, "train", numbered(1000, 10, 20, 30, 40))
-    told = (
-        r"tiny: 4 of the 300 test images are training images as well \(train_0\[1\] and test_0\[10\] are the first\)"
-        r" vs 1% at most.*the score would not hold for new images"
-    )
+    assert source.contradicting == {}, "what is quarantined contradicts nothing"
+    told = r"4 of the 300 test images \(test_0\[10\], for one\) are training images as well vs 1% at most"
     with pytest.raises(SourceError, match=told):
-        source_of(beyond, test).looked_at()
+        source_of(tmp_path / "beyond", [numbered(1000, 10, 20, 30, 40)], test)
 
 
 def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_it_is_not(tmp_path: Path) -> None:
-    train = split_of(tmp_path, "train", numbered(*range(400)), numbered(7, 7, 9))
-    test = split_of(tmp_path, "test", numbered(*range(1000, 1100)), numbered(1000))
-    alike = replace(train, targets={"label": np.zeros(403, np.uint8)})
-    assert source_of(alike, test).looked_at()[1].contradicting == {"test": 2}
+    train, test = [numbered(*range(400)), numbered(7, 7, 9)], numbered(*range(1000, 1100), 1000)
+    assert source_of(tmp_path / "alike", train, test, label=3).contradicting == {}
+    rare = source_of(tmp_path / "rare", train[:1], test)
+    assert rare.remarks().contradicting == {"test": 2}
+    assert rare.sizes == {"train": 400, "test": 101}, "they are converted"
     told = (
-        r"tiny: 5 of the 403 records of the train split have the image of another one and another label "
-        r"\(train_0\[7\] is class 7 and train_1\[0\] is class 144, for one\) vs 1% at most"
+        r"5 of the 403 records of the train split have the image of another one and another label "
+        r"\(train_0\[7\] is 'class 7' and train_1\[0\] is 'class 144', for one\) vs 1% at most"
     )
     with pytest.raises(SourceError, match=told):
-        source_of(train, test).looked_at()
+        source_of(tmp_path / "many", train, test)
     assert contradiction_lines({"test": 2, "train": 1})[1] == (
         "labelled in two ways: 1 record of the train split with the image of another one in it"
     )
-
-
-def test_groups_of_equal_images_in_order_of_which_only_candidates_are_read() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (3000, 64), np.uint8)[:, 8:56]
-    images[2999] = images[5]
-    images[[1000, 70]] = images[2000]
-    asked: list[int] = []
-
-    def read(positions: np.ndarray) -> np.ndarray:
-        asked.extend(positions.tolist())
-        return images[positions]
-
-    assert same_images(image_crcs(images), read) == [[5, 2999], [70, 1000, 2000]]
-    assert sorted(set(asked)) == [5, 70, 1000, 2000, 2999]
-    asked.clear()
-    assert same_images(np.zeros(3000, np.uint32), read)[0] == [5, 2999], "an equal checksum is not enough"
 
 
 def refusal(folder: Path, allowed: float = 0.1) -> str:

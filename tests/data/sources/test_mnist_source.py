@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published import MNIST_NAMES, idx, labels_of, mnist_files, noise, write_archive, write_mnist
+from published import MNIST_NAMES, idx, labels_of, mnist_files, names_of, noise, write_archive, write_mnist
 
 from podline.data.sources.opening import open_source
 from podline.errors import SourceError
@@ -42,7 +42,7 @@ def test_every_place_and_name_gives_the_same_source(tmp_path: Path, write: Calla
         found = split.read(np.arange(count)[::-1])
         np.testing.assert_array_equal(found["image"], noise(name, count, 784).reshape(-1, 28, 28, 1)[::-1])
         assert found["label"].tolist() == labels_of(name, count)[::-1]
-        assert split.record_name(2) == f"{name}-images-idx3-ubyte[2]"
+        assert names_of(source, split.name)[2] == f"{name}-images-idx3-ubyte[2]"
     assert [(file.name, file.sha256) for file in source.files] == [
         (name, digests.of_bytes(data)) for name, data in GOOD.items()
     ]

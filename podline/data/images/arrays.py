@@ -1,0 +1,155 @@
+"""Opens raw files with many images of one shape: CIFAR, MNIST, and formats that only a user's code can read.
+
+A child process decodes each raw file once into a folder of the cache: the pixels by row, and columns with each image's
+label and digest. A table lists the images of all files, and from there they are treated like all other images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.cores import usable_cores
+from podline.data.decoded_rows import SourceSplit
+from podline.data.identity import IDENTITY_BYTES
+from podline.data.images.deciding import decide
+from podline.data.images.decoded import IMAGES
+from podline.data.images.image_table import Image, ImageTable, write_images
+from podline.data.images.table_source import TableSource, quarantined, refuse_empty, targets_by_row
+from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
+from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sources.decoding import DECODING
+from podline.data.sources.parser_pool import Sandboxes
+from podline.documents.manifest import TRAIN
+from podline.errors import SourceError
+from podline.kinds.table import text_targets
+from podline.store import digests
+from podline.store.prefetch import in_order
+
+_FORM = 1  # version of the cached files
+
+
+class _Found(NamedTuple):
+    """The images of a decoded group of files.
+
+    Attributes:
+        split: their split.
+        file: the group's first file.
+        shape: (height, width, channels) of each image.
+        labels: texts of their targets, (n,).
+        identities: identity of each image, (n,); see :mod:`podline.data.identity`.
+        others: values of further label features, (n,) each.
+    """
+
+    split: str
+    file: RawFile
+    shape: tuple[int, int, int]
+    labels: npt.NDArray[np.str_]
+    identities: npt.NDArray[np.bytes_]
+    others: Mapping[str, npt.NDArray[np.uint8]]
+
+    def images(self, first: int) -> Iterator[Image]:
+        """Yield the images; their rows begin at ``first``."""
+        height, width, _ = self.shape
+        listed = zip(self.labels.tolist(), self.identities.tolist(), strict=True)
+        for at, (label, identity) in enumerate(listed):
+            known = identity.ljust(IDENTITY_BYTES, b"\0")  # NumPy drops zeros at the end
+            named, size = Image(f"{self.file.name}[{at}]", label, self.split, "", row=first + at), math.prod(self.shape)
+            yield named._replace(identity=known, pixels=known, bytes=size, width=width, height=height)
+
+
+def open_arrays(arrays: Arrays, place: str, work: Path, sandboxes: Sandboxes) -> TableSource:
+    """Open raw files; decode those that the cache does not have.
+
+    Args:
+        arrays: the raw files.
+        place: name of the source in errors.
+        work: the cache folder.
+        sandboxes: sandboxes of :data:`podline.data.raw_arrays.CALLER`.
+
+    Raises:
+        SourceError: a file is damaged, two have images of different shapes, or a split has no image, shares too many
+            images with another one, or has too many contradicting labels.
+        StoreError: the cache folder cannot be written.
+    """
+    groups = [(split, files) for split, of_split in arrays.splits.items() for files in of_split]
+    folders = list(in_order(partial(_decoded, arrays, work, sandboxes), groups, usable_cores()))
+    found = [_found(split, files[0], folder) for (split, files), folder in zip(groups, folders, strict=True)]
+    shape = _common_shape(place, found)
+    listed = [[each.split, each.file.name, folder.name] for each, folder in zip(found, folders, strict=True)]
+    [table] = made_once(work, digests.of_json([_FORM, listed]), partial(_write_table, found))
+    images, targets = ImageTable(table.path), text_targets(arrays.kind)
+    decided = decide(images, frozenset(arrays.splits), 0.0, targets, published=True)
+    refuse_empty(place, images, arrays.splits)
+    names = arrays.class_names or targets.class_names(images.labels.of(images.kept(TRAIN)))
+    pixels = DECODING.get().shared(folders, shape)
+    by_row = targets_by_row(images, targets, names, pixels.count)
+    by_row |= {name: np.concatenate([each.others[name] for each in found if each.others]) for name in arrays.others}
+    return TableSource(
+        dataset=arrays.dataset,
+        kind=arrays.kind,
+        files=tuple(file.info for file in arrays.raw),
+        class_names=names,
+        quarantined=quarantined(images),
+        images=images,
+        splits=tuple(
+            SourceSplit(split, shape, pixels, by_row, images.column("row")[images.kept(split)])
+            for split in arrays.splits
+        ),
+        others=arrays.others,
+        raw=arrays.raw,
+        contradicting=decided.contradicting,
+    )
+
+
+def _common_shape(place: str, found: Sequence[_Found]) -> tuple[int, int, int]:
+    first = next((each for each in found if len(each.labels)), None)
+    if first is None:
+        raise SourceError(f"{place}: no file holds an image: 0 vs 1 at least; restore the files")
+    for each in found:
+        if len(each.labels) and each.shape != first.shape:
+            raise SourceError(
+                f"{each.file.path}: images are {sides(each.shape)} vs {sides(first.shape)} in {first.file.path}"
+            )
+    return first.shape
+
+
+def _write_table(found: Sequence[_Found], folder: Path) -> list[RawFile]:
+    firsts = accumulate((len(each.labels) for each in found), initial=0)
+    listed = (image for each, first in zip(found, firsts, strict=False) for image in each.images(first))
+    write_images(folder / IMAGES, listed, {})
+    return [raw_file(IMAGES, folder / IMAGES)]
+
+
+def _decoded(arrays: Arrays, work: Path, sandboxes: Sandboxes, group: tuple[str, tuple[RawFile, ...]]) -> Path:
+    """Return the cache folder of a group of files."""
+    _, files = group
+    paths, limits = [file.path for file in files], arrays.limits(sum(file.bytes for file in files))
+
+    def decode(folder: Path) -> list[RawFile]:
+        with reading(paths[0]), sandboxes.lent() as sandbox:
+            sandbox.one((write_parts, arrays.read, paths, folder), limits, files[0].place)
+            for file in files:
+                if file.modified not in (0, file.path.stat().st_mtime_ns):
+                    raise SourceError(f"{file.path} was changed while it was read; convert again")
+        return [raw_file(COLUMNS, folder / COLUMNS)]
+
+    read = hashlib.sha256(pickle.dumps(arrays.read)).hexdigest()
+    key = digests.of_json([_FORM, read, *arrays.key, *(file.sha256 for file in files)])
+    return made_once(work, key, decode)[0].path.parent
+
+
+def _found(split: str, file: RawFile, folder: Path) -> _Found:
+    with np.load(folder / COLUMNS) as stored:
+        columns = dict(stored)
+    shape, labels, known = (columns.pop(name) for name in ("shape", "labels", "identities"))
+    return _Found(split, file, tuple(shape.tolist()), labels, known, columns)
