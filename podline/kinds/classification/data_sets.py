@@ -12,7 +12,7 @@ SAMPLE = DataSet(
     image_shape=(32, 32, 3),
     classes=10,
     draw="podline.data.sources.sample:write_sample",
-    drawn="cifar-10-batches-py",
+    drawn="cifar-10-batches-bin",
 )
 IMAGES = DataSet(
     "images",

@@ -12,9 +12,7 @@ from coco_files import open_coco
 from pycocotools import mask as masks
 
 from podline.data.sources.coco_sample import write_coco_sample
-from podline.data.sources.duplicates import same_images, split_crcs
 from podline.data.sources.opening import open_source
-from podline.data.sources.pickles import read_pickle
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError
@@ -35,9 +33,9 @@ def test_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
     the checksums were written.
     """
     folder = write_sample(tmp_path, train=20, test=10) / FOLDER
-    names = "batches.meta", "data_batch_1", "data_batch_5", "test_batch"
+    names = "batches.meta.txt", "data_batch_1.bin", "data_batch_5.bin", "test_batch.bin"
     found = [digests.of_file(folder / name)[:16] for name in names]
-    assert found == ["16f6b9997d863588", "a6097922fed1dbeb", "3c1677633987a868", "5f155fb62e799d65"]
+    assert found == ["d6d6b63816b127e1", "5968b8e6baf28d9f", "e8750c75a610c5c7", "20534fed8f6b2d2d"]
 
 
 def test_an_image_depends_on_its_seed_split_and_place_alone_and_shows_its_label() -> None:
@@ -54,14 +52,13 @@ def test_an_image_depends_on_its_seed_split_and_place_alone_and_shows_its_label(
 
 def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
     source = open_source("sample", str(drawn), tmp_path / "work")
-    assert read_pickle(drawn / FOLDER / "test_batch")["data"].dtype == np.uint8
-    assert [len(split) for split in source.splits] == [1203, 400]
+    assert source.sizes == {"train": 1203, "test": 400}
+    assert (source.quarantined, source.contradicting) == ((), {}), "no image comes twice"
     for split, most in zip(source.splits, (121, 40), strict=True):
-        counts = np.bincount(split.targets["label"], minlength=10)
+        labels = split.read(np.arange(len(split)))["label"]
+        counts = np.bincount(labels, minlength=10)
         assert set(counts) <= {most, most - 1}, "as many of each class as can be"
-        assert not (split.targets["label"] == np.arange(len(split)) % 10).all()
-        crcs = split_crcs(split)
-        assert same_images(crcs, lambda positions, split=split: split.read(positions)["image"]) == []
+        assert not (labels == np.arange(len(split)) % 10).all()
     found = source.splits[1].read(np.arange(5))
     np.testing.assert_array_equal(
         found["image"].transpose(0, 3, 1, 2), draw(0, "test", np.arange(5), found["label"].astype(np.uint8))
