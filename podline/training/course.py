@@ -162,7 +162,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
 
 def _against_overfitting(recipe: Recipe) -> list[str]:
     best = (
-        [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=3 keeps the best weights"]
+        [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights"]
     )
     return [*best, "more training images, stronger augmentation or pretrained weights (--init FILE) lessen it"]
 

@@ -68,7 +68,7 @@ def test_a_model_that_learns_its_examples_by_heart_is_named_and_one_that_learns_
     [warning] = [line for line in warnings if "the model overfits" in line]
     assert "% of the training examples are right vs " in warning
     assert "of the 60 test examples" in warning
-    assert "--set validation_share=0.1 --set early_stop.patience=3 keeps the best weights" in warning
+    assert "--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights" in warning
     assert "overfitting" in page
     found, warnings, _ = trained(tmp_path / "of classes", {"train": drawn(600, 0), "test": drawn(200, 1)})
     assert (found, [line for line in warnings if "overfits" in line]) == ([], [])
