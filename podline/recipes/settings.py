@@ -176,6 +176,7 @@ class ScheduleSettings(Frozen):
         final: share of the peak at the end of ``cosine`` and ``one_cycle``.
         decay: the factor of ``exponential``.
         decay_every: the interval at which ``exponential`` applies its factor.
+        by_phase: whether it begins anew in each phase, with the phase's length in place of the training's.
         plateau: when ``plateau`` lowers the rate, and by which factor.
     """
 
@@ -185,6 +186,7 @@ class ScheduleSettings(Frozen):
     final: float = Field(default=0.0, ge=0, le=1)
     decay: float = Field(default=0.97, gt=0, le=1)
     decay_every: Part = Part(epochs=1)
+    by_phase: bool = Field(default=False, exclude_if=operator.not_)
     plateau: PlateauSettings | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="before")

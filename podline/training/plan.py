@@ -18,7 +18,7 @@ from podline.figures import count
 from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes.epochs import Epochs
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import Recipe, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT, EVALUATION_SPLIT = TRAIN, TEST
@@ -224,6 +224,13 @@ def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
     begun = [(first, phase) for first, phase in starts if first < total]
     ends = [*(first for first, _ in begun[1:]), total]
     return tuple(
-        Phase(first, end, phase, build_schedule(phase.schedule, total, epochs))
+        Phase(first, end, phase, _schedule(phase.schedule, total, epochs, range(first, end)))
         for (first, phase), end in zip(begun, ends, strict=True)
     )
+
+
+def _schedule(settings: ScheduleSettings, total: int, epochs: Epochs, phase: range) -> Schedule:
+    """Return the schedule of a phase: over the run of ``total`` steps, or over the phase."""
+    if settings.by_phase:
+        return build_schedule(settings, len(phase), epochs, phase.start)
+    return build_schedule(settings, total, epochs)

@@ -25,7 +25,8 @@ class Schedule:
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
-    so that the factor is ``final`` at step ``total``, the first step that is not trained.
+    so that the factor is ``final`` at step ``total``, the first step that is not trained. All of these are counted from
+    step ``first`` of the run.
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"]
@@ -35,9 +36,11 @@ class Schedule:
     final: float
     decay: float
     decay_every: int
+    first: int = 0
 
     def at(self, step: int) -> float:
         """Return the learning rate of a step."""
+        step -= self.first
         rise = min(step + 1, self.warmup) / self.warmup if self.warmup else 1.0
         return rise * self.peak * self._after_warmup(max(step - self.warmup, 0))
 
@@ -58,8 +61,14 @@ class Schedule:
                 return self.final + (1 - self.final) * left
 
 
-def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs) -> Schedule:
+def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs, first: int = 0) -> Schedule:
     """Return a recipe's schedule with its durations in steps.
+
+    Args:
+        settings: the recipe's settings.
+        total_steps: the steps of the schedule.
+        epochs: the batches of each epoch.
+        first: the step at which the schedule begins.
 
     Raises:
         SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in epochs or
@@ -87,4 +96,5 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs)
         final=settings.final,
         decay=settings.decay,
         decay_every=decay_every,
+        first=first,
     )

@@ -70,6 +70,10 @@ def test_the_plan_cuts_the_run_where_a_phase_begins(manifest):
     assert phases == [(0, 12, 8), (12, 18, 16), (18, 30, 8)]
     assert [plan.epoch(step) for step in (6, 12, 15, 18, 30)] == [0.5, 1, 1.5, 2, 3]
     assert [plan.rate(step) for step in (0, 17, 18, 29)] == [0.01, 0.01, 0.002, 0.002]
+    cycle = {"kind": "one_cycle", "learning_rate": 0.06, "warmup": {"share": 0.5}, "by_phase": True}
+    anew = RECIPE.changed(schedule=cycle, phases=RECIPE.phases[:1])
+    rates = [plan_training(anew, manifest).rate(step) for step in (0, 5, 6, 11, 12, 17, 18, 23)]
+    assert rates == pytest.approx([0.01, 0.06, 0.06, 0.01] * 2), "up and down in each phase"
     short = plan_training(RECIPE.changed(duration=Duration(epochs=2)), manifest)
     assert [phase.end for phase in short.phases] == [12, 18]
 
