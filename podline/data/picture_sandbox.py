@@ -12,10 +12,10 @@ import numpy as np
 from podline.data import bounds
 from podline.data.headers import PictureError, declared_pixels
 from podline.data.pictures import Pixels, limits_of_pixels, picture_of, ready_for_many
-from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits
-from podline.data.sandbox.pool import Sandbox
 from podline.errors import SourceError
+from podline.sandbox.child import begin
+from podline.sandbox.limits import Limits
+from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 Result = TypeVar("Result")

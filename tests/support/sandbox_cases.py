@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits
 from podline.errors import SettingsError, SourceError
+from podline.sandbox.child import begin
+from podline.sandbox.limits import Limits
 
 
 def parser(offset: int) -> Callable[[Any], Any]:

@@ -27,11 +27,11 @@ from podline.data.images.image_table import Image, ImageTable, write_images
 from podline.data.images.table_source import TableSource, quarantined, refuse_empty, targets_by_row
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.decoding import DECODING
 from podline.documents.manifest import TRAIN
 from podline.errors import SourceError
 from podline.kinds.table import text_targets
+from podline.sandbox.pool import Sandbox
 from podline.store import digests
 from podline.store.prefetch import in_order
 

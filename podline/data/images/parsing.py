@@ -23,10 +23,10 @@ from podline.data.images.listing import Files, Found
 from podline.data.images.settings import AUTO, ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
-from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SettingsError, SourceError
 from podline.recipes.parts import LAYOUTS
+from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"

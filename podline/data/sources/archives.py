@@ -12,9 +12,9 @@ from typing import IO, Any, cast
 from podline.data import bounds
 from podline.data.official import official_name
 from podline.data.rawfiles import RawFile, raw_file, reading
-from podline.data.sandbox.limits import Limits
-from podline.data.sandbox.pool import confined
 from podline.errors import SourceError
+from podline.sandbox.limits import Limits
+from podline.sandbox.pool import confined
 from podline.store.contract import explained
 
 GZIP_MAGIC = b"\x1f\x8b"

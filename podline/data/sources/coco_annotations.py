@@ -30,14 +30,14 @@ from pydantic import (
 from podline.data import bounds
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
-from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits, limits_of
-from podline.data.sandbox.pool import Sandbox
 from podline.data.shown import printable, shortened
 from podline.data.sources.coco_files import AnnotationFile, ImagePlace, images_in
 from podline.data.sources.deeplabcut import as_coco, is_table
 from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
+from podline.sandbox.child import begin
+from podline.sandbox.limits import Limits, limits_of
+from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 PERSON = 1

@@ -20,8 +20,6 @@ from podline.data.images.arrays import open_arrays
 from podline.data.images.table_source import TableSource
 from podline.data.raw_arrays import CALLER, Arrays, Part, sides
 from podline.data.rawfiles import raw_file, reading
-from podline.data.sandbox.limits import Limits, limits_of
-from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.remote import on_this_machine
 from podline.documents.manifest import SPLITS
 from podline.entry_points import reason
@@ -29,6 +27,8 @@ from podline.errors import SourceError
 from podline.kinds.table import code_of_targets, text_targets
 from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import of_dataset
+from podline.sandbox.limits import Limits, limits_of
+from podline.sandbox.pool import Sandbox
 
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.

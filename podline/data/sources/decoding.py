@@ -24,10 +24,11 @@ from podline.data.headers import PictureError, looks_like_picture
 from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
-from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Breach, Limits
-from podline.data.sandbox.pool import Sandbox
+from podline.data.rawfiles import reading
 from podline.documents.manifest import Fit
+from podline.sandbox.child import begin
+from podline.sandbox.limits import Breach, Limits
+from podline.sandbox.pool import Sandbox
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -194,11 +195,12 @@ class Decoder(Sandbox):
             StoreError: the pixels cannot be written.
             ChildKilledError: a process was killed twice by the same image.
         """
-        for answer in self.parse(asked, _FIRST, "images", factor, _is_doubtful, processes):
-            if isinstance(answer, Breach):
-                yield Look(picture=True, reason=answer.refusal("", factor).strip())
-            else:
-                yield Look(*answer)
+        with reading("images"):
+            for answer in self.parse(asked, _FIRST, "images", factor, _is_doubtful, processes):
+                if isinstance(answer, Breach):
+                    yield Look(picture=True, reason=answer.refusal("", factor).strip())
+                else:
+                    yield Look(*answer)
 
 
 def _is_doubtful(answer: Any) -> bool:

@@ -14,7 +14,6 @@ from podline.data.images.table_source import TableSource
 from podline.data.official import official_name
 from podline.data.raw_arrays import CALLER, Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
-from podline.data.sandbox.pool import Sandbox
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, in_child
 from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, of_binaries, of_pickles
@@ -22,6 +21,7 @@ from podline.data.sources.mnist import SPLITS, of_mnist
 from podline.data.sources.remote import on_this_machine
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
+from podline.sandbox.pool import Sandbox
 from podline.store import digests
 from podline.store.prefetch import in_order
 

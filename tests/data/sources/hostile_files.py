@@ -25,8 +25,6 @@ from published import archive_of, write_cifar10_bins, write_cifar10_pickles, wri
 
 from podline import entry_points
 from podline.data.records import varint
-from podline.data.sandbox import child, pool
-from podline.data.sandbox.limits import Limits, too_much_memory
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_image import CocoImage
 from podline.data.sources.coco_records import annotations_of
@@ -37,6 +35,8 @@ from podline.errors import PodlineError
 from podline.kinds.pose.coco_results import read_truth
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
+from podline.sandbox import child, pool
+from podline.sandbox.limits import Limits, too_much_memory
 
 
 class Kind(NamedTuple):

@@ -47,7 +47,7 @@ class Breach:
     Attributes:
         reason: the event, as a phrase after the item's name.
         limited: whether higher limits could help.
-        what: the parsed file, if the parser named it with :func:`podline.data.sandbox.child.begin`.
+        what: the parsed file, if the parser named it with :func:`podline.sandbox.child.begin`.
         killed: whether another cause ended the process, like a lack of memory.
     """
 

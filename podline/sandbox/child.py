@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from podline import entry_points
-from podline.data.sandbox.limits import Limits
 from podline.errors import PodlineError, one_line
+from podline.sandbox.limits import Limits
 
 READY, BEGIN, VALUE, MEMORY, ERROR, SYSTEM, OTHER = "ready", "begin", "value", "memory", "error", "system", "other"
 """Kinds of messages: the child has started, an item has new limits, and the replies to an item."""

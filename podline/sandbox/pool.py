@@ -26,11 +26,10 @@ from typing import Any, Self
 
 from podline import entry_points
 from podline.cores import usable_cores
-from podline.data.rawfiles import reading
-from podline.data.sandbox import child
-from podline.data.sandbox.limits import Breach, Limits, too_much_memory
 from podline.errors import ChildKilledError, SourceError, from_json
 from podline.progress import alive
+from podline.sandbox import child
+from podline.sandbox.limits import Breach, Limits, too_much_memory
 from podline.settings import load, parser_environment
 from podline.store.prefetch import in_order
 
@@ -122,7 +121,7 @@ class Sandbox:
         batches = iter(lambda: tuple(islice(rest, _BATCH)), ())
         threads = processes or (usable_cores() if len(first) == _FEW else 1)
         results = in_order(lambda batch: self.map(batch, limits, what, factor, doubtful), batches, threads)
-        with contextlib.closing(results), reading(what):
+        with contextlib.closing(results):
             yield from chain.from_iterable(results)
 
     def map(

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from podline.data.sandbox.limits import Breach, Limits
-from podline.data.sandbox.pool import Sandbox, confined
 from podline.errors import ChildKilledError, SettingsError, SourceError
+from podline.sandbox.limits import Breach, Limits
+from podline.sandbox.pool import Sandbox, confined
 
 SMALL = Limits(50_000_000, 0.2, wait=0.5)
 # CPU time comes slowly on a busy machine.
@@ -95,8 +95,8 @@ def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
 
 def test_limits_of_the_machine_bound_those_of_a_child() -> None:
     code = """
-from podline.data.sandbox.limits import Limits
-from podline.data.sandbox.pool import Sandbox
+from podline.sandbox.limits import Limits
+from podline.sandbox.pool import Sandbox
 with Sandbox("sandbox_cases:parser", 100) as box:
     print(box.map([1], Limits(1 << 40, 0.2), "items"))
 """
