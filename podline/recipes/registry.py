@@ -264,18 +264,25 @@ def _few_without_given(few: Iterable[FewSettings], changes: Mapping[str, Json]) 
     if given & {"model", "init"}:
         return
     side = changes.get("conversion.side")
-    together = {path for pair in _TOGETHER if given & pair for path in pair}
+    apart = set(changes).union(*(pair for pair in _TOGETHER if given & pair))
     if changes.keys() & {"duration.steps", "duration.examples"}:
-        together |= {"trainable_layers", "phases"}  # phases by shares need a length in epochs
+        apart |= {"trainable_layers", "phases"}  # phases by shares need a length in epochs
     for each in few:
-        left = {
-            path: value
-            for path, value in each.changes.items()
-            if path.partition(".")[0] not in together
-            and not any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in changes)
-        }
+        left = _apart_from(apart, each.changes)
         if left and (not isinstance(side, int) or side >= each.side):
             yield each.changed(changes=left)
+
+
+def _apart_from(given: Collection[str], values: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the values without those at some paths, or above or below one of them; also without those of phases."""
+    left = {
+        path: value
+        for path, value in values.items()
+        if not any(f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.") for other in given)
+    }
+    phases: Any = left.pop("phases", ())
+    later = [{**phase, "changes": kept} for phase in phases if (kept := _apart_from(given, phase["changes"]))]
+    return left | ({"phases": later} if later else {})
 
 
 def for_few_images(recipe: Recipe, images: int, side: int) -> FewSettings | None:

@@ -67,7 +67,9 @@ def test_a_user_s_network_and_side_come_first(tmp_path: Path) -> None:
     changed = registry.override(RECIPE, {"batch_size": 7, "duration.steps": 9})
     trained = for_first_images(changed, found)
     assert (trained.batch_size, trained.duration.steps, trained.model.weights) == (7, 9, "imagenet")
-    assert not trained.few
+    assert (trained.few, trained.phases) == ((), ())
+    rated = for_first_images(registry.override(RECIPE, {"schedule.learning_rate": 0.07}), found)
+    assert {phase.schedule.learning_rate for _, phase in rated.by_phase} == {0.07}
 
 
 def test_without_the_package_nothing_is_chosen_or_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

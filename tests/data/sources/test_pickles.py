@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import python2
 
-from podline.data.sources.pickles import MAKER, read_pickle
+from podline.data.raw_arrays import CALLER
+from podline.data.sources.pickles import read_names, read_pickle
 from podline.errors import SourceError
 from podline.sandbox import Limits, Sandbox
 
@@ -177,7 +178,7 @@ BOMBS = {
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
     """One for all bombs: it starts a child again only where one ended it."""
-    with Sandbox(MAKER) as sandbox:
+    with Sandbox(CALLER, read_names) as sandbox:
         yield sandbox
 
 
@@ -186,7 +187,7 @@ def test_bombs_end_in_one_line(tmp_path: Path, sandbox: Sandbox, name: str) -> N
     path = tmp_path / "pickled"
     path.write_bytes(BOMBS[name])
     with suppress(SourceError):
-        sandbox.one(("read_names", path, ["label_names"]), Limits(64_000_000, 1.0), str(path))
+        sandbox.one((read_names, path, ["label_names"]), Limits(64_000_000, 1.0), str(path))
         assert name in ("memo index", "dictionaries", "a deep key")  # harmless
 
 

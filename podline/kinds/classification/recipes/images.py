@@ -37,13 +37,20 @@ _PRETRAINED: dict[str, Json] = {
     "augmentation.pad": 0,
     "augmentation.crop": 0.5,
     "trainable_layers": ["classifier"],
-    "phases": [{"from_share": 0.5, "changes": _UPPER}],
 }
+# Rates of the classifier alone, and of the last blocks, which die of ten times as much.
+_CLASSIFIER, _BLOCKS = 0.004, 0.0003
 
 
-def _few(images: int, side: int, views: int, rate: float) -> FewSettings:
+def _few(images: int, side: int, views: int, rate: float = 1.0) -> FewSettings:
     """Return the values for up to a number of training images: the side of their records, and what fits the number."""
-    by_number = {"conversion.side": side, "augmentation.views": views, "schedule.learning_rate": rate}
+    changes = _UPPER | {"schedule.learning_rate": rate * _BLOCKS}
+    by_number: dict[str, Json] = {
+        "conversion.side": side,
+        "augmentation.views": views,
+        "schedule.learning_rate": rate * _CLASSIFIER,
+        "phases": [{"from_share": 0.5, "changes": changes}],
+    }
     return FewSettings(images=images, side=64, changes=_PRETRAINED | by_number)
 
 
@@ -60,9 +67,9 @@ RECIPE = Recipe(
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
     few=(
-        _few(1_000, side=224, views=8, rate=0.0005),
-        _few(5_000, side=192, views=2, rate=0.001),
-        _few(13_000, side=128, views=2, rate=0.001),
+        _few(1_000, side=224, views=8, rate=0.5),
+        _few(5_000, side=192, views=2),
+        _few(13_000, side=128, views=2),
     ),
 )
 """Augmentation that flips images: unsuitable for letters and digits."""
