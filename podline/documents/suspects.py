@@ -27,7 +27,7 @@ class Suspect(Frozen):
     Attributes:
         split: name of the split.
         record: its position in the split.
-        image: its identity, see :mod:`podline.data.identity`; in a published data set the sha256 of its pixels.
+        image: its identity, see :mod:`podline.data.identity`; in a published data set that of its pixels.
         file: its name in the source; empty if it is unknown.
         label: its class.
         suggested: the class with the highest probability, or the class of the image that it repeats.
