@@ -28,8 +28,7 @@ from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
-from podline.data.sources.decoding import Look, Pictures, Request, look_of, parser_of
-from podline.data.sources.parser_pool import Sandboxes
+from podline.data.sources.decoding import Decoder, Look, Pictures, Request
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
@@ -141,7 +140,7 @@ def decode_or_find(number: int, task: Decode) -> None:
     store, name = open_store(task.home.root), functools.partial(batch_name, task.folder, number)
     if store.exists(name(LOOKS)):
         return
-    with store.workspace("decode") as folder, _sandboxes(task.becoming).lent() as sandbox:
+    with store.workspace("decode") as folder, Decoder(task.becoming) as decoder:
         files, pixels = folder / FILES, folder / PIXELS
         pixels.touch()
         said = json.loads(store.read_bytes(name(REQUESTS)))
@@ -154,8 +153,7 @@ def decode_or_find(number: int, task: Decode) -> None:
             (place if isinstance(place, str) else Place(str(files), *place), size) for place, size in said["asked"]
         ]
         asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
-        answers = parser_of(task.becoming).answers(sandbox, asked, task.factor, "images")
-        looks = [look_of(answer, task.factor) for answer in answers]
+        looks = list(decoder.looks(asked, task.factor, processes=1))
         store.publish_bytes(name(HASHES), _hashes(looks, task.becoming, folder), replace=True, flush=False)
         store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
     store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)
@@ -172,12 +170,6 @@ def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
     return hashes(read, boxes).tobytes()
 
 
-@functools.lru_cache(maxsize=1)
-def _sandboxes(becoming: Pictures) -> Sandboxes:
-    """Return this process's sandboxes; batches share them, and they end when shards are written."""
-    return Sandboxes(parser_of(becoming).maker, becoming)
-
-
 @_of_each
 def write_or_find(number: int, job: Job) -> None:
     """Write a shard and its record, unless they exist.
@@ -189,7 +181,6 @@ def write_or_find(number: int, job: Job) -> None:
         StoreError: the store is not writable.
         SourceError: a raw file cannot be read.
     """
-    _sandboxes.cache_clear()
     _write_or_find(job.plans[number], job)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import LifoQueue
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from podline.data import bounds
 from podline.data.headers import PictureError, declared_pixels
 from podline.data.pictures import Pixels, limits_of_pixels, picture_of, ready_for_many
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import Sandbox
 from podline.errors import SourceError
-from podline.sandbox import Limits, Sandbox, begin
 from podline.store.contract import explained
 
 Result = TypeVar("Result")
@@ -38,26 +36,11 @@ class PictureFile(NamedTuple):
     data: bytes
 
 
-class PictureSandboxes:
-    """Processes that decode pictures; leaving the ``with`` block ends them.
+class PictureSandbox(Sandbox):
+    """Processes that decode pictures, one for each thread that decodes at the same time."""
 
-    Args:
-        count: number of threads that may decode at once; others wait.
-    """
-
-    def __init__(self, count: int = 1) -> None:
-        self._opened = contextlib.ExitStack()
-        self._free: LifoQueue[tuple[Sandbox, Path]] = LifoQueue()
-        folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="podline-pictures-"))
-        for number in range(count):
-            path = Path(folder) / f"{number}.pixels"
-            self._free.put((self._opened.enter_context(Sandbox(_MAKER, str(path))), path))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._opened.close()
+    def __init__(self) -> None:
+        super().__init__(_MAKER)
 
     def check(self, file: PictureFile) -> None:
         """Check a picture's header, and the end of a JPEG file.
@@ -65,8 +48,7 @@ class PictureSandboxes:
         Raises:
             SourceError: the format is not supported, the file is truncated, or the picture is too large.
         """
-        with self._taken() as (sandbox, _path):
-            sandbox.one(([file], False), _FIRST, file.name)
+        self.one(("", [file]), _FIRST, file.name)
 
     def decode(self, files: Sequence[PictureFile]) -> list[Pixels]:
         """Decode pictures with a total of at most the largest picture's pixels: uint8 (height, width, 3), RGB.
@@ -76,18 +58,9 @@ class PictureSandboxes:
             StoreError: the disk has no space for the pixels.
         """
         what = files[0].name if len(files) == 1 else f"one of {len(files)} pictures"
-        with self._taken() as (sandbox, path):
-            sizes = sandbox.one((files, True), _FIRST, what)
-            with explained("read", path), path.open("rb") as stream:
-                return [np.fromfile(stream, np.uint8, 3 * tall * wide).reshape(tall, wide, 3) for tall, wide in sizes]
-
-    @contextlib.contextmanager
-    def _taken(self) -> Iterator[tuple[Sandbox, Path]]:
-        each = self._free.get()
-        try:
-            yield each
-        finally:
-            self._free.put(each)
+        with explained("write", tempfile.gettempdir()), tempfile.NamedTemporaryFile() as stream:
+            sizes = self.one((stream.name, files), _FIRST, what)
+            return [np.fromfile(stream, np.uint8, 3 * tall * wide).reshape(tall, wide, 3) for tall, wide in sizes]
 
 
 def read_picture_file(path: Path) -> PictureFile:
@@ -119,27 +92,25 @@ def require_picture_file(path: Path) -> None:
         raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
 
 
-def decoder(path: str) -> Callable[[tuple[Sequence[PictureFile], bool]], list[tuple[int, ...]]]:
-    """Return a function that decodes pictures and writes their pixels into a file; runs in a sandbox."""
+def decoder() -> Callable[[tuple[str, Sequence[PictureFile]]], list[tuple[int, ...]]]:
+    """Return a function that decodes pictures and writes their pixels into a file, if one is named; runs in a child."""
     ready_for_many()
-    stream = Path(path).open("w+b", buffering=0)  # noqa: SIM115 (as long as the process); pages are used again
 
-    def decode(request: tuple[Sequence[PictureFile], bool]) -> list[tuple[int, ...]]:
-        files, decoded = request
+    def decode(request: tuple[str, Sequence[PictureFile]]) -> list[tuple[int, ...]]:
+        path, files = request
         declared = sum(_about(file, declared_pixels) for file in files)
         if declared > bounds.PIXELS:
             raise SourceError(
                 f"{len(files)} pictures have {declared:,} pixels vs {bounds.PIXELS:,} at most; send fewer"
             )
         sizes = []
-        with explained("write", path):
-            stream.seek(0)
-            for file in files if decoded else ():
-                begin(limits_of_pixels(declared), file.name)
-                pixels = _about(file, picture_of).pixels
-                if stream.write(pixels.data) < pixels.nbytes:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                sizes.append(pixels.shape[:2])
+        if path:
+            with Path(path).open("wb") as stream:
+                for file in files:
+                    begin(limits_of_pixels(declared), file.name)
+                    pixels = _about(file, picture_of).pixels
+                    stream.write(pixels.data)
+                    sizes.append(pixels.shape[:2])
         return sizes
 
     return decode

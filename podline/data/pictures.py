@@ -23,7 +23,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from podline.data.headers import JPEG, PictureError, damaged, inspect_jpeg, open_picture, orientation_of
-from podline.sandbox import Limits
+from podline.data.sandbox.limits import Limits
 
 Pixels = npt.NDArray[np.uint8]
 

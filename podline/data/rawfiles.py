@@ -19,7 +19,7 @@ from podline.data.lfs import refuse_lfs_pointer
 from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.entry_points import reason
-from podline.errors import PodlineError, SourceError
+from podline.errors import OutOfMemoryError, PodlineError, SourceError
 from podline.store import digests, locks
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
@@ -28,31 +28,31 @@ _LIST = "files.json"
 
 
 @contextlib.contextmanager
-def reading(path: Path | str) -> Iterator[None]:
-    """Turn an :class:`OSError` of the body into a :class:`SourceError` about an unreadable raw file."""
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def parsing(path: Path | str, kind: str, remedy: str = "restore the file") -> Iterator[None]:
-    """Turn any exception of the body into a :class:`SourceError` about a raw file.
+def reading(path: Path | str, kind: str = "", remedy: str = "restore the file") -> Iterator[None]:
+    """Turn an exception of the body into an error about a raw file.
 
     Args:
         path: name of the file in errors.
-        kind: the expected format: ``Parquet``.
-        remedy: what to do about the file.
+        kind: the expected format, as ``Parquet``; without one, exceptions other than those of reading stay as they are.
+        remedy: what to do about a file of another format.
+
+    Raises:
+        SourceError: the file cannot be read, or not as this format.
+        OutOfMemoryError: the memory is too small.
     """
     try:
         yield
-    except (PodlineError, MemoryError):
+    except PodlineError:
         raise
+    except MemoryError as error:
+        raise OutOfMemoryError(f"out of memory while {path} is read; give this machine more memory") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno:  # without a number it comes from a library
-            raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
-        raise SourceError(f"{path} cannot be read as {kind}: {printable(reason(error))}; {remedy}") from error
+        if isinstance(error, OSError) and (error.errno or not kind):  # without a number it comes from a library
+            raise SourceError(f"cannot read {error.filename or path}: {error.strerror or error}") from error
+        if not kind:
+            raise
+        text = f"{path} cannot be read as {kind}: {printable(reason(error))}"
+        raise SourceError(f"{text}; {remedy}" if remedy else text) from error
 
 
 @contextlib.contextmanager

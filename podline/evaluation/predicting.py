@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline.arrays import Image
-from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
+from podline.data.picture_sandbox import PictureSandbox, read_picture_file
 from podline.documents.manifest import read_manifest
 from podline.errors import SourceError
 from podline.evaluation.forward import finished_model
@@ -140,9 +140,9 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
     """
     started = time.monotonic()
     paths = [Path(image) for image in spec.images]
-    with PictureSandboxes() as sandboxes:
+    with PictureSandbox() as sandbox:
         for path in paths:
-            sandboxes.check(read_picture_file(path))
+            sandbox.check(read_picture_file(path))
     predictor = Predictor(open_store(spec.root), spec.run, reporter, spec.threshold)
     out, said = Path(spec.out), []
     for name, predicted in zip(_names(paths), predictor(named(paths)), strict=True):
@@ -168,10 +168,10 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
     Raises:
         SourceError: a file is not a picture, or an array has another shape.
     """
-    with PictureSandboxes() as sandboxes:
+    with PictureSandbox() as sandbox:
         for number, picture in enumerate(pictures, start=1):
             if isinstance(picture, (str, Path)):
-                [pixels] = sandboxes.decode([read_picture_file(Path(picture))])
+                [pixels] = sandbox.decode([read_picture_file(Path(picture))])
                 yield str(picture), pixels
             else:
                 channels = picture if picture.ndim == 3 else picture[..., None]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from podline.data.fitting import fitted
 from podline.data.identity import identified
 from podline.data.jpeg_files import encoded
-from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
+from podline.data.picture_sandbox import PictureSandbox, read_picture_file
 from podline.datasets.fingerprint import source_cache
 from podline.documents.manifest import Fit
 from podline.inventory.catalogue import datasets, manifest_of
@@ -59,8 +59,8 @@ def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Trace
         StoreError: a file cannot be read.
     """
     file = read_picture_file(image)
-    with PictureSandboxes() as sandboxes:
-        [pixels] = sandboxes.decode([file])
+    with PictureSandbox() as sandbox:
+        [pixels] = sandbox.decode([file])
     manifests = [manifest_of(store, one) for one in datasets(store, dataset)]
     shapes = {(*manifest.image_shape,) for manifest in manifests}
     squares = [fitted(pixels, shape, fit) for shape in shapes for fit in get_args(Fit)]

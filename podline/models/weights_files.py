@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from podline.arrays import Array
+from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.pool import confined
 from podline.errors import ArtifactError, SettingsError, SourceError
-from podline.sandbox import Limits, confined, limits_of
 
 Layers = dict[str, dict[str, Array]]
 """Layer → variable → values. A variable is its name, or its number in Keras 3's files: ``0``, ``1`` …"""

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from podline.data.picture_sandbox import PictureFile, PictureSandboxes
+from podline.data.picture_sandbox import PictureFile, PictureSandbox
 from podline.errors import SourceError
 from podline.serving.model import Champion, Follower, Images
 from podline.store.contract import Store
@@ -42,7 +42,7 @@ _THREADS = 4
 class Server:
     """The HTTP application with its champion and sandboxes."""
 
-    def __init__(self, follower: Follower, pictures: PictureSandboxes, log: Callable[[str], None]) -> None:
+    def __init__(self, follower: Follower, pictures: PictureSandbox, log: Callable[[str], None]) -> None:
         self._follower, self._pictures, self._log = follower, pictures, log
         self._threads = ThreadPoolExecutor(_THREADS, "predict")
 
@@ -202,7 +202,7 @@ def serve(
     """
     follower, (host, port) = Follower(store, recipe), listening.getsockname()[:2]
     entry, place = follower.champion.entry, f"[{host}]" if ":" in host else host
-    with PictureSandboxes(_THREADS) as pictures:
+    with PictureSandbox() as pictures:
         url = f"http://{place}:{port}/v1/models/{recipe}"
         began({"model": recipe, "version": entry.number, "run": entry.run, "url": url, "port": port})
         Server(follower, pictures, log).run(recipe, listening)

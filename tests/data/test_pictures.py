@@ -25,7 +25,7 @@ from podline.data import picture_sandbox, pictures
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import fitted
 from podline.data.images.settings import ImagesSettings
-from podline.data.picture_sandbox import PictureFile, PictureSandboxes, read_picture_file
+from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import PictureError, picture_of
 from podline.data.pixels import add_up, pixel_sums
 from podline.data.sources.coco_settings import CocoSettings
@@ -153,28 +153,27 @@ def test_pictures_come_in_their_order_from_any_thread(tmp_path: Path, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = [PictureFile(str(number), png(np.full((4 + number, 5, 3), number))) for number in range(3)]
     found: list[list[list[int]]] = []
-    with PictureSandboxes(2) as sandboxes:
-        decode = lambda: found.append([[*one.shape[:2], int(one[0, 0, 0])] for one in sandboxes.decode(files)])  # noqa: E731
+    with PictureSandbox() as sandbox:
+        decode = lambda: found.append([[*one.shape[:2], int(one[0, 0, 0])] for one in sandbox.decode(files)])  # noqa: E731
         threads = [threading.Thread(target=decode) for _ in range(5)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        [folder] = Path(tempfile.gettempdir()).glob("podline-pictures-*")
     assert found == [[[4 + number, 5, number] for number in range(3)]] * 5
-    assert not folder.exists()
+    assert not any(tmp_path.iterdir())
 
 
 def test_small_pictures_of_many_pixels_are_refused_before_they_are_decoded() -> None:
     """Each is a file of less than 100 kB, and three of them are as large as one may be."""
     file = PictureFile("large", png(np.zeros((4000, 4000, 3), np.uint8)))
     assert len(file.data) < 100_000
-    with PictureSandboxes() as sandboxes:
+    with PictureSandbox() as sandbox:
         with pytest.raises(SourceError, match="4 pictures have 64,000,000 pixels vs 48,000,000 at most; send fewer"):
-            sandboxes.decode([file] * 4)
-        sandboxes.check(file)
+            sandbox.decode([file] * 4)
+        sandbox.check(file)
         with pytest.raises(SourceError, match="note is not a JPEG"):
-            sandboxes.check(PictureFile("note", b"hello"))
+            sandbox.check(PictureFile("note", b"hello"))
 
 
 @pytest.mark.parametrize(("side", "told"), [(7, "hostile takes more than .* of memory"), (8, "hostile crashes its")])
@@ -182,11 +181,11 @@ def test_a_picture_that_takes_too_much_costs_itself(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
     monkeypatch.setattr(picture_sandbox, "_MAKER", "decoding_case:limited_pictures")
     hostile = PictureFile("hostile", png(PIXELS[:side, :side]))
-    with PictureSandboxes() as sandboxes:
+    with PictureSandbox() as sandbox:
         with pytest.raises(SourceError, match=told) as caught:
-            sandboxes.decode([PictureFile("good", png(PIXELS)), hostile])
+            sandbox.decode([PictureFile("good", png(PIXELS)), hostile])
         assert "\n" not in str(caught.value)
-        assert np.array_equal(sandboxes.decode([PictureFile("good", png(PIXELS))]), [PIXELS])
+        assert np.array_equal(sandbox.decode([PictureFile("good", png(PIXELS))]), [PIXELS])
 
 
 WHITE = np.full((10, 20, 3), 255, np.uint8)

@@ -9,10 +9,11 @@ from typing import Any
 from unittest import mock
 
 from podline import entry_points
-from podline.sandbox import Limits, Sandbox
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import Sandbox
 
 
-def _ask(sandbox: Sandbox, items: Sequence[Any], _limits: Sequence[Limits], _factor: float) -> list[Any]:
+def _ask(sandbox: Sandbox, items: Sequence[Any], _limits: Limits, _factor: float, **_kwargs: Any) -> list[Any]:
     maker, arguments = sandbox._make
     parse = entry_points.load(maker)(*arguments)
     return [("value", json.loads(json.dumps(parse(item)))) for item in items]

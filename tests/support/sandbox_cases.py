@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from podline.errors import SettingsError
-from podline.sandbox import Limits, begin
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
+from podline.errors import SettingsError, SourceError
 
 
 def parser(offset: int) -> Callable[[Any], Any]:
@@ -50,18 +51,34 @@ def _settings() -> None:
     raise SettingsError("side=33 vs a multiple of 8")
 
 
+def _wrapped() -> None:
+    raise SourceError("a.csv cannot be read") from MemoryError()
+
+
+def _aborted() -> None:
+    os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n")
+    os.abort()
+
+
+def _named() -> None:
+    raise ValueError("malloc/allocations/out of memory.csv has no labels")
+
+
 def _value() -> None:
     raise ValueError("bad magic")
 
 
 _BAD: dict[str, Callable[[], Any]] = {
+    "aborted": _aborted,
     "crash": _crash,
     "exit": lambda: os._exit(3),
     "full": _full,
+    "named": _named,
     "print": _print,
     "settings": _settings,
     "sleep": lambda: time.sleep(60),
     "value": _value,
+    "wrapped": _wrapped,
 }
 
 

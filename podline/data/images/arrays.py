@@ -27,8 +27,8 @@ from podline.data.images.image_table import Image, ImageTable, write_images
 from podline.data.images.table_source import TableSource, quarantined, refuse_empty, targets_by_row
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.decoding import DECODING
-from podline.data.sources.parser_pool import Sandboxes
 from podline.documents.manifest import TRAIN
 from podline.errors import SourceError
 from podline.kinds.table import text_targets
@@ -67,14 +67,14 @@ class _Found(NamedTuple):
             yield named._replace(identity=known, pixels=known, bytes=size, width=width, height=height)
 
 
-def open_arrays(arrays: Arrays, place: str, work: Path, sandboxes: Sandboxes) -> TableSource:
+def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> TableSource:
     """Open raw files; decode those that the cache does not have.
 
     Args:
         arrays: the raw files.
         place: name of the source in errors.
         work: the cache folder.
-        sandboxes: sandboxes of :data:`podline.data.raw_arrays.CALLER`.
+        sandbox: a sandbox of :data:`podline.data.raw_arrays.CALLER`.
 
     Raises:
         SourceError: a file is damaged, two have images of different shapes, or a split has no image, shares too many
@@ -82,7 +82,7 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandboxes: Sandboxes) ->
         StoreError: the cache folder cannot be written.
     """
     groups = [(split, files) for split, of_split in arrays.splits.items() for files in of_split]
-    folders = list(in_order(partial(_decoded, arrays, work, sandboxes), groups, usable_cores()))
+    folders = list(in_order(partial(_decoded, arrays, work, sandbox), groups, usable_cores()))
     found = [_found(split, files[0], folder) for (split, files), folder in zip(groups, folders, strict=True)]
     shape = _common_shape(place, found)
     listed = [[each.split, each.file.name, folder.name] for each, folder in zip(found, folders, strict=True)]
@@ -130,13 +130,13 @@ def _write_table(found: Sequence[_Found], folder: Path) -> list[RawFile]:
     return [raw_file(IMAGES, folder / IMAGES)]
 
 
-def _decoded(arrays: Arrays, work: Path, sandboxes: Sandboxes, group: tuple[str, tuple[RawFile, ...]]) -> Path:
+def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tuple[RawFile, ...]]) -> Path:
     """Return the cache folder of a group of files."""
     _, files = group
     paths, limits = [file.path for file in files], arrays.limits(sum(file.bytes for file in files))
 
     def decode(folder: Path) -> list[RawFile]:
-        with reading(paths[0]), sandboxes.lent() as sandbox:
+        with reading(paths[0]):
             sandbox.one((write_parts, arrays.read, paths, folder), limits, files[0].place)
             for file in files:
                 if file.modified not in (0, file.path.stat().st_mtime_ns):

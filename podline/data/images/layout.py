@@ -14,8 +14,9 @@ from podline.data.images.items import Item, Place
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
-from podline.data.rawfiles import parsing, reading
-from podline.sandbox import Limits, begin
+from podline.data.rawfiles import reading
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
 
 _ENTRY_BYTES = 500  # that each file in the source adds to the limits
 _WAIT = 60.0  # seconds for a slow disk
@@ -97,7 +98,7 @@ def limits_of_file(size: int, entries: int) -> Limits:
 
 
 def begin_source(source: str, entries: int) -> None:
-    """Set the limits for the work on a source's list of files; see :func:`podline.sandbox.begin`."""
+    """Set the limits for the work on a source's list of files; see :func:`podline.data.sandbox.child.begin`."""
     global _entries  # noqa: PLW0603 (one child, one source)
     _entries = entries
     begin(limits_of_file(0, entries), source)
@@ -119,6 +120,6 @@ def opened(file: Found, kind: str, remedy: str = "restore the file") -> Iterator
     with reading(path):
         size = path.stat().st_size
     begin(limits_of_file(size, _entries), file.path)
-    with parsing(file.path, kind, remedy):
+    with reading(file.path, kind, remedy):
         refuse_lfs_pointer(path, file.path)
         yield

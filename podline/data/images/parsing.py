@@ -22,11 +22,11 @@ from podline.data.images.layout import Layout, begin_source, limits_of_file, out
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import AUTO, ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
-from podline.data.rawfiles import parsing
+from podline.data.rawfiles import reading
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SettingsError, SourceError
 from podline.recipes.parts import LAYOUTS
-from podline.sandbox import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"
@@ -102,7 +102,7 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
     """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
     name, layout, items = _listed(source, files, settings)
-    with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
+    with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
         for number, item in enumerate(items()):
@@ -114,11 +114,11 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
 def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
     """Return a source's layout with its name, and a generator of the layout's items and the unread files."""
     name, layout = found_layout(source, files, settings)
-    with parsing(source, name):
+    with reading(source, name):
         unread = unread_splits(layout.splits)
 
     def items() -> Iterator[Item]:
-        with parsing(source, name):
+        with reading(source, name):
             left_out = (outside(file, layout.unread) for file in others(layout, files))
             yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
 
@@ -165,7 +165,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
     kinds: dict[str, type[Layout]] = {name: LAYOUTS.load(name) for name in settings.layouts}
     for name, kind in sorted(kinds.items(), key=lambda found: not found[1].exclusive):
         try:
-            with parsing(source, name):
+            with reading(source, name):
                 layout = kind.find(files, settings)
         except SourceError as error:
             if kind.exclusive:

@@ -11,9 +11,10 @@ from typing import IO, Any, cast
 
 from podline.data import bounds
 from podline.data.official import official_name
-from podline.data.rawfiles import RawFile, parsing, raw_file, reading
+from podline.data.rawfiles import RawFile, raw_file, reading
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import confined
 from podline.errors import SourceError
-from podline.sandbox import Limits, confined
 from podline.store.contract import explained
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -49,7 +50,7 @@ def decompress(path: Path, name: str, folder: Path) -> list[str]:
         SourceError: the file is truncated or damaged (its checksum is verified), or unpacks to too many bytes.
         StoreError: the folder cannot be written.
     """
-    with parsing(path, "gzip", _REMEDY), gzip.open(path) as stream:
+    with reading(path, "gzip", _REMEDY), gzip.open(path) as stream:
         _write(folder / name, _blocks(stream, path))
     return [name]
 
@@ -71,7 +72,7 @@ def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[str]:
         StoreError: the folder cannot be written.
     """
     written, folders = list[str](), set[str]()
-    with parsing(archive, "a .tar.gz", _REMEDY), gzip.open(archive) as stream:
+    with reading(archive, "a .tar.gz", _REMEDY), gzip.open(archive) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as members:  # "r|" reads only forwards
             for member in members:
                 name = tarfile.data_filter(member, str(folder)).name
@@ -105,7 +106,7 @@ def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path) -> Iterator[bytes]
     """Yield a stream in blocks; turn reading errors into errors about the archive, not about the written file."""
     left = _limit_of(archive)
     while True:
-        with parsing(archive, "gzip", _REMEDY):
+        with reading(archive, "gzip", _REMEDY):
             block = stream.read(_BLOCK)
         if not block:
             return

@@ -20,13 +20,13 @@ import numpy.typing as npt
 from podline.data import bounds
 from podline.data.raw_arrays import Arrays, Part
 from podline.data.rawfiles import RawFile, reading
+from podline.data.sandbox.limits import limits_of
+from podline.data.sandbox.pool import Sandbox
 from podline.data.shown import shortened
 from podline.data.sources import class_names
-from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.pickles import REMEDY, ROW, Label, checked_labels, read_batch, read_names
 from podline.errors import SourceError
 from podline.plurals import plural
-from podline.sandbox import limits_of
 
 _CHANNELS, _SIDES = 3, (32, 32)
 _ROWS = 1_000  # that are decoded at once
@@ -75,15 +75,15 @@ _SAMPLE = CIFAR10._replace(title="the sample", labels=(CIFAR10.labels[0]._replac
 _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
-def of_pickles(dataset: str, files: Mapping[str, RawFile], sandboxes: Sandboxes) -> Arrays:
+def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> Arrays:
     """Describe the python layout; see ``podline.data.sources.opening.Layout.arrays``."""
     family = _FAMILIES[dataset]
-    meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
+    meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
     labels = [_named(label, meta.get(label.names_key), files.get(family.meta)) for label in family.labels]
     return _arrays(dataset, files, labels, "", read_pickled)
 
 
-def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandboxes: Sandboxes) -> Arrays:
+def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
     """Describe the binary layout; see ``podline.data.sources.opening.Layout.arrays``."""
     family, labels = _FAMILIES[dataset], list[Label]()
     for label in family.labels:
@@ -163,10 +163,10 @@ def _part(planes: npt.NDArray[np.uint8], labels: Sequence[Label], columns: npt.N
     return Part(images, texts, {label.feature: columns[:, at] for at, label in enumerate(labels) if at})
 
 
-def _meta(family: Family, file: RawFile, sandboxes: Sandboxes) -> dict[str, list[str]]:
+def _meta(family: Family, file: RawFile, sandbox: Sandbox) -> dict[str, list[str]]:
     _check_class_file(file)
     keys = [label.names_key for label in family.labels]
-    with reading(file.path), sandboxes.lent() as sandbox:
+    with reading(file.path):
         return sandbox.one((read_names, file.path, keys), limits_of(file.bytes), file.place)
 
 

@@ -18,6 +18,7 @@ from podline.data.fitting import SQUEEZE
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.coco_annotations import PERSON, ImageEntry, Listed, read_annotations
 from podline.data.sources.coco_decoding import decoded
 from podline.data.sources.coco_files import ImagePlace, find_coco
@@ -36,7 +37,6 @@ from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
-from podline.sandbox import Sandbox
 from podline.store.contract import Store
 
 TEST_SHARE = 0.2

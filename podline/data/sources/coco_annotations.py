@@ -29,13 +29,15 @@ from pydantic import (
 
 from podline.data import bounds
 from podline.data.lfs import refuse_lfs_pointer
-from podline.data.rawfiles import parsing, reading
+from podline.data.rawfiles import reading
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.pool import Sandbox
 from podline.data.shown import printable, shortened
 from podline.data.sources.coco_files import AnnotationFile, ImagePlace, images_in
 from podline.data.sources.deeplabcut import as_coco, is_table
 from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
-from podline.sandbox import Limits, Sandbox, begin, limits_of
 from podline.store.contract import explained
 
 PERSON = 1
@@ -314,7 +316,7 @@ def document_of(path: Path, member: str, remedy: str) -> tuple[bytes, dict[str, 
 
 
 def _member(path: Path, member: str, shown: str) -> bytes:
-    with parsing(shown, "a zip file", "fetch it again"), zipfile.ZipFile(path) as archive:
+    with reading(shown, "a zip file", "fetch it again"), zipfile.ZipFile(path) as archive:
         if member not in archive.namelist():
             raise SourceError(f"{path} has no {member}; fetch it again")
         found = archive.getinfo(member)

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from podline.data import bounds
 from podline.data.places import MemberError
-from podline.data.rawfiles import parsing, reading
+from podline.data.rawfiles import reading
 from podline.documents.manifest import TEST, TRAIN, VALIDATION
 from podline.errors import SourceError
 
@@ -169,7 +169,7 @@ def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
         with reading(place):
             count = sum(name.lower().endswith(_SUFFIXES) for name in os.listdir(place))  # noqa: PTH208 (names alone)
         return lambda name: _in_folder(place, name), count
-    with parsing(place, "a zip file", "fetch it again"), zipfile.ZipFile(place) as archive:
+    with reading(place, "a zip file", "fetch it again"), zipfile.ZipFile(place) as archive:
         members = [member for member in archive.infolist() if member.filename.lower().endswith(_SUFFIXES)]
         found = place.stat()
     named = {PurePosixPath(member.filename).name: member for member in members}

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from podline.data.images.arrays import open_arrays
 from podline.data.images.table_source import TableSource
 from podline.data.raw_arrays import CALLER, Arrays, Part, sides
-from podline.data.rawfiles import parsing, raw_file
-from podline.data.sources.parser_pool import Sandboxes
+from podline.data.rawfiles import raw_file, reading
+from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.remote import on_this_machine
 from podline.documents.manifest import SPLITS
 from podline.entry_points import reason
@@ -28,7 +29,6 @@ from podline.errors import SourceError
 from podline.kinds.table import code_of_targets, text_targets
 from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import of_dataset
-from podline.sandbox import Limits, limits_of
 
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
@@ -73,7 +73,7 @@ def decoded_source(
     splits = {split: splits[split] for split in SPLITS if split in splits}
     names = [*chain(*splits.values())]
     code = [of_dataset(dataset), code_of_targets(dataset.kind)]
-    with on_this_machine(source, work, names.__contains__) as place, Sandboxes(CALLER, read) as sandboxes:
+    with on_this_machine(source, work, names.__contains__) as place, Sandbox(CALLER, read) as sandbox:
         missing = [name for name in names if not (place / name).is_file()]
         if missing:
             raise SourceError(f"{place} lacks {', '.join(missing)}; give the folder that holds {', '.join(names)}")
@@ -88,7 +88,7 @@ def decoded_source(
             kind=dataset.kind,
             limits=_limits,
         )
-        return open_arrays(arrays, str(place), work, sandboxes)
+        return open_arrays(arrays, str(place), work, sandbox)
 
 
 def _limits(size: int) -> Limits:
@@ -121,6 +121,6 @@ def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -
 
 def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
     """Yield the items of ``read``; add the file's name to its errors."""
-    with parsing(path, "images"):
+    with reading(path, "images"):
         for image, target in read(path):
             yield np.asarray(image), target

@@ -24,9 +24,10 @@ from podline.data.headers import PictureError, looks_like_picture
 from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
-from podline.data.sources.parser_pool import Parser
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Breach, Limits
+from podline.data.sandbox.pool import Sandbox
 from podline.documents.manifest import Fit
-from podline.sandbox import Breach, Limits, begin, refusal
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -174,20 +175,34 @@ def decoder(becoming: Pictures) -> Callable[[tuple[str, int, Request]], Look]:
     return look
 
 
-def parser_of(becoming: Pictures) -> Parser:
-    """Return the parser that decodes images in sandboxes."""
-    return Parser(_MAKER, (becoming,), _FIRST, _is_doubtful)
+class Decoder(Sandbox):
+    """Processes that decode images."""
+
+    def __init__(self, becoming: Pictures) -> None:
+        super().__init__(_MAKER, becoming)
+
+    def looks(self, asked: Iterable[tuple[str, int, Request]], factor: float, processes: int = 0) -> Iterator[Look]:
+        """Decode images; yield the facts about each, in order.
+
+        Args:
+            asked: see :func:`decoder`.
+            factor: factor for all limits: the setting ``parse_limits``.
+            processes: see :meth:`Sandbox.parse`.
+
+        Raises:
+            SourceError: a file cannot be read.
+            StoreError: the pixels cannot be written.
+            ChildKilledError: a process was killed twice by the same image.
+        """
+        for answer in self.parse(asked, _FIRST, "images", factor, _is_doubtful, processes):
+            if isinstance(answer, Breach):
+                yield Look(picture=True, reason=answer.refusal("", factor).strip())
+            else:
+                yield Look(*answer)
 
 
 def _is_doubtful(answer: Any) -> bool:
-    return not isinstance(answer, Breach) and Look(*answer).doubtful
-
-
-def look_of(answer: Any, factor: float) -> Look:
-    """Convert a sandbox's answer to the facts about an image."""
-    if isinstance(answer, Breach):
-        return Look(picture=True, reason=refusal("", answer, factor).strip())
-    return Look(*answer)
+    return Look(*answer).doubtful
 
 
 class Decoding(Protocol):
@@ -236,8 +251,8 @@ class Here:
         factor, path = settings.load().parse_limits, folder / PIXELS
         path.touch()
         asked = ((str(path), row, request) for row, request in enumerate(requests))
-        for answer in parser_of(becoming).parse(asked, "images", factor):
-            yield look_of(answer, factor)
+        with Decoder(becoming) as processes:
+            yield from processes.looks(asked, factor)
 
     def rows(self, folder: Path, shape: tuple[int, int, int]) -> DecodedRows:
         """See :meth:`Decoding.rows`."""

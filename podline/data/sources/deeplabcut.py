@@ -17,7 +17,7 @@ import numpy.typing as npt
 import yaml
 
 from podline.data.lfs import refuse_lfs_pointer
-from podline.data.rawfiles import parsing
+from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
 from podline.errors import SourceError
 
@@ -111,7 +111,7 @@ def _category(individual: str) -> str:
 
 def _read(path: Path) -> Table:
     refuse_lfs_pointer(path, str(path))
-    with parsing(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as lines:
+    with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, strict=True))
     header = {row[0]: row for row in itertools.takewhile(lambda row: row[:1] and row[0] in _HEADER, rows)}
     if not {"bodyparts", "coords"} <= header.keys():
@@ -132,7 +132,7 @@ def _read(path: Path) -> Table:
         raise SourceError(f"{path}: a body part has not one x and one y beside each other; restore the header")
     body = np.array(rows[len(header) :], dtype=object).reshape(-1, len(coords))
     names = [name.replace("\\", "/").rpartition("/")[2] for name in body[:, first - 1].tolist()]
-    with parsing(path, "a table of DeepLabCut", "write a number, or leave the cell empty"):
+    with reading(path, "a table of DeepLabCut", "write a number, or leave the cell empty"):
         places = np.where(body[:, first:] == "", "nan", body[:, first:]).astype(np.float64).reshape(len(body), -1, 2)
     unlabelled = np.isnan(places)
     for row, column in np.argwhere(unlabelled.sum(axis=-1) == 1):
@@ -155,7 +155,7 @@ def _skeleton(place: Path) -> list[Any]:
     if not config.is_file():
         return []
     refuse_lfs_pointer(config, str(config))
-    with parsing(config, "YAML"):
+    with reading(config, "YAML"):
         settings = yaml.safe_load(config.read_bytes())
     pairs = settings.get("skeleton") if isinstance(settings, dict) else None
     return pairs if isinstance(pairs, list) else []

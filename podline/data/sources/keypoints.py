@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.coco import CocoSource, open_listed
 from podline.data.sources.coco_annotations import (
     document_of,
@@ -36,7 +37,6 @@ from podline.documents.manifest import SPLITS, TEST, TRAIN
 from podline.errors import SourceError
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
-from podline.sandbox import Sandbox
 
 _FOLDERS = ("annotations", "train", "val", "valid", "validation", "dev", "test")
 _IMAGE_FOLDERS = (

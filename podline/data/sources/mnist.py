@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from podline.data.raw_arrays import Arrays, Part
 from podline.data.rawfiles import RawFile
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources import class_names
-from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.pickles import Label, checked_labels
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -31,7 +31,7 @@ _UNSIGNED_BYTE = 0x08  # third byte of the magic number; the fourth is the numbe
 _REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
-def of_mnist(dataset: str, files: Mapping[str, RawFile], _sandboxes: Sandboxes) -> Arrays:
+def of_mnist(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
     """Describe the four files; see ``podline.data.sources.opening.Layout.arrays``."""
     splits = {split: [tuple(files[name] for name in names)] for split, names in SPLITS.items()}
     return Arrays(dataset, tuple(files.values()), splits, read_mnist, [_FORM], class_names.MNIST)

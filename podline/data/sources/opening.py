@@ -14,11 +14,11 @@ from podline.data.images.table_source import TableSource
 from podline.data.official import official_name
 from podline.data.raw_arrays import CALLER, Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, in_child
 from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, of_binaries, of_pickles
 from podline.data.sources.mnist import SPLITS, of_mnist
-from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.remote import on_this_machine
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
@@ -48,7 +48,7 @@ class Layout(NamedTuple):
     archive: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    arrays: Callable[[str, Mapping[str, RawFile], Sandboxes], Arrays]
+    arrays: Callable[[str, Mapping[str, RawFile], Sandbox], Arrays]
 
 
 class Find(NamedTuple):
@@ -159,8 +159,8 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
         return made._replace(modified=0)
 
     files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))
-    with Sandboxes(CALLER, find.layout.arrays) as sandboxes:
-        source = open_arrays(find.layout.arrays(dataset, files, sandboxes), str(place), work, sandboxes)
+    with Sandbox(CALLER, find.layout.arrays) as sandbox:
+        source = open_arrays(find.layout.arrays(dataset, files, sandbox), str(place), work, sandbox)
     if archive is not None:
         source = replace(source, archive=archive._replace(name=find.layout.archive))
     _refuse_other_names(source, place)

@@ -13,14 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from podline import entry_points
 from podline.data.official import OfficialCheck
 from podline.data.planning import ShardPlans
+from podline.data.rawfiles import reading
 from podline.data.records import Feature
 from podline.data.shards import ShardFiller
 from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
-from podline.errors import OutOfMemoryError, PodlineError, SourceError
 from podline.frozen import JsonObject
 from podline.recipes.datasets import ConverterSettings, DataSet
 
@@ -151,11 +150,5 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
         OutOfMemoryError: the memory is too small.
     """
     read = dataset.code(dataset.open)
-    try:
+    with reading(source, dataset.name, remedy=""):
         return read(dataset, source, settings, work)
-    except PodlineError:
-        raise
-    except MemoryError as error:
-        raise OutOfMemoryError(f"out of memory while {source} is read; give this machine more memory") from error
-    except Exception as error:
-        raise SourceError(f"{source} cannot be read as {dataset.name}: {entry_points.reason(error)}") from error

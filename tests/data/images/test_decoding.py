@@ -14,12 +14,13 @@ from drawn_images import as_folders, drawn, encoded, images, opened, reasons, re
 from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources import decoding, parser_pool
+from podline.data.sandbox import pool
+from podline.data.sandbox.limits import Limits
+from podline.data.sources import decoding
 from podline.data.sources.decoding import Here, Look, Pictures, Request
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes import datasets
-from podline.sandbox import Limits
 
 Decoding = Callable[[str], None]
 BECOMING = Pictures((16, 16, 3), "squeeze", ())
@@ -45,7 +46,7 @@ def test_many_images_are_decoded_by_processes_with_the_same_pixels(
     (folder / "cat" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     found = []
     for few in (1, 1_000):
-        monkeypatch.setattr(parser_pool, "_FEW", few)
+        monkeypatch.setattr(pool, "_FEW", few)
         source = opened(folder)
         assert (source.read, len(source.quarantined)) == (151, 1)
         found.append(records(source))

@@ -23,8 +23,10 @@ from coco_files import CocoFiles
 from drawn_images import as_folders, as_parquet, as_table, as_webdataset, drawn, encoded, images
 from published import archive_of, write_cifar10_bins, write_cifar10_pickles, write_mnist
 
-from podline import entry_points, sandbox
+from podline import entry_points
 from podline.data.records import varint
+from podline.data.sandbox import child, pool
+from podline.data.sandbox.limits import Limits, too_much_memory
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_image import CocoImage
 from podline.data.sources.coco_records import annotations_of
@@ -35,7 +37,6 @@ from podline.errors import PodlineError
 from podline.kinds.pose.coco_results import read_truth
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
-from podline.sandbox import Limits
 
 
 class Kind(NamedTuple):
@@ -203,15 +204,18 @@ class _Here:
     def __init__(self, maker: str, arguments: Sequence[object]) -> None:
         self._parse: Callable[[Any], Any] = entry_points.load(maker)(*arguments)
 
-    def ask(self, items: Sequence[Any], limits: Sequence[Limits], _factor: float) -> list[Any]:
-        guard: Any = sandbox._guard
-        replies = []
-        for item, limit in zip(items, limits, strict=True):
-            guard.begin(limit, "input")
-            guard.what = ""
-            replies.append(sandbox._guarded(guard, partial(self._parse, item)))
+    idle = True
+
+    def ask(self, items: Sequence[Any], limits: Limits, _factor: float) -> Iterator[Any]:
+        guard: Any = child._guard
+        for item in items:
+            guard.begin(limits, "input")
+            try:
+                reply = child.VALUE, json.loads(json.dumps(self._parse(item)))
+            except Exception as error:
+                reply = child._refused(error)
             guard.end()
-        return json.loads(json.dumps(replies))
+            yield too_much_memory(limits, "") if reply[0] == child.MEMORY else reply
 
     def end(self) -> None:
         """There is nothing to end."""
@@ -228,7 +232,7 @@ def _source(name: str) -> tuple[Path, Path, bytes, object]:
 
 def runner() -> Callable[[tuple[str, int]], str]:
     """Return what reads input ``number`` of a kind and says what was wrong with it; runs in a sandbox."""
-    sandbox._Child = _Here
+    pool._Child = _Here
 
     def run(request: tuple[str, int]) -> str:
         name, number = request

@@ -163,7 +163,7 @@ def test_what_was_decoded_is_found_again(tmp_path: Path, monkeypatch: pytest.Mon
     folder = CocoFiles().write(tmp_path)
     first = opened(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(decoding, "Parser", None)
+        patch.setattr(decoding, "Decoder", None)
         assert opened(folder) == first
     (folder / "train2017" / "000000000003.jpg").write_bytes(jpeg(4))
     changed = opened(folder)

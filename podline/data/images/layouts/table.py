@@ -27,7 +27,7 @@ from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found, Names
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
-from podline.data.rawfiles import parsing
+from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
 from podline.errors import SourceError
 from podline.frozen import is_object
@@ -299,7 +299,7 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
     """Return a ClassLabel's names from the schema's metadata, as ``datasets`` writes them; empty if missing."""
-    with parsing(file.path, "Parquet with metadata of Hugging Face", "write it again"):
+    with reading(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     for key in ("info", "features", label):
         said = said.get(key) if is_object(said) else None
@@ -356,7 +356,7 @@ def _objects(table: Found) -> Iterator[Row]:
         while line := stream.readline(bounds.ENTRY_LETTERS):
             number += 1
             if line.strip():
-                with parsing(f"{table.path}: line {number}", "JSON", "correct the line"):
+                with reading(f"{table.path}: line {number}", "JSON", "correct the line"):
                     values = json.loads(line)
                 if not is_object(values):
                     raise SourceError(

@@ -20,7 +20,7 @@ from podline.data.images.items import SPLIT_NAMES, Item, Place
 from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
-from podline.data.rawfiles import parsing
+from podline.data.rawfiles import reading
 from podline.data.shown import printable
 from podline.data.tfrecord import HEADER_BYTES, masked_crc
 from podline.errors import SourceError
@@ -149,7 +149,7 @@ class Prepared(Layout):
         """Yield every record."""
         for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
-                with parsing(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
+                with reading(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
                     found = {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
                 image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
                 data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))

@@ -1,0 +1,1 @@
+"""Child processes with limits for code that parses untrusted files."""
