@@ -102,8 +102,10 @@ class SuspectsDocument(Frozen):
 
     @property
     def suspects(self) -> list[Suspect]:
-        """Return all suspects and pairs of all splits, each record once."""
-        found = {(each.split, each.record): each for part in self.splits for each in (*part.pairs, *part.suspects)}
+        """Return all pairs and suspects of all splits, each record once; a record in a pair has what it repeats."""
+        found = dict[tuple[str, int], Suspect]()
+        for each in (each for part in self.splits for each in (*part.pairs, *part.suspects)):
+            found.setdefault((each.split, each.record), each)
         return list(found.values())
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from podline.arrays import Array
 from podline.data.decoded_rows import SourceSplit
+from podline.data.images.corrections import DROPPED
 from podline.data.images.deciding import in_general
 from podline.data.images.image_table import ImageTable
 from podline.data.official import check_official
@@ -72,7 +73,7 @@ class TableSource(RawData):
             for split in self.sizes
         }
         for number, reason in self.images.reasons.items():
-            if in_general(reason) != FORGOTTEN:
+            if in_general(reason) not in (FORGOTTEN, DROPPED):  # people left these out on purpose
                 parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
         return tuple(parts.values())
 
