@@ -1,13 +1,15 @@
-"""Computes 95 % intervals of figures, and the baseline of guessing."""
+"""Computes 95 % intervals of figures, the baseline of guessing, and p-values of several tests."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
+from typing import TypeVar
 
 from podline.documents.metric import Metric
 
+Key = TypeVar("Key")
 Z = NormalDist().inv_cdf(0.975)
 """The number of standard deviations that contains a normal variable with a probability of 95 %: 1.96."""
 
@@ -79,3 +81,22 @@ def mean_interval(values: Sequence[float]) -> Metric:
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     half = Z * math.sqrt(variance / count)
     return Metric(value=mean, low=mean - half, high=mean + half)
+
+
+def sampling_variance(metric: Metric) -> float:
+    """Return the variance of a figure by its examples, from its interval."""
+    return ((metric.high - metric.low) / (2 * Z)) ** 2
+
+
+def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
+    """Correct the p-values of several tests, so that each can be compared with the common level.
+
+    Holm: "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 1979: the
+    smallest p-value times their number, the next times one less, and so on, never falling. Without a real difference,
+    the probability of any p-value below the level is at most the level, for any dependence between the tests.
+    """
+    raised, reached = {}, 0.0
+    for place, key in enumerate(sorted(chances, key=lambda each: chances[each])):
+        reached = max(reached, min(1.0, chances[key] * (len(chances) - place)))
+        raised[key] = reached
+    return {key: raised[key] for key in chances}

@@ -369,7 +369,7 @@ class RunOptions(Options):
     promote: bool = option(
         False,
         "Promote",
-        "The model becomes its recipe's champion if it is shown not to be worse; see docs/how-to/promote.md.",
+        "The model becomes its recipe's champion if it loses no more than equal models do; see docs/how-to/promote.md.",
     )
     start_from: str = option(
         NOT_DONE,

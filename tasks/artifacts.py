@@ -77,7 +77,7 @@ def published(night: Night, results: ChainResults) -> dict[str, Any]:
     )
     if evaluated.failure:
         raise SanityError(f"{evaluated.failure}; the report: {night.store.where(page.html)}")
-    decision = {"promoted", "against", "refusals", "doubt", "detects", "compared"}
+    decision = {"promoted", "reference", "refusals", "warnings", "doubt", "thresholds", "compared"}
     return {
         "run": evaluated.run,
         "unchanged_since": unchanged,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from podline import settings
+from podline.compare.known import next_trainings
 from podline.errors import PodlineError, one_line
 from podline.figures import duration
 from podline.ledger.recording import recorded
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.promotion.trainings import next_trainings
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
 from podline.store.contract import Store
@@ -27,7 +28,8 @@ from podline.tasks.stages import evaluate, promote, train
 def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: float) -> PromoteResult:
     """Return the decision on a model after as many further seeds as needed and allowed by rules and minutes.
 
-    The next flow run finds the model still undecided, and continues.
+    An undecided model is decided by more trainings of the reference. A first champion brings trainings of its own, so
+    that the spread between its seeds is measured before the next model comes. The next flow run continues.
 
     Args:
         night: the night of the model.
@@ -35,37 +37,43 @@ def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: fl
         judged: the first decision.
         seconds: duration of training and evaluating the model.
     """
-    ends = time.monotonic() + 60 * asked.rules.seed_minutes
-    missing = judged.more_trainings
-    seeds, trained = next_trainings(night.store, judged.against, night.strategy) if missing else iter(()), 0
-    for training in itertools.islice(seeds, asked.rules.seeds):
+    ends, left = time.monotonic() + 60 * asked.rules.seed_minutes, asked.rules.seeds
+    if judged.promoted and not judged.reference:
+        others = next_trainings(night.store, judged.run, night.strategy, left)
+        _train(night.store, [*others], seconds, ends, "would measure the spread between seeds")
+        return judged
+    while missing := min(judged.more_trainings, left):
+        seeds = [*itertools.islice(next_trainings(night.store, judged.reference, night.strategy), missing)]
+        trained = _train(night.store, seeds, seconds, ends, "would decide the promotion")
+        judged, left = promote(asked, night) if trained else judged, left - missing if trained == missing else 0
+    return judged
+
+
+def _train(store: Store, trainings: Sequence[TrainSpec], seconds: float, ends: float, aim: str) -> int:
+    """Train further seeds, each as a separate run, until a time; return their number."""
+    for trained, training in enumerate(trainings):
+        left = plural(len(trainings) - trained, "more training")
         if time.monotonic() + seconds > ends:
-            _tell_left(missing, seconds, asked.rules.seed_minutes)
-            break
-        seconds = _known(night.store, training, missing)
-        trained, missing = trained + 1, missing - 1
-        if not missing:
-            judged, trained = promote(asked, night), 0
-            missing = judged.more_trainings
-            if not missing:
-                break
-    return promote(asked, night) if trained else judged
+            get_run_logger().info(
+                "%s %s; the next takes about %s, more than is left of promotion.seed_minutes; the next run of the "
+                "recipe continues",
+                left,
+                aim,
+                duration(seconds),
+            )
+            return trained
+        seconds = _trained(store, training, f"{left} {aim}")
+    return len(trainings)
 
 
-def _known(store: Store, training: TrainSpec, missing: int) -> float:
-    """Train and evaluate one more seed as a separate run; return its seconds.
+def _trained(store: Store, training: TrainSpec, aim: str) -> float:
+    """Train and evaluate one more seed; return its seconds.
 
     A failure of this training must not fail the run of the model.
     """
     started, seed = time.monotonic(), f"seed {training.recipe.seed}"
     reporter = Reporter("ledger", stage_listener("ledger"))
-    get_run_logger().info(
-        "training %s with %s as run %s; %s would decide the promotion",
-        training.recipe.name,
-        seed,
-        training.run,
-        plural(missing, "more training"),
-    )
+    get_run_logger().info("training %s with %s as run %s; %s", training.recipe.name, seed, training.run, aim)
     try:
         with (
             store.using([training.dataset_folder]),
@@ -77,13 +85,3 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
     except PodlineError as error:
         get_run_logger().warning("%s is not a known training: %s", training.run, one_line(error))
     return time.monotonic() - started
-
-
-def _tell_left(missing: int, seconds: float, minutes: float) -> None:
-    get_run_logger().info(
-        "%s would decide the promotion; the next takes about %s, more than is left of promotion.seed_minutes=%g; "
-        "the next run of the recipe continues",
-        plural(missing, "more training"),
-        duration(seconds),
-        minutes,
-    )

@@ -198,11 +198,10 @@ def no_charts() -> Iterator[None]:
 def few_draws() -> Iterator[None]:
     """Draw examples 40 times for an interval, not 1,000 times, where intervals are no subject."""
     from podline.kinds.by_example import measures  # noqa: PLC0415 (most tests need no interval)
-    from podline.kinds.pose import lost_people, oks_intervals  # noqa: PLC0415
+    from podline.kinds.pose import oks_intervals  # noqa: PLC0415
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "_RESAMPLES", 40)
-        patch.setattr(lost_people, "DRAWS", 40)
         for function in (oks_intervals.figures_within, oks_intervals.drawn_figures):
             patch.setattr(function, "__defaults__", (40, 0))
         yield

@@ -47,7 +47,7 @@ from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
-from podline.serving.layout import lay_out, require_champion
+from podline.serving.layout import lay_out, require_champion, require_unchanged
 from podline.settings import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
@@ -64,6 +64,7 @@ _CHANNELS = 3
 _NEEDED = 4
 _SAVED_MODEL = "saved-model"
 _ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
+_ERRORS = {"refused": RefusedError, "undecided": UndecidedError}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
 
 
@@ -247,35 +248,46 @@ def _layer(layer: LayerDescription, width: int, batch_size: int) -> str:
 
 @models_group.command("promote")
 @run_argument
+@click.option("--dry-run", is_flag=True, help="Show the decision and its thresholds; the champion stays.")
 @click.option("--anyway", is_flag=True, help="Ignore the rules; only a broken export is still refused.")
 @_reason_option
 @assignments_option
 @store_options
 @json_option
-def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def promote(
+    run: str,
+    dry_run: bool,
+    anyway: bool,
+    reason: str,
+    assignments: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Make an evaluated run its recipe's champion if the rules show that it is not worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
-      podline models promote sample-0123456789ab --set promotion.rate=0.01
+      podline models promote sample-0123456789ab --dry-run
 
-    A refusal lists each rule, class or joint with its difference, and exits with code 11. An undecided model is neither
-    shown to be worse nor shown not to be; the champion stays, the output names a test that would decide, and the exit
-    code is 12. Of two simultaneous promotions one wins; the other changes nothing and exits with code 75. See
-    docs/how-to/promote.md.
+    Each figure is promoted up to one loss and refused from another, larger one. A refusal lists the figures, and exits
+    with code 11. Between the two losses a model is undecided: the champion stays, the output names what would decide,
+    and the exit code is 12. Of two simultaneous promotions one wins; the other changes nothing and exits with code 75.
+    See docs/how-to/promote.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
-    spec = _spec(store, run, assignments, anyway=anyway, reason=reason)
+    spec = _spec(store, run, assignments, anyway=anyway, reason=reason).changed(dry_run=dry_run)
     with display.shown() as listener:
         result: PromoteResult = perform(spec, listener, settings)
     if as_json:
         say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
-    if result.verdict == "undecided":
-        raise UndecidedError(f"{result.headline}: {result.reason}")
-    if result.verdict == "refused":
-        raise RefusedError(f"{result.headline}: {result.reason}")
+    if dry_run:
+        say([f"dry run: {result.headline}", *result.refusals, *filter(None, (result.doubt,)), *result.notes])
+        click.get_current_context().exit(_EXIT_CODES[result.verdict])
+    # The log has the reasons already.
+    if result.verdict != "promoted":
+        raise _ERRORS[result.verdict](result.headline)
     say([result.headline, *result.refusals, *result.notes])
 
 
@@ -335,7 +347,7 @@ def predict(
         require_picture_file(image.expanduser())
     settings = load_settings(options)
     store = open_store(settings.root)
-    run = require_champion(store, run).run if champion else _trained(store, run)
+    run = _champion(store, run).run if champion else _trained(store, run)
     target = out or store.beside / "predictions" / run
     spec = PredictSpec(
         root=store.uri,
@@ -347,6 +359,12 @@ def predict(
     with display.shown() as listener:
         result = perform(spec, listener, settings)
     answer(result, result.lines, as_json=as_json)
+
+
+def _champion(store: Store, recipe: str) -> Crowned:
+    entry = require_champion(store, recipe)
+    require_unchanged(store, entry)
+    return entry
 
 
 def _trained(store: Store, run: str) -> str:
@@ -435,7 +453,7 @@ def export(
         return
     settings = load_settings(options)
     store = open_store(settings.root)
-    entry = require_champion(store, recipe)
+    entry = _champion(store, recipe)
     spec = ExportSpec(
         root=store.uri,
         run=entry.run,

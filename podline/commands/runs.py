@@ -21,12 +21,14 @@ from podline.commands.options import (
     store_options,
 )
 from podline.documents.ledger_entry import Entry
+from podline.documents.promotion import read_promotion
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
 from podline.plurals import plural
+from podline.progress import silent
 from podline.reporting.ledger import frame_of, row_of
 from podline.store.contract import Store, explained
 
@@ -114,7 +116,7 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 @click.option(
     "--why",
     is_flag=True,
-    help="Explain why the first is worse than the second, or than its champion if it is alone.",
+    help="Explain why the first is worse than the second, or than its reference if it is alone.",
 )
 @click.option(
     "--out",
@@ -133,8 +135,7 @@ def compare_runs(
       podline runs compare cifar10-0123456789ab --why --out lost.png
 
     RUN is as for `podline runs show`; all runs are compared with the first. A difference has an interval from test
-    examples and seeds, and counts as noise, as more than noise, or as possibly caused by the seed; see
-    docs/reference/ledger.md.
+    examples and seeds, and a phrase for what explains it; see docs/explanation/comparison.md.
 
     --charts writes a page with the curves in one chart. --why lists lost examples, worse classes or joints, and
     differences in settings, data and curves; both runs must have been evaluated on the same examples.
@@ -144,7 +145,7 @@ def compare_runs(
     if out is not None and not why:
         raise SettingsError("--out needs --why")
     if len(chosen) < 2 and not why:
-        raise SettingsError(f"{' '.join(chosen)}: give two runs or more; --why alone compares one with its champion")
+        raise SettingsError(f"{' '.join(chosen)}: give two runs or more; --why alone compares one with its reference")
     store = existing_store(options)
     if why:
         _explain(store, chosen, out, as_json=as_json)
@@ -156,29 +157,32 @@ def compare_runs(
         paths = {form: store.where(name) for form, name in write(store, entries)._asdict().items()}
         answer(paths, lambda: list(paths.values()), as_json=as_json)
     else:
-        from podline.reporting.comparison import compare, lines  # noqa: PLC0415 (NumPy, as above)
+        from podline.compare.runs import compare_runs as compared  # noqa: PLC0415 (NumPy, as above)
+        from podline.compare.runs import lines  # noqa: PLC0415
 
-        comparison = compare(store, entries)
+        comparison = compared(store, entries)
         answer(comparison, lambda: lines(comparison), as_json=as_json)
 
 
 def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json: bool) -> None:
     """Explain why a run is worse than another, and draw the examples that it alone gets wrong."""
-    from podline.reporting.drop import explain, rival_of  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
+    from podline.compare.comparison import compare, evaluated  # noqa: PLC0415 (NumPy: nothing that --help waits for)
+    from podline.compare.lost import explain  # noqa: PLC0415
 
     run, *others = chosen
     if len(others) > 1:
         raise SettingsError(f"--why compares two runs, got {len(chosen)}")
-    rival = others[0] if others else rival_of(store, run)
-    if not rival:
-        raise SettingsError(f"{run} was not compared with a champion; give a second run to compare it with")
-    found = explain(store, run, rival)
+    decision = None if others else read_promotion(store, f"runs/{run}")
+    other = others[0] if others else decision.reference if decision else ""
+    if not other:
+        raise SettingsError(f"{run} was not compared with a reference; give a second run to compare it with")
+    found = explain(store, compare(store, evaluated(store, other), evaluated(store, run), silent()))
     if out is not None and found.pictures:
         with explained("write", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             found.picture_sheet().savefig(out, format="png")
     unwritten = [f"nothing was lost: {out} is not written"] if out is not None and not found.pictures else []
-    answer(found.drop, lambda: [*found.drop.lines(), *unwritten], as_json=as_json)
+    answer(found.why, lambda: [*found.why.lines(), *unwritten], as_json=as_json)
 
 
 @runs_group.command("nights")

@@ -26,6 +26,7 @@ class CodeVersion(Frozen):
             :data:`podline.ledger.provenance.MOST_CHANGES` files.
         more_changes: number of further files that differ.
         sources: sha256 of all source files of a package without a known commit; else empty.
+        modules: sha256 of the modules that train and evaluate; empty for a run of Podline 1.0.
     """
 
     version: str
@@ -33,6 +34,7 @@ class CodeVersion(Frozen):
     changes: dict[str, str] = Field(default_factory=dict)
     more_changes: int = 0
     sources: str = ""
+    modules: str = Field(default="", exclude_if=operator.not_)
 
     @property
     def clean(self) -> bool | None:
@@ -296,15 +298,15 @@ class PromotionSummary(Frozen):
         verdict: the decision in one word.
         reason: what refuses the model or leaves it undecided, in one line; empty for a champion.
         reference: the run that it was compared with; empty for the first champion.
-        margins: the margins as text.
-        floor: the reference's main metric minus the margin; None without a comparison.
+        thresholds: the changes from which a figure is promoted and refused, as text.
+        floor: the main metric from which the model would be refused; None without a comparison.
         compared: if the data of the two models differ: the compared test examples, and the figures on new ones.
     """
 
     verdict: Verdict
     reason: str = ""
     reference: str = ""
-    margins: str = ""
+    thresholds: str = ""
     floor: float | None = None
     compared: str = Field(default="", exclude_if=lambda compared: not compared)
 

@@ -29,12 +29,15 @@ class Check(Frozen):
         measure: the metric whose unit the figures have; empty for a rule without chance.
         before: the figure to compare with: the mean over the known trainings, or None.
         after: the candidate's figure.
-        low: the pessimistic bound of the improvement; None for a rule without chance.
-        margin: the largest allowed loss.
+        promoted_to: the change up to which a figure is good enough; negative for a loss, whatever the measure; None for
+            a rule without chance.
+        refused_from: the change from which a figure is worse beyond chance.
+        margin: the loss that gets promoted within a year with at most the probability of the settings.
         refused: whether the rule refuses the model.
-        shown: whether the pessimistic bound is within the margin.
-        better: whether the figure is significantly better.
-        more_trainings: number of further known trainings that would show it, all else being equal; 0 if none would.
+        warned: whether it would refuse the model or leave it undecided, but only warns.
+        shown: whether the figure is good enough.
+        better: whether the figure is better beyond chance.
+        more_trainings: number of further known trainings that would decide, all else being equal; 0 if none would.
         message: description of the result.
     """
 
@@ -43,9 +46,11 @@ class Check(Frozen):
     measure: str = ""
     before: float | None = None
     after: float | None = None
-    low: float | None = None
+    promoted_to: float | None = None
+    refused_from: float | None = None
     margin: float | None = None
     refused: bool
+    warned: bool = False
     shown: bool = True
     better: bool = False
     more_trainings: int = 0
@@ -53,7 +58,7 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Return whether the test is open: neither a loss is shown, nor a figure within the margin."""
+        """Return whether the test is open: the figure is neither worse beyond chance, nor good enough."""
         return not (self.refused or self.shown)
 
     @property
@@ -69,7 +74,7 @@ class ExportedFile(Frozen):
         form: ``keras``, ``savedmodel`` or ``tflite``.
         name: name in the store of a file or folder.
         images: number of images that were compared.
-        difference: largest difference from the evaluated model's answers; None without answers.
+        difference: largest difference from the evaluated model's answers; None without finite answers.
         allowed: largest allowed difference.
         problem: reason for missing answers.
     """
@@ -142,32 +147,32 @@ class Promotion(Frozen):
         run: the run of the model.
         recipe: the recipe whose champion it would be.
         weights_sha256: the model's identity.
-        against: the reference that it was compared with, or empty.
+        reference: the run that it was compared with, or empty.
         champion: the run of the champion at that time, or empty.
         known: the runs whose figures were compared: the reference, and further trainings of its recipe.
         better: whether it is shown to be better, and so becomes the reference.
         measure: name of the main metric.
-        detects: the margins as text: which losses the test split and the known trainings can show.
+        thresholds: the changes from which a figure is promoted and refused, as text.
         promoted: whether it became the champion.
         anyway: whether a person promoted it against the rules.
         undecided: whether no rule refuses the model, but a rule is open, so that it did not become the champion.
         number: number of the entry in the champion's history; 0 without one.
-        checks: results of all rules: first those that refuse, then those that leave the model undecided.
+        checks: results of all rules: first those that refuse, then those that leave the model undecided, then warnings.
         exports: the model's published forms.
         milliseconds: median time for one image on the CPU of the deciding machine; for information only.
-        milliseconds_before: the champion's time; None without a champion.
+        milliseconds_before: the reference's time; None without a reference.
         compared: the compared examples if the data differ, else None.
     """
 
     run: str
     recipe: str
     weights_sha256: str
-    against: str
+    reference: str
     champion: str = ""
     known: tuple[str, ...]
     better: bool = False
     measure: str
-    detects: str = ""
+    thresholds: str = ""
     promoted: bool
     anyway: bool = False
     undecided: bool = False
@@ -199,7 +204,7 @@ class Promotion(Frozen):
         if self.promoted:
             word = "champion against the rules" if self.anyway and (self.refusals or self.open) else "champion"
             said = f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
-            return f"{said}, and the new reference: it is better than {self.against}" if self.better else said
+            return f"{said}, and the new reference: it is better than {self.reference}" if self.better else said
         stays = f"; {self.champion} stays" if self.champion else ""
         return f"{self.run} is {self.verdict} as champion of {self.recipe}{stays}"
 
@@ -207,9 +212,10 @@ class Promotion(Frozen):
         """Return the open tests and the deciding action in one line; empty if none is open."""
         if not self.undecided:
             return ""
-        names, more = [check.what for check in self.open[:_NAMED]], len(self.open) - _NAMED
-        named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-        return f"not shown to be within the margin: {named}; {advice(self.open)}"
+        more = len(self.open) - _NAMED
+        named = "; ".join(check.message for check in self.open[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        known = f"with {plural(len(self.known), 'known training')} of the reference's recipe"
+        return f"{named}. Between the two limits nothing can be decided {known}: {advice(self.open)}"
 
     def more_trainings(self) -> int:
         """Return the number of further trainings of the reference's recipe that would decide; 0 if none would."""
@@ -217,16 +223,16 @@ class Promotion(Frozen):
         return max(wanted, default=0) if all(wanted) else 0
 
     def floor(self, figure: float, *, higher_is_better: bool) -> float | None:
-        """Return the figure at which the model would be worse by the margin; None without a comparison.
+        """Return the figure from which the model would be refused; None without a comparison.
 
         Args:
             figure: the main metric on all test examples; only a part of them may have been compared.
             higher_is_better: whether higher values of the metric are better.
         """
         for check in self.checks:
-            if check.rule == "main" and check.margin is not None:
-                margin = check.margin if higher_is_better else -check.margin
-                return figure - ((check.after or 0.0) - (check.before or 0.0) + margin)
+            if check.rule == "main" and check.refused_from is not None:
+                limit = check.refused_from if higher_is_better else -check.refused_from
+                return figure - ((check.after or 0.0) - (check.before or 0.0)) + limit
         return None
 
     def lines(self) -> list[str]:
@@ -239,9 +245,10 @@ class Promotion(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the decision: the compared examples, and the margins."""
+        """Return notes on the decision: warnings, the compared examples, and the thresholds."""
+        warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""
-        return tuple(filter(None, (compared, self.detects)))
+        return tuple(filter(None, (*warnings, compared, self.thresholds)))
 
 
 def advice(checks: Sequence[Check]) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.fft import dct
 from scipy.stats import rankdata
 
-from podline.evaluation.differences import holm
+from podline.intervals import holm
 
 LEVEL = 0.02
 """The probability of any false alarm among all tests of a comparison: two in a hundred nights."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from podline.arrays import Arrays, Image
+    from podline.compare.answers import Answers, LostExamples
+    from podline.compare.figures import Compared, Rule
     from podline.data.reader import SplitReader
     from podline.data.records import Feature
     from podline.documents.any_evaluation import AnyEvaluation
@@ -25,12 +27,9 @@ if TYPE_CHECKING:
     from podline.evaluation.predicting import PictureReader
     from podline.frozen import JsonObject
     from podline.progress import Reporter
-    from podline.promotion.answers import Answers
-    from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
     from podline.recipes.task import TaskSettings
     from podline.reporting.facts import RunFacts
-    from podline.reporting.pairs import Judged, LostExamples, Pair
     from podline.reporting.sections import Section
     from podline.reporting.verdict import Headline
     from podline.stages.specs import TrainSpec
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E", bound="AnyEvaluation")
-P = TypeVar("P", bound="Pair")
 
 
 class Targets:
@@ -112,8 +110,8 @@ class Doubt(NamedTuple):
     words: str
 
 
-class Kind(ABC, Generic[E, P]):
-    """A kind of task, parametrised by its evaluation and by its pair of compared runs.
+class Kind(ABC, Generic[E]):
+    """A kind of task, parametrised by its evaluation.
 
     Its methods import their code on the first call: names, settings and measures need no TensorFlow.
 
@@ -238,16 +236,15 @@ class Kind(ABC, Generic[E, P]):
         """Return the kind's own promotion rules."""
 
     @abstractmethod
-    def pair(self, store: Store, before: Judged, after: Judged) -> P:
-        """Pair two runs on the same examples."""
-
-    @abstractmethod
-    def lost_examples(self, pair: P, reader: SplitReader, before: E, after: E) -> LostExamples:
-        """Return examples that only the first run of a pair got right.
+    def lost_examples(
+        self, compared: Compared, reader: SplitReader, manifest: Manifest, before: E, after: E
+    ) -> LostExamples:
+        """Return examples that only the first known training got right, and not the candidate.
 
         Args:
-            pair: the result of :meth:`pair`.
+            compared: the answers of both to the same examples.
             reader: the reader of the judged split.
+            manifest: the manifest of its data set.
             before: the evaluation of the first run.
             after: the evaluation of the second run.
         """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
 
 
-AnyKind: TypeAlias = Kind[Any, Any]
+AnyKind: TypeAlias = Kind[Any]
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from podline.documents.ledger_entry import Entry, Environment, Training
 from podline.frozen import JsonObject
 from podline.ledger import ledger
-from podline.ledger.differences import same_but_for_seed
+from podline.ledger.alike import same_but_for_seed
 from podline.ledger.slowness import FACTOR, MOST, Pace, Slowness, growth, slowness
 from podline.stages.specs import TrainResult
 from podline.store.contract import Store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -22,6 +23,8 @@ MOST_CHANGES = 50
 _HERE = Path(__file__).resolve().parent.parent
 # Paths with code. Other files of a checkout (data, notes) count only if git tracks them.
 _PACKAGES = ("podline", "beam_jobs", "tasks", "flows")
+# Folders of the package on which a model and its answers depend.
+_TRAINS = ("data", "input", "models", "training", "evaluation", "kinds", "recipes")
 _FIELD = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
 _DIGITS = 12
 _GIT_SECONDS = 20.0
@@ -37,10 +40,17 @@ def code(top: Path = _HERE.parent) -> CodeVersion:
     status = _status(top)
     if status is None:
         commit = _installed_commit()
-        return CodeVersion(version=version, commit=commit, sources="" if commit else _sources(top))
+        return CodeVersion(version=version, commit=commit, sources="" if commit else _sources(top), modules=modules())
     commit, changed = status
     changes = {path: _beginning(top / path) for path in changed[:MOST_CHANGES]}
-    return CodeVersion(version=version, commit=commit, changes=changes, more_changes=len(changed[MOST_CHANGES:]))
+    more = len(changed[MOST_CHANGES:])
+    return CodeVersion(version=version, commit=commit, changes=changes, more_changes=more, modules=modules())
+
+
+@functools.cache
+def modules() -> str:
+    """Return a digest of the modules on which a model and its answers depend."""
+    return _sources(_HERE.parent, *(f"{PACKAGE}/{folder}" for folder in _TRAINS))
 
 
 def environment(strategy: str = "", devices: str = "") -> Environment:
@@ -115,8 +125,8 @@ def _installed_commit() -> str:
     return ""
 
 
-def _sources(top: Path) -> str:
-    """Hash every module; follow the links to packages that a checkout has in ``podline``."""
-    folders = os.walk(top / PACKAGE, followlinks=True)
+def _sources(top: Path, *within: str) -> str:
+    """Hash every module of some folders; follow the links to packages that a checkout has in ``podline``."""
+    folders = [each for name in within or (PACKAGE,) for each in os.walk(top / name, followlinks=True)]
     files = sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
     return digests.of_json([(path.relative_to(top).as_posix(), digests.of_file(path)) for path in files])

@@ -209,8 +209,8 @@ class Notes:
             summary = PromotionSummary(
                 verdict=result.verdict,
                 reason=result.reason,
-                reference=result.against,
-                margins=result.detects,
+                reference=result.reference,
+                thresholds=result.thresholds,
                 floor=result.floor,
                 compared=result.compared,
             )

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import numpy as np
 
+from podline.compare.answers import Answers, Examples
+from podline.compare.comparison import Grounds, examples_of
+from podline.compare.examples import Places, SharedExamples
+from podline.compare.figures import MAIN, Compared, ModelCost
+from podline.compare.known import answers_on, known_trainings
 from podline.data.reader import open_split
 from podline.documents import champions
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
-from podline.promotion.answers import Answers, JudgedSplit
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
-from podline.promotion.figure import ModelCost, Pair
-from podline.promotion.rules import checks_of, detects, export_checks
-from podline.promotion.trainings import examples_of, known_of, reference_of, said_on
-from podline.reporting.shared_examples import Places, SharedExamples, learned_anew, shared_examples
+from podline.promotion.rules import checks_of, export_checks, thresholds
 from podline.stages.completed import complete
 from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
 from podline.store.contract import Store
@@ -67,9 +68,9 @@ class _Case:
         return kind_of(self.evaluation).answers()
 
     @property
-    def examples(self) -> JudgedSplit:
+    def examples(self) -> Examples:
         """The examples of the candidate's evaluation."""
-        return JudgedSplit(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
+        return Examples(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
@@ -97,13 +98,16 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
-    reference = reference_of(champions.standing(entries)[: before.number if before else 0], spec.rules.reference)
+    # A former champion that is promoted again is not compared with itself.
+    line = [entry for entry in champions.standing(entries) if entry.run != spec.run]
+    reference = reference_of(line, spec.rules.reference)
     compared = _compared(case, reference, images) if reference is not None else _Comparison([])
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # A file with other answers must not be used, even if a person promotes the model.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
     undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
-    if crowned is None and not (refused or undecided):
+    promoted = crowned is not None or not (refused or undecided)
+    if crowned is None and promoted and not spec.dry_run:
         crowned = champions.crown(
             store,
             spec.recipe,
@@ -116,17 +120,17 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         run=spec.run,
         recipe=spec.recipe,
         weights_sha256=spec.weights_sha256,
-        against=reference.run if reference else "",
+        reference=reference.run if reference else "",
         champion=before.run if before else "",
         known=compared.known,
         better=compared.better,
         measure=case.measure,
-        detects=compared.detects,
-        promoted=crowned is not None,
+        thresholds=compared.thresholds,
+        promoted=promoted,
         anyway=spec.anyway,
-        undecided=undecided and crowned is None,
-        number=crowned.number if crowned else 0,
-        checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided))),
+        undecided=undecided and not promoted,
+        number=crowned.number if crowned else len(entries) + 1 if promoted else 0,
+        checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided, not check.warned))),
         exports=tuple(exports),
         milliseconds=milliseconds(model, images),
         milliseconds_before=compared.milliseconds,
@@ -138,28 +142,32 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
 def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:
     spec, store = case.spec, case.store
     name = f"{spec.folder}/{PROMOTION}"
-    store.publish_json(name, decision.model_dump(mode="json"), replace=True)
-    for line in decision.lines():
+    if not spec.dry_run:
+        store.publish_json(name, decision.model_dump(mode="json"), replace=True)
+    for line in () if spec.dry_run else decision.lines():
         case.reporter.log(line)
     result = PromoteResult(
         seconds=seconds,
         run=spec.run,
         recipe=spec.recipe,
         promoted=decision.promoted,
-        against=decision.against,
+        reference=decision.reference,
         measure=decision.measure,
         refusals=tuple(check.message for check in decision.refusals),
         doubt=decision.doubt(),
         more_trainings=decision.more_trainings(),
-        detects=decision.detects,
+        thresholds=decision.thresholds,
+        warnings=tuple(check.message for check in decision.checks if check.warned),
         floor=decision.floor(
             case.evaluation.trained.metrics[case.measure].value,
             higher_is_better=measure_named(case.measure).higher_is_better,
         ),
         compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),
-        promotion_sha256=store.sha256(name),
+        promotion_sha256="" if spec.dry_run else store.sha256(name),
     )
+    if spec.dry_run:
+        return result
     made = [tflite] if store.exists(tflite := f"{spec.folder}/{TFLITE}") else []
     complete(store, spec.folder, spec, result, [name, *store.list(f"{spec.folder}/{SAVED_MODEL}"), *made])
     return result
@@ -211,7 +219,7 @@ class _Comparison:
         checks: the results of the rules.
         known: the runs whose figures were compared, the reference first.
         better: whether the model is shown to be better.
-        detects: the margins as text.
+        thresholds: the thresholds as text.
         milliseconds: the reference's time per image; None if the two cannot be compared.
         examples: the compared examples, if the data differ.
     """
@@ -219,7 +227,7 @@ class _Comparison:
     checks: list[Check]
     known: tuple[str, ...] = ()
     better: bool = False
-    detects: str = ""
+    thresholds: str = ""
     milliseconds: float | None = None
     examples: ComparedExamples | None = None
 
@@ -231,81 +239,37 @@ def _compared(case: _Case, reference: Crowned, images: Any) -> _Comparison:
         return _Comparison([Check(rule="comparable", name="data", refused=True, message=strange)])
     training = training_of(store, reference.run)
     model: Any = load_model(store, training.folder, reference.weights_sha256)
-    rivals = _rivals(case, training, model)
-    known = [(reference.run, rivals.reference), *known_of(store, reference, spec.run, rivals.said)]
-    pair = Pair(
-        kind_of(case.evaluation).name,
-        [case.answers.judged(rivals.examples, said) for _, said in known],
-        case.answers.judged(rivals.examples, rivals.candidate),
-        (_cost(case, training), _cost(case, case.training)),
-        case.manifest.class_names,
-    )
-    checks = checks_of(pair, spec.rules)
+    grounds = examples_of(store, training, case.training, spec.split, case.reporter, leaks=True)
+    answers, examples = case.answers, grounds.examples
+    sides = _reference(case, training, model), answers.left(store, spec.record_folder, case.evaluation)
+    other, own = (answers.part(examples, each) for each in sides)
+    more = known_trainings(store, training, (spec.run,), lambda run: answers_on(store, run, grounds.splits))
+    *known, candidate = (answers.judged(examples, each) for each in (other, *(found for _, found in more), own))
+    costs, names = (_cost(case, training), _cost(case, case.training)), case.manifest.class_names
+    checks = checks_of(Compared(kind_of(case.evaluation).name, known, candidate, names, costs), spec.rules)
     return _Comparison(
-        [*rivals.leaks, *checks],
-        tuple(run for run, _ in known),
-        any(check.better for check in checks if check.rule == "main"),
-        detects(checks),
+        [*(grounds.shared.leaks if grounds.shared else ()), *checks],
+        (reference.run, *(run for run, _ in more)),
+        any(check.better for check in checks if check.rule == MAIN),
+        thresholds(checks),
         milliseconds(model, images),
-        rivals.compared,
-    )
-
-
-@dataclass(frozen=True)
-class _Rivals:
-    """The reference and the candidate on the compared examples.
-
-    Attributes:
-        reference: the reference's answers.
-        candidate: the candidate's answers.
-        examples: the compared examples, in the candidate's data set.
-        said: returns another run's answers, or None if it was not evaluated on these examples.
-        leaks: refusals for examples that one of the two was trained on, which are not compared.
-        compared: a description of the examples, if the data differ.
-    """
-
-    reference: Any
-    candidate: Any
-    examples: JudgedSplit
-    said: Callable[[str], Any]
-    leaks: tuple[Check, ...] = ()
-    compared: ComparedExamples | None = None
-
-
-def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
-    store, spec = case.store, case.spec
-    reference = _reference(case, training, model)
-    candidate = case.answers.left(store, spec.record_folder, case.evaluation)
-    if not learned_anew(case.training, training):
-        return _Rivals(reference, candidate, case.examples, lambda run: said_on(store, run, [case.examples]))
-    shared = shared_examples(store, training, case.training, spec.split, case.reporter)
-    chosen = replace(case.examples, places=shared.counting)
-    splits = [chosen]
-    if shared.enough:
-        was = read_manifest(store, folder := training.dataset_folder)
-        splits.append(JudgedSplit(store, folder, was, spec.split, case.reporter, shared.before))
-    return _Rivals(
-        case.answers.part(chosen, reference),
-        case.answers.part(chosen, candidate),
-        chosen,
-        lambda run: said_on(store, run, splits),
-        shared.leaks,
-        _described(case, training, shared, reference, candidate),
+        _described(case, training, grounds, *sides),
     )
 
 
 def _described(
-    case: _Case, training: TrainSpec, shared: SharedExamples, reference: Any, candidate: Any
+    case: _Case, training: TrainSpec, grounds: Grounds, reference: Any, candidate: Any
 ) -> ComparedExamples | None:
-    if training.fingerprint == case.training.fingerprint:
+    shared: SharedExamples | None = grounds.shared
+    if shared is None or training.fingerprint == case.training.fingerprint:
         return None
 
     def figures(places: Places) -> list[str | None]:
         if not (len(places) and len(shared.fresh)):
             return [None, None]
         examples = replace(case.examples, places=places)
-        said = [case.answers.part(examples, each) for each in (reference, candidate)]
-        return [metric_text(case.measure, case.answers.main(examples, each)) for each in said]
+        found = [case.answers.part(examples, each) for each in (reference, candidate)]
+        return [metric_text(case.measure, case.answers.main(examples, each)) for each in found]
 
     both, fresh = figures(shared.after), figures(shared.fresh)
     return ComparedExamples(
@@ -342,12 +306,34 @@ def _incomparable(case: _Case, before: Crowned) -> str:
 def _reference(case: _Case, training: TrainSpec, model: keras.Model) -> Any:
     """Return the reference's answers to the candidate's examples: from its evaluation, or by running it."""
     store, spec = case.store, case.spec
-    was = read_manifest(store, training.dataset_folder)
+    there = replace(case.examples, manifest=read_manifest(store, training.dataset_folder))
     done = run_of(store, training.run).stages
-    if examples_of(was, spec.split) == examples_of(case.manifest, spec.split) and "evaluate" in done:
+    if there.checksums == case.examples.checksums and "evaluate" in done:
         return case.answers.left(store, training.folder, read_evaluation(store, training.folder))
     case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
     return case.answers.again(case.examples, training, model)
+
+
+def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
+    """Return the champion that candidates are compared with, or None.
+
+    It is the last champion that was shown to be better than its reference, or that a person promoted against the rules;
+    otherwise the first champion. So losses within a margin cannot add up from champion to champion.
+
+    Args:
+        line: champions that were not rolled back, the current one last.
+        named: the run in the settings, or empty.
+
+    Raises:
+        SettingsError: the run in the settings was never a champion.
+    """
+    if named:
+        found = [entry for entry in line if entry.run == named]
+        if not found:
+            listed = ", ".join(entry.run for entry in line) or "there is none yet"
+            raise SettingsError(f"promotion.reference: got {named}, expected a champion: {listed}")
+        return found[-1]
+    return next((entry for entry in reversed(line) if entry.reference), line[0] if line else None)
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:

@@ -1,13 +1,15 @@
 """The rules of promotion: a model is promoted, refused or undecided. Pure functions.
 
 A candidate is compared with the *reference*: the last champion that was shown to be better than the previous reference.
-Each figure answers two questions. Is the candidate significantly worse? One such figure refuses it. Is the pessimistic
-bound of the difference within the margin? A promotion needs this for all figures. Otherwise the candidate is undecided.
+Each figure has two thresholds (:class:`podline.compare.figures.Thresholds`). A loss beyond the second one refuses the
+model, a loss up to the first one promotes it, between them it is undecided.
 
 The error budget covers a year. A recipe that is worse by the margin in one figure, tried every night with a new seed,
 is promoted within a year with at most the probability ``promotion.rate``. An equally good recipe is refused with at
 most the same probability. A promotion needs every figure, so more figures do not make a wrong one more likely (Berger:
 "Multiparameter Hypothesis Testing and Acceptance Sampling", Technometrics 1982).
+
+If the main figure is better beyond chance, all other figures only warn, except those in ``promotion.strict``.
 """
 
 from __future__ import annotations
@@ -15,29 +17,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from podline import entry_points
+from podline.compare.figures import MAIN, PARTS, Compared, Figure, Rule, rule
+from podline.compare.words import Chance
 from podline.documents.promotion import Check, ExportedFile
-from podline.figures import change_text, value_text
+from podline.figures import change_bound, change_text, value_text
 from podline.kinds.table import kind_named
 from podline.measures import measure_named
-from podline.noise import MEASURED
-from podline.promotion.figure import Figure, Pair, Rule, rule
 from podline.recipes.parts import Registry
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 
+# Rules that only warn, unless they are strict.
+_ADVISORY = ("calibration",)
+
 
 @rule("size")
-def size(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
+def size(compared: Compared, settings: PromotionSettings) -> Iterator[Check]:
     """Require that the size of the parameters does not grow."""
-    before, after = pair.costs
-    yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
+    if compared.costs:
+        before, after = compared.costs
+        yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
 
 
 @rule("operations")
-def operations(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
+def operations(compared: Compared, settings: PromotionSettings) -> Iterator[Check]:
     """Require that the multiply-adds per example do not grow."""
-    before, after = pair.costs
-    allowed = settings.operations
-    yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
+    if compared.costs:
+        before, after = compared.costs
+        allowed = settings.operations
+        yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
 
 
 def rules_for(kind: str) -> list[Rule]:
@@ -51,71 +58,77 @@ def rules_for(kind: str) -> list[Rule]:
     return [each for each in found if each.name in shipped or each.kind in ("", kind)]
 
 
-def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:
+def checks_of(compared: Compared, settings: PromotionSettings) -> list[Check]:
     """Return the results of every rule for a candidate and the known trainings.
 
     Raises:
         SettingsError: a rule of an installed package fails; or see :func:`rules_for`.
     """
-    said = [each for judge in rules_for(pair.kind) for each in _said(judge, pair, settings)]
-    figures = sum(isinstance(each, Figure) for each in said)
-    return [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in said]
+    found = [each for judge in rules_for(compared.kind) for each in _applied(judge, compared, settings)]
+    found = [each for each in found if not isinstance(each, Figure) or each.counts]
+    figures = sum(isinstance(each, Figure) for each in found)
+    checks = [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in found]
+    better = any(check.better for check in checks if check.rule == MAIN)
+    return [_weighed(check, settings, main_is_better=better) for check in checks]
 
 
-def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure | Check]:
+def _applied(judge: Rule, compared: Compared, settings: PromotionSettings) -> list[Figure | Check]:
     with entry_points.explained(f"promotion rule {judge.name}"):
-        return [*judge(pair, settings)]
+        return [*judge(compared, settings)]
 
 
-def detects(checks: Sequence[Check]) -> str:
-    """Return the margins as text: that of the main metric, and the widest of a class or joint."""
-    main = [check for check in checks if check.rule == "main"]
-    parts = [check for check in checks if check.rule in ("class", "joint")]
-    said = [_size_text(check.measure, check.margin or 0.0) for check in main]
+def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool) -> Check:
+    """Return a check that only warns if the main figure outweighs it, or its rule is advisory."""
+    strict = check.rule == MAIN or not {check.rule, check.name, check.measure}.isdisjoint(settings.strict)
+    if check.margin is None or strict or not (main_is_better or check.rule in _ADVISORY):
+        return check
+    return check.changed(refused=False, warned=not check.shown, shown=True, more_trainings=0)
+
+
+def thresholds(checks: Sequence[Check]) -> str:
+    """Return the thresholds as text: those of the main metric, and the widest of a class or joint."""
+    said = [_limits(check) for check in checks if check.rule == MAIN]
+    parts = [check for check in checks if check.rule in PARTS]
     if parts:
-        widest = max(parts, key=lambda check: check.margin or 0.0)
-        said.append(f"{_size_text(widest.measure, widest.margin or 0.0)} in a single {widest.rule}")
-    return f"margins: {'; '.join(said)}" if said else ""
+        widest = min(parts, key=lambda check: check.refused_from or 0.0)
+        said.append(f"a single {widest.rule} {_limits(widest)} at most")
+    return "; ".join(said)
 
 
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
     """Return the test of a figure with its message."""
-    change, margin, low = figure.change, figure.allowed(figures, rate), figure.low(rate)
-    refused = change < -figure.beyond(rate / figures)
-    shown = low >= -margin
+    change, limits = figure.change, figure.thresholds(figures, rate)
+    refused, shown = bool(change < limits.refused), bool(change >= limits.promoted)
     sign = 1 if measure_named(figure.measure).higher_is_better else -1
     known = figure.noise.trainings
-    what = f"class {figure.name}" if figure.rule == "class" else figure.name
     of = "the reference" if known == 1 else f"the mean of {known} trainings of the reference's recipe"
-    before, after = sign * float(figure.noise.share), sign * figure.value
-    said = (
-        f"{what}: {value_text(figure.measure, after)} vs {value_text(figure.measure, before)} of {of}, "
-        f"{change_text(figure.measure, sign * change)}"
-    )
-    assumed = "" if known >= MEASURED else ", by the assumed spread between seeds"
-    words = {
-        "refused": f"; worse beyond chance{assumed}",
-        "shown": "",
-        "open": f"; not shown to be within the margin of {_size_text(figure.measure, margin)}",
-    }
-    return Check(
+    check = Check(
         rule=figure.rule,
         name=figure.name,
         measure=figure.measure,
-        before=before,
-        after=after,
-        low=low,
-        margin=margin,
+        before=sign * figure.before,
+        after=sign * figure.value,
+        promoted_to=float(limits.promoted),
+        refused_from=float(limits.refused),
+        margin=float(limits.margin),
         refused=refused,
         shown=shown,
-        better=change > figure.beyond(rate),
+        better=bool(change > figure.beyond(figures, rate)),
         more_trainings=0 if refused or shown else figure.more_trainings(figures, rate),
-        message=said + words["refused" if refused else "shown" if shown else "open"],
+        message="",
     )
+    before, after = (value_text(figure.measure, sign * value) for value in (figure.before, figure.value))
+    said = f"{check.what}: {after} vs {before} of {of}, {change_text(figure.measure, sign * change)}"
+    chance = f": {Chance.BEYOND.said(measured=figure.noise.measured)}" if refused else ""
+    return check.changed(message=said if shown else f"{said}{chance} ({_limits(check)})")
 
 
-def _size_text(measure: str, size: float) -> str:
-    return change_text(measure, size).removeprefix("+")
+def _limits(check: Check) -> str:
+    """Return the two thresholds of a figure as text."""
+    sign = 1 if measure_named(check.measure).higher_is_better else -1
+    to, since = (sign * (each or 0.0) for each in (check.promoted_to, check.refused_from))
+    word = "up to" if (check.promoted_to or 0.0) <= 0 else "from"
+    return f"promoted {word} {change_bound(check.measure, to)}, refused from {change_text(check.measure, since)}"
 
 
 def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int, allowed: float) -> Check:

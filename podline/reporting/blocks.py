@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 from markupsafe import Markup, escape
 
 from podline import figures
+from podline.compare.settings import NONE
 from podline.drawing.svg import Svg
-from podline.ledger.differences import NONE
 from podline.reporting.escaping import Markdown, code, markdown, unbroken
 
 # Length of a table's label for screen readers, in characters.

@@ -10,6 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from podline.compare.runs import RunsComparison, compare_runs
+from podline.compare.settings import NONE
 from podline.documents.completion import local_artifact, record_files
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import (
@@ -23,10 +25,8 @@ from podline.documents.metrics_log import (
 from podline.drawing.drawing import chart
 from podline.drawing.svg import Svg
 from podline.errors import StoreError
-from podline.ledger.differences import NONE
 from podline.reporting.blocks import Block, Chart, Items, Kicker, Table, Text, Title
 from podline.reporting.charts import COLOURS
-from podline.reporting.comparison import RunsComparison, compare
 from podline.reporting.document import document
 from podline.store import digests
 from podline.store.contract import INDEX, Store
@@ -69,7 +69,7 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
         StoreError: a run has no metrics, or the page cannot be written.
         ArtifactError: a file of a run is damaged.
     """
-    found = compare(store, entries)
+    found = compare_runs(store, entries)
     runs = [_curves(label, _lines(store, entry)) for label, entry in zip(labels(found), entries, strict=True)]
     folder = f"comparisons/{digests.of_json(found.names)[:12]}"
     page = ComparisonPage(f"{folder}/{HTML}", f"{folder}/{SVG}")
@@ -118,7 +118,7 @@ def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
         Table(["", "", *named], rows, words=2) if rows else Text("Settings, data, code and environment agree.")
     )
     sections: list[tuple[str, list[Block]]] = [
-        ("Results", [results, Items([verdict.words for verdict in found.verdicts])]),
+        ("Results", [results, Items(found.words)]),
         (
             "What differs",
             [differences],

@@ -9,26 +9,18 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from podline import figures
+from podline.compare.comparison import unpaired
+from podline.compare.words import Word, word_of
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
 from podline.documents.metric import Metric
-from podline.evaluation.differences import unpaired
-from podline.ledger.differences import same_but_for_seed
+from podline.kinds.table import kind_by_measure
+from podline.ledger.alike import same_but_for_seed
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, losses, slowness
 from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.measures import measure_named
-from podline.recipes.promotion_settings import PromotionSettings
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import NightsChart, Point
-from podline.reporting.seed_spread import seeds_among
-from podline.reporting.standing import Word, word_of
-
-ALARM = 0.001
-"""The p-value below which a difference between nights gets a colour.
-
-Each night is compared with the previous one, mostly on other test examples. At a p-value of one in twenty, a month of
-equally good nights would usually have a false alarm; at this one, only one month in 60 has a false drop.
-"""
 
 
 class Change(NamedTuple):
@@ -36,7 +28,7 @@ class Change(NamedTuple):
 
     Attributes:
         text: the change as text; empty without a comparison.
-        word: see :data:`podline.reporting.standing.Word`; empty without a comparison.
+        word: see :data:`podline.compare.words.Word`; empty without a comparison.
     """
 
     text: str = ""
@@ -108,10 +100,10 @@ class Series:
             return Change(f"the model of {figures.day(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
-        known = {result.model: result.main for result in earlier if result.measure == outcome.measure}
-        [seeds] = seeds_among([[each] for each in known.values()], outcome.measure, PromotionSettings().spread)
-        difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples), seeds)
-        word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
+        kind = kind_by_measure(outcome.measure).name
+        examples, parts = min(before.examples, outcome.examples), len(outcome.parts)
+        difference = unpaired(outcome.measure, before.main, outcome.main, examples, kind, parts)
+        word = word_of(outcome.measure, difference.value, difference.chance)
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
     def slow(self, entry: Entry) -> str:

@@ -35,10 +35,9 @@ _HEAD = ["ended", "state", "run", "result", "change", "took", "re-used", "data"]
 _NUMBERS = {"result", "change", "took"}
 _ABOUT_NIGHTS = (
     "A night is a run that a schedule began. A change is the difference from the last night of the same schedule with "
-    "the same settings, except seed and data. Green is better and red is worse: equal models differ as much in fewer "
-    "than one of 1,000 comparisons. With fewer than four known models of a kind, the spread between seeds is unknown, "
-    "and changes have no colour, as the seed may cause them. A night that re-uses an earlier model has no change. The "
-    "page of a run compares single examples, and so detects smaller changes."
+    "the same settings, except seed and data. Green is better and red is worse: more than seeds usually do, by the "
+    "assumed spread between seeds. A night that re-uses an earlier model has no change. The page of a run compares "
+    "single examples, and so detects smaller changes."
 )
 _ABOUT_OTHERS = (
     "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
@@ -200,19 +199,19 @@ def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
     yield f"{figures.count(series.count)} nights since {figures.day(series.first.ended)}{settings}"
     if promotion := _standing(series, crowned):
         yield (
-            f"{promotion}. In the chart: ○ promoted, × below its margin; the dashed line is the reference less the "
-            "margin."
+            f"{promotion}. In the chart: ○ promoted, × refused for this figure; the dashed line is where models are "
+            "refused."
         )
 
 
 def _standing(series: Series, crowned: Mapping[str, str]) -> str:
-    """Describe champion, reference and margins in a line; empty without promotions."""
+    """Describe champion, reference and thresholds in a line; empty without promotions."""
     decision = series.decision
     if decision is None:
         return ""
     said = [f"Champion {crowned[series.first.recipe]}"] if series.first.recipe in crowned else ["No champion"]
     said += [f"reference {decision.reference}"] if decision.reference else []
-    return "; ".join([*said, *filter(None, [decision.margins])])
+    return "; ".join([*said, *filter(None, [decision.thresholds])])
 
 
 def _axis(series: Series, title: str) -> tuple[str, ...]:
@@ -280,14 +279,14 @@ def _verdict(entry: Entry) -> str:
 
 
 def _below(entry: Entry) -> str:
-    """Describe by how much a model is below the reference minus the margin; empty if it is not."""
+    """Describe by how much a model is beyond the line of refusal; empty if it is not."""
     floor = entry.promotion.floor if entry.promotion else None
     if floor is None or entry.outcome is None:
         return ""
     measure, value = measure_named(entry.outcome.measure), entry.outcome.main.value
     by = figures.change_text(measure.name, abs(floor - value)).removeprefix("+")
     side = "below" if measure.higher_is_better else "above"
-    return f"{side} its margin by {by}" if measure.better(floor, value) else ""
+    return f"{side} the line of refusal by {by}" if measure.better(floor, value) else ""
 
 
 def _shortened(cause: str) -> str:

@@ -30,7 +30,7 @@ class Point(NamedTuple):
         value: the figure.
         low: lower end of its interval; equal to the figure without an interval.
         high: upper end of its interval.
-        floor: the value of the reference minus the margin; None without a promotion.
+        floor: the figure from which a model is refused; None without a promotion.
         promoted: whether the model became the champion.
         higher_is_better: if False, the figure must stay below the floor.
     """
@@ -143,7 +143,7 @@ def _promotions(points: Sequence[Point], across: Callable, upward: Callable) -> 
 
 def _below(points: Sequence[Point]) -> str:
     count = sum(point.below for point in points)
-    return f"; {count} below the reference less the margin" if count else ""
+    return f"; {count} refused for this figure" if count else ""
 
 
 def thinned(points: Sequence[T]) -> Sequence[T]:

@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import figures
+from podline.compare.answers import LostExample
+from podline.compare.lost import Explained
+from podline.compare.words import Word, ends, signed, word_of
 from podline.documents.ledger_entry import Entry
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
@@ -32,12 +35,10 @@ from podline.reporting.blocks import (
     Tiles,
     Title,
 )
-from podline.reporting.drop import Explained
 from podline.reporting.facts import RunFacts
 from podline.reporting.over_nights import spark
-from podline.reporting.pairs import LostExample
 from podline.reporting.sections import section
-from podline.reporting.standing import Rival, Word, word_of
+from podline.reporting.standing import Rival
 from podline.store.contract import INDEX
 
 # Number of refusing rules, classes or joints that the sentence names.
@@ -68,7 +69,7 @@ def header(run: RunFacts) -> Iterator[Block]:
     yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
     yield Title(title(run), _sentence(run, headline.about), figures.interval_text(measure, metric))
     if standing.rival:
-        yield _against_rival(measure, standing.rival)
+        yield _against_rival(standing.rival)
     if standing.promotion:
         first, *lines = standing.promotion.lines()
         verdict = standing.promotion.verdict
@@ -98,8 +99,8 @@ def _nights(run: RunFacts) -> Svg:
     measure = evaluation.measure
     earlier = [charts.Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
     this = charts.Night("this run", evaluation.trained.metrics[measure])
-    champion = standing.rival if standing.rival and standing.rival.role == "champion" else None
-    return charts.nights(earlier, this, measure, champion.evaluation.trained.metrics[measure] if champion else None)
+    reference = standing.rival if standing.rival and standing.rival.role == "reference" else None
+    return charts.nights(earlier, this, measure, reference.evaluation.trained.metrics[measure] if reference else None)
 
 
 def _legend(run: RunFacts) -> str:
@@ -117,12 +118,11 @@ def metric_tile(facts: RunFacts, name: str) -> Tile:
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
     if before:
         tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
-    if standing.rival and name in standing.rival.differences:
-        difference = standing.rival.differences[name]
+    if standing.rival and name in standing.rival.comparison.differences:
+        change = standing.rival.comparison.differences[name]
         known = metrics[name].low != metrics[name].high
-        tile = tile._replace(
-            change=figures.change_text(name, difference.value), word=word_of(name, difference) if known else ""
-        )
+        word = word_of(name, change.value, change.chance) if known else ""
+        tile = tile._replace(change=figures.change_text(name, change.value), word=word)
     return tile
 
 
@@ -142,21 +142,22 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _compared(facts: RunFacts) -> list[str]:
-    """Describe the comparison with the champion in a few words."""
+    """Describe the comparison with the reference in a few words."""
     rival, promotion = facts.standing.rival, facts.standing.promotion
     said = []
     if rival is not None:
-        change = figures.change_text(facts.evaluation.measure, rival.difference.value)
-        said = [
-            {
-                "noise": f"no more than chance away from the {rival.role} ({change})",
-                "seed": f"{change} against the {rival.role}, which may be caused by the seed",
-                "beyond": f"{change[1:]} {rival.word()} than the {rival.role}",
-            }[rival.difference.chance]
-        ]
+        said = [_against(rival)]
     elif not facts.standing.nights:
         said = ["the first run with these settings"]
     return said if promotion is None else [*said, _decided(promotion)]
+
+
+def _against(rival: Rival) -> str:
+    """Describe a comparison in a few words: ``57.0 points worse than the night before``."""
+    found = rival.comparison
+    by = signed(found.measure, found.difference.value)
+    than = f"the same as the {rival.role}" if by == "the same" else f"{by} than the {rival.role}"
+    return ", ".join(filter(None, (than, found.what_changed)))
 
 
 def _decided(promotion: Promotion) -> str:
@@ -170,22 +171,19 @@ def _decided(promotion: Promotion) -> str:
     return f"refused as champion for {', '.join(names[:_NAMED])}{more}"
 
 
-def _against_rival(measure: str, rival: Rival) -> Standing:
+def _against_rival(rival: Rival) -> Standing:
     """Describe the comparison in full."""
-    difference = rival.difference
-    low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
+    found, measure = rival.comparison, rival.comparison.measure
+    change = found.difference
     other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
-    told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
-    chance = {
-        "noise": "chance alone may explain that",
-        "seed": "that may be caused by the seed",
-        "beyond": "that is beyond chance",
-    }[difference.chance]
+    mean = f" and {len(found.known) - 1} more trainings like it" if len(found.known) > 1 else ""
+    changed = f", {found.what_changed}" if found.what_changed else ""
     return Standing(
-        figures.change_text(measure, difference.value),
-        f" [{low}, {high}] against the {rival.role}, {rival.run}, with {other}: {chance} ({difference.method}{told}).",
-        style=rival.word(),
-        sign="▲" if difference.value > 0 else "▼",
+        figures.change_text(measure, change.value),
+        f" {ends(measure, change.low, change.high)} against the {rival.role}, {found.against}, with {other}{mean}"
+        f"{changed}: {change.said} ({change.method}).",
+        style=found.word,
+        sign=figures.arrow(figures.change_text(measure, change.value)),
     )
 
 
@@ -194,21 +192,21 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
     """Show what the other run did better, with examples."""
     if run.standing.worse is None:
         return
-    worse, drop, in_pairs = run.standing.worse, run.standing.worse.drop, run.standing.worse.in_pairs
-    yield Items([line for line in drop.lines() if not line.startswith("record ")])
-    looked_at = worse.looked_at or [None] * len(drop.examples)
-    found = [_lost(worse, *example) for example in zip(drop.examples, worse.pictures, looked_at, strict=True)]
+    worse, why, in_pairs = run.standing.worse, run.standing.worse.why, run.standing.worse.in_pairs
+    yield Items(why.causes())
+    looked_at = worse.looked_at or [None] * len(why.examples)
+    found = [_lost(worse, *example) for example in zip(why.examples, worse.pictures, looked_at, strict=True)]
     if not found:
         return
-    yield Heading(drop.heading())
+    yield Heading(why.heading())
     yield Pictures(found, "pairs" if in_pairs else "small")
-    sides = f"Before the arrow: the answer of {drop.against}."
+    sides = f"Before the arrow: the answer of {why.comparison.against}."
     if worse.looked_at:
         sides += " Below, in yellow: the places that support this run’s answer most (Grad-CAM)."
     if in_pairs:
         sides = (
-            f"On the left, and before the arrow, the instances of {drop.against}; on the right those of this run. "
-            "Instances that only the first finds have a frame; joints that only the first finds close have a ring "
+            f"On the left, and before the arrow, the instances of {why.comparison.against}; on the right those of this "
+            "run. Instances that only the first finds have a frame; joints that only the first finds close have a ring "
             "there. An instance is found at OKS 0.5, a joint is close at a similarity of 0.5."
         )
     yield Text(sides, "note")
@@ -220,14 +218,14 @@ def _lost(
     images: Sequence[npt.NDArray[np.uint8]],
     looked_at: npt.NDArray[np.uint8] | None,
 ) -> Picture:
-    drop, record = worse.drop, figures.count(lost.record)
+    record = figures.count(lost.record)
     if not worse.in_pairs:
         shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
         if looked_at is not None:
             shown.append((pictures.data_uri(looked_at), "Places where this run's model looks"))
         return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
     of = f"{lost.name[:1].upper()}{lost.name[1:]} with the instances that"
-    alts = (f"{of} {drop.against} finds", f"{of} this run finds")
+    alts = (f"{of} {worse.why.comparison.against} finds", f"{of} this run finds")
     shown = [(pictures.photo_uri(image, pictures.LOST_PHOTO), alt) for image, alt in zip(images, alts, strict=True)]
     return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
 

@@ -9,9 +9,9 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from podline import figures
+from podline.compare.settings import NONE
 from podline.drawing.drawing import ACCENT, INK, MUTED, chart
 from podline.drawing.svg import Svg
-from podline.ledger.differences import NONE
 from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Items, Kicker, Standing, Table, Text, Title
 from podline.reporting.document import document as page_of
 from podline.search.spaces import Space

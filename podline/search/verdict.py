@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from podline.compare.noise import Noise, assumed_spread, scale
 from podline.figures import percent
-from podline.noise import Seeds, scale
 from podline.plurals import plural
 from podline.search.trials import SearchDocument, Trial
 
@@ -45,12 +45,14 @@ def judged(document: SearchDocument) -> Verdict:
     if document.spec.metric == "loss":
         text = f"{name} has a loss lower by {change:.4f}; how much of that is chance, other seeds would show"
         return Verdict(default, best, None, text)
-    spread, count = document.spec.recipe.promotion.spread, best.examples
+    rules, count, kind = document.spec.recipe.promotion, best.examples, document.spec.recipe.kind
+    spread = assumed_spread(kind, 0).main if rules.spread == "auto" else rules.spread
     shares = default.value or 0.0, best.value or 0.0
     sampled = sum(float(scale(share, count)) / 4 / count for share in shares)
-    seeds = Seeds(spread**2 * float(scale(shares[0], count)), 1)
-    low, high, p_value = seeds.interval(change, sampled)
-    better = min(1.0, p_value * others) < _LEVEL
+    noise = Noise(0.0, spread**2 * float(scale(shares[0], count)), 1)
+    half = float(noise.limit(sampled, 0.025))
+    low, high = change - half, change + half
+    better = change > noise.limit(sampled, _LEVEL / others / 2)
     interval = f"{100 * change:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
     found = f"{name} has an error lower by {interval}, {percent(shares[1])} vs {percent(shares[0])}"
     if better:

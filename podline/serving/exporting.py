@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from podline.compare.answers import Examples
 from podline.data.order import permutation
 from podline.data.reader import open_split
 from podline.data.records import IMAGE
@@ -25,7 +26,6 @@ from podline.errors import ArtifactError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
-from podline.promotion.answers import JudgedSplit
 from podline.promotion.exports import Answers, Images, flat, in_batches, largest, lite_file, lite_model
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.stages.tools import ExportResult, ExportSpec
@@ -91,7 +91,7 @@ def _judged(
     kind = kind_of(training.recipe)
     answers, examples = (
         kind.answers(),
-        JudgedSplit(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
+        Examples(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
     )
     said = [answers.again(examples, training, each) for each in (model, _as_model(run, model))]
     before, after = (answers.main(examples, each).value for each in said)

@@ -429,9 +429,10 @@ class PromoteSpec(RunSpec):
     anyway: bool = Field(default=False, description="promote against the rules")
     reason: str = Field(default="", description="a comment for the history")
     again: bool = Field(default=False, description="decide again even if there is a decision")
+    dry_run: bool = Field(default=False, description="only decide, and change nothing but missing exports")
     promotion_version: int = PROMOTION_VERSION
 
-    not_hashed = frozenset({"root", "again", "rules.seeds", "rules.seed_minutes"})
+    not_hashed = frozenset({"root", "again", "dry_run", "rules.seeds", "rules.seed_minutes"})
 
 
 class PromoteResult(Result):
@@ -440,7 +441,7 @@ class PromoteResult(Result):
     run: str = Field(description="the run of the model")
     recipe: str = Field(description="the recipe of the champion")
     promoted: bool = Field(description="whether the model became the champion")
-    against: str = Field(description="the reference that it was compared with; empty if there was none")
+    reference: str = Field(description="the run that it was compared with; empty if there was none")
     measure: str = Field(description="the main metric")
     refusals: tuple[str, ...] = Field(default=(), description="the reasons for refusal, a line each")
     doubt: str = Field(
@@ -451,10 +452,13 @@ class PromoteResult(Result):
         default=0,
         description="number of trainings of the reference's recipe that would decide; 0 if none would",
     )
-    detects: str = Field(default="", description="the margins, in a line; empty if it was compared with nothing")
+    thresholds: str = Field(
+        default="", description="the changes from which a figure is promoted and refused; empty without a comparison"
+    )
+    warnings: tuple[str, ...] = Field(default=(), description="figures that are worse, but do not decide, a line each")
     floor: float | None = Field(
         default=None,
-        description="the main metric of the reference's trainings, less the margin; None without a reference",
+        description="the main metric from which it would be refused; None without a reference",
     )
     compared: str = Field(
         default="", description="the examples compared, in a line, if the two models' data differ; else empty"
@@ -470,7 +474,7 @@ class PromoteResult(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """Return notes on the decision, a line each."""
-        return tuple(filter(None, (self.compared, self.detects)))
+        return (*(f"warning: {each}" for each in self.warnings), *filter(None, (self.compared, self.thresholds)))
 
     @property
     def reason(self) -> str:

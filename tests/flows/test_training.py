@@ -137,9 +137,9 @@ def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parame
 @stages_here
 def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: TrainingForm) -> None:
     assert training(parameters)["promotion"] is None
-    nightly = parameters.model_copy(update={"promote": True})
+    nightly = parameters.model_copy(update={"promote": True, "training": alone(parameters)})
     first = training(nightly)
-    assert first["promotion"] | {"verdict": "promoted", "promoted": True, "against": ""} == first["promotion"]
+    assert first["promotion"] | {"verdict": "promoted", "promoted": True, "reference": ""} == first["promotion"]
     assert list(first["stages"]) == ["convert", "validate", "train", "evaluate", "promote", "report"]
     assert reused(first) == ["convert", "validate", "train", "evaluate"]
     _, _, artifacts = newest_run()
@@ -162,9 +162,14 @@ def test_without_a_source_people_are_drawn_once(tmp_path: Path, monkeypatch: pyt
     assert len(list(Path(root, "sources/coco_sample/train2017").iterdir())) == 6
 
 
+def alone(parameters: TrainingForm) -> TrainingGroup:
+    """The training of a champion that brings no more seeds."""
+    return parameters.training.model_copy(update={"assignments": ("promotion.seeds=0",)})
+
+
 def undecided(parameters: TrainingForm, known: int, **rules: float) -> TrainingForm:
     """The parameters of a night whose model is undecided until so many runs are evaluated; a champion is there."""
-    training(parameters.model_copy(update={"promote": True}))
+    training(parameters.model_copy(update={"promote": True, "training": alone(parameters)}))
     Path(parameters.machine.root, "known").write_text(str(known))
     Path(parameters.machine.root, "ran").unlink()
     settings = [f"promotion.{name}={value}" for name, value in rules.items()]
@@ -212,6 +217,15 @@ def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: Tr
     assert training(longer)["promotion"]["doubt"] == "what would decide: 1 more"
     assert training(longer)["promotion"]["verdict"] == "promoted"
     assert ran(short.machine.root).count("train") == 3
+
+
+@stages_here
+def test_a_first_champion_brings_two_more_seeds_once(parameters: TrainingForm) -> None:
+    first = parameters.model_copy(update={"promote": True})
+    assert training(first)["promotion"]["verdict"] == "promoted"
+    assert ran(first.machine.root)[4:] == ["promote", *["train", "evaluate"] * 2, "report"]
+    assert len(reused(training(first))) == 6
+    assert ran(first.machine.root).count("train") == 3
 
 
 @stages_here

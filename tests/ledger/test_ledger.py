@@ -2,19 +2,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from ledger_entries import DAY, NOON, night
 
-from podline.documents.ledger_entry import ChangedRecords, Data, DataChange, Entry, PromotionSummary, SplitChange
+from podline.documents.ledger_entry import ChangedRecords, DataChange, PromotionSummary, SplitChange
 from podline.errors import ArtifactError, StoreError
 from podline.ledger import ledger
-from podline.ledger.differences import differing
 from podline.ledger.ledger import entry_of, names, publish
-from podline.ledger.recording import plain
-from podline.recipes import registry
 from podline.reporting import ledger as reporting_ledger
 from podline.reporting.ledger import COLUMNS, frame_of, load
 from podline.store.folder import FolderStore
@@ -150,116 +146,3 @@ def test_an_entry_is_found_by_its_name_or_by_its_run_the_newest_first(store):
         entry_of(open_store(store.uri + "/other"), "any")
     with pytest.raises(StoreError, match="0 entries are called mnist…, and no run"):
         entry_of(store, "mnist")
-
-
-def unchanged(_before: Data, _after: Data) -> dict[str, SplitChange]:
-    return {}
-
-
-def rows(*entries: Entry, changes: Any = unchanged) -> list[tuple[str, ...]]:
-    return [(row.area, row.name, *row.values) for row in differing(entries, changes)]
-
-
-def with_settings(**changes: Any) -> Entry:
-    recipe = registry.override(registry.get("cifar10"), changes)
-    return night(settings={"recipe": plain(recipe), "machine": {"workers": 2}})
-
-
-def with_part(part: str, **changes: Any) -> Entry:
-    entry = night(1)
-    alike = {"settings": night(0).settings}
-    return entry.model_copy(update={**alike, part: getattr(entry, part).model_copy(update=changes)})
-
-
-def test_another_night_of_the_same_is_no_difference():
-    assert rows(night(0), night(1, settings=night(0).settings)) == []
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"schedule.learning_rate": 0.123},
-        {"validation_share": 0.1},
-        {"model.l2": 0.0001, "model.l2_layers": ["stem"]},
-        {"explosion.factor": 20.0},
-    ],
-)
-def test_a_setting_is_named_by_its_path(changes):
-    found = rows(with_settings(), with_settings(**changes))
-    assert [row[:2] for row in found] == [("settings", name) for name in changes]
-    assert found[0][3] == str(next(iter(changes.values())))
-
-
-def test_a_setting_of_the_machine_is_one_of_the_machine():
-    other = night(settings={"recipe": night(0).settings["recipe"], "machine": {"strategy": "cpu", "workers": 2}})
-    assert rows(night(0), other) == [("settings", "machine.workers", "–", "2")]
-
-
-def test_a_group_that_one_run_does_not_have_is_told_by_its_values():
-    annealed = {"annealing": {"energy": "loss"}, "validation_share": 0.1}
-    found = rows(with_settings(validation_share=0.1), with_settings(**annealed))
-    assert [row[1] for row in found] == ["annealing", "annealing.energy", "annealing.temperature", "annealing.final"]
-
-
-NUMPY = {**night().environment.packages, "numpy": "2.5.0"}
-FILES = {"podline/loop.py": "abc", "old.py": ""}
-CIFAR, MNIST = "cifar10 0123456789abcdef", "mnist 0123456789abcdef"
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        # A commit's version is not another difference.
-        (with_part("code", commit="badc0de" * 5, version="0.2.0"), ["code commit c0ffeec0ffee badc0debadc0"]),
-        (
-            with_part("code", changes=FILES),
-            ["code podline/loop.py as committed abc", "code old.py as committed deleted"],
-        ),
-        (with_part("environment", packages=NUMPY), ["environment packages.numpy 2.4.0 2.5.0"]),
-        (
-            with_part("environment", devices="2 × cpu", strategy="cpu:2"),
-            ["environment devices 1 CPU as cpu 2 × cpu as cpu:2"],
-        ),
-        (with_part("data", dataset="mnist"), [f"data dataset {CIFAR} {MNIST}"]),
-        (night(0, data=None), [f"data dataset {CIFAR} –"]),
-    ],
-)
-def test_what_produced_a_run_is_named_with_both_values(other, expected):
-    assert [" ".join(row) for row in rows(night(0), other)] == expected
-
-
-def test_an_installed_package_differs_by_its_sources():
-    installed = [with_part("code", commit="", sources=digit * 64) for digit in "12"]
-    assert rows(*installed) == [("code", "sources", "1" * 12, "2" * 12)]
-
-
-RELABELLED = {"train": SplitChange(relabelled=ChangedRecords(count=1, records=("train[17] cat → dog",)))}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        # And no other fingerprint, source or split.
-        (RELABELLED, ["data train 500 records 1 relabelled (train[17] cat → dog)"]),
-        ("it is not there", ["data fingerprint 0123456789abcdef fedcba9876543210 (it is not there)"]),
-        ({}, [f"data source files of the same records  {'5' * 12}"]),
-    ],
-)
-def test_other_data_are_told_by_what_changed(changes, expected):
-    other = with_part("data", fingerprint="fedcba9876543210", source="5" * 64, splits=night().data.splits)
-    assert [" ".join(row) for row in rows(night(0), other, changes=lambda _before, _after: changes)] == expected
-
-
-def test_what_the_converter_was_given_is_named():
-    before = with_part("data", fingerprint="a", converter={"seed": 0, "side": 368})
-    after = with_part("data", fingerprint="b", converter={"seed": 1, "side": 368})
-    assert rows(before, after) == [("data", "converter.seed", "0", "1")]
-
-    def all_new(_before: Data, after: Data) -> dict[str, SplitChange]:
-        return {
-            name: SplitChange(added=ChangedRecords(count=split.records), removed=ChangedRecords(count=split.records))
-            for name, split in after.splits.items()
-        }
-
-    smaller = with_part("data", fingerprint="b", converter={"seed": 0, "side": 256})
-    assert rows(before, smaller, changes=all_new) == [("data", "converter.side", "368", "256")]

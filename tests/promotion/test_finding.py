@@ -39,7 +39,7 @@ def test_a_decision_is_found_while_it_is_valid(
     check = Check(rule=rule, name="accuracy", refused=verdict == "refused", shown=False, message="worse")
     decided = {"promoted": promoted, "undecided": verdict == "undecided", "checks": (check,) if rule else ()}
     document = Promotion(
-        **named, against=RIVAL, champion=RIVAL, known=(), measure="top1", exports=(), milliseconds=1.0, **decided
+        **named, reference=RIVAL, champion=RIVAL, known=(), measure="top1", exports=(), milliseconds=1.0, **decided
     )
     name = f"{spec.folder}/promotion.json"
     store.publish_json(name, document.model_dump(mode="json"))
@@ -47,7 +47,7 @@ def test_a_decision_is_found_while_it_is_valid(
         run=RUN,
         recipe="t",
         promoted=promoted,
-        against=RIVAL,
+        reference=RIVAL,
         measure="top1",
         doubt="more trainings would decide" if verdict == "undecided" else "",
         headline="decided",

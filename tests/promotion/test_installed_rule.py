@@ -16,9 +16,9 @@ from support.extending import code_of, install
 from support.guessed import guesses_of
 
 from podline import entry_points
+from podline.compare.figures import Compared, ModelCost
 from podline.errors import SettingsError
 from podline.kinds.classification.guesses import Guesses
-from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import ModelSettings, Recipe
@@ -50,14 +50,15 @@ def guesses(seed: int, confidence: float) -> Guesses:
 
 def test_it_refuses_a_candidate_by_its_name(package: Path) -> None:
     modest, boastful = guesses(0, 0.6), guesses(1, 0.99)
-    settings = PromotionSettings(calibration=0.4)
+    settings = PromotionSettings()
     for candidate, refused in ((guesses(2, 0.6), []), (boastful, ["sure_mistakes"])):
-        checks = checks_of(Pair("classification", [modest], candidate, COSTS, ("a", "b")), settings)
+        checks = checks_of(Compared("classification", [modest], candidate, ("a", "b"), COSTS), settings)
         [own] = [check for check in checks if check.rule == "sure_mistakes"]
-        assert [check.rule for check in checks if check.refused and check.rule != "calibration"] == refused
+        assert [check.rule for check in checks if check.refused] == refused
     assert own.message == (
-        "free of sure mistakes: 67.8 % vs 100.0 % of the reference, \N{MINUS SIGN}32.2 points; worse beyond chance, "
-        "by the assumed spread between seeds"
+        "free of sure mistakes: 67.8 % vs 100.0 % of the reference, \N{MINUS SIGN}32.2 points: more than seeds usually "
+        "do, by the assumed spread between seeds (promoted up to \N{MINUS SIGN}5.1, refused from "
+        f"\N{MINUS SIGN}{-100 * (own.refused_from or 0):.1f} points)"
     )
 
 
@@ -80,10 +81,10 @@ def test_a_changed_rule_judges_again(package: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("RULE = 3", "got int, expected a podline.promotion.figure.Rule"),
+        ("RULE = 3", "got int, expected a podline.compare.figures.Rule"),
         ("from podline.promotion.rules import size as RULE", "got the name 'size', expected 'odd'"),
         (
-            "from podline.promotion.figure import rule\nRULE = rule('odd')(lambda pair, settings: 1 / 0)",
+            "from podline.compare.figures import rule\nRULE = rule('odd')(lambda pair, settings: 1 / 0)",
             "promotion rule odd: ZeroDivisionError: division by zero",
         ),
     ],
@@ -95,5 +96,7 @@ def test_what_is_wrong_with_one_is_said(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(entry_points, "installed", lambda group: [EntryPoint("odd", "broken_rule:RULE", group)])
     with pytest.raises(SettingsError, match=message):
-        checks_of(Pair("classification", [guesses(0, 0.6)], guesses(1, 0.6), COSTS, ("a", "b")), PromotionSettings())
+        checks_of(
+            Compared("classification", [guesses(0, 0.6)], guesses(1, 0.6), ("a", "b"), COSTS), PromotionSettings()
+        )
     del sys.modules["broken_rule"]

@@ -12,6 +12,8 @@ import pytest
 from finished_pose_run import finished_pose_run
 from pycocotools.cocoeval import COCOeval
 
+from podline.compare.answers import Examples
+from podline.compare.figures import Compared, ModelCost
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.documents.promotion import Check
@@ -21,8 +23,6 @@ from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.oks import judged
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
-from podline.promotion.answers import JudgedSplit
-from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.store.opening import open_store
@@ -69,7 +69,7 @@ def network(found: Sequence[int] = IMAGES, astray: Sequence[int] = (), joints: t
 
 
 def checks(before: COCOeval, after: COCOeval) -> list[Check]:
-    found = checks_of(Pair("pose", [before], after, SAME), RULES)
+    found = checks_of(Compared("pose", [before], after, costs=SAME), RULES)
     assert {check.name for check in found if check.rule == "joint"} == set(COCO.annotated)
     return found
 
@@ -105,7 +105,7 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     store = open_store(asked.root)
     folder, split = asked.dataset_folder, asked.split
     manifest = read_manifest(store, folder)
-    whole = JudgedSplit(store, folder, manifest, split, silent())
+    whole = Examples(store, folder, manifest, split, silent())
     answers = PoseAnswers()
     document = read_evaluation(store, asked.folder)
     assert isinstance(document, PoseEvaluation)
@@ -119,6 +119,6 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     )
     assert {person["image_id"] for person in answers.part(some, left)} <= images
     said = answers.judged(some, answers.part(some, left))
-    main, *fixed = checks_of(Pair("pose", [said], said, SAME), RULES)
+    main, *fixed = checks_of(Compared("pose", [said], said, costs=SAME), RULES)
     assert (main.rule, main.before) == ("main", main.after)
     assert [check.rule for check in fixed] == ["size", "operations"], "no joint has 50 examples"

@@ -19,6 +19,10 @@ from trained_runs import trained
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
+from podline.compare.comparison import compare, evaluated
+from podline.compare.lost import explain
+from podline.compare.runs import compare_runs
+from podline.compare.settings import NamedDifference
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
@@ -30,15 +34,11 @@ from podline.figures import metric_text
 from podline.intervals import wilson_interval
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
-from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import data_of, outcome_of
 from podline.progress import silent
 from podline.promotion import exports
-from podline.promotion.promote import promote
-from podline.promotion.trainings import reference_of
+from podline.promotion.promote import promote, reference_of
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.reporting.comparison import compare
-from podline.reporting.drop import explain, rival_of
 from podline.stages.specs import PromoteSpec
 from podline.stages.table import PROMOTE
 from podline.store.contract import Store
@@ -94,8 +94,8 @@ def fresh(store, runs, monkeypatch) -> Store:
 
 def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, runs):
     first, second = (promote(spec(fresh, run), silent()) for run in runs)
-    assert (first.promoted, first.against) == (True, "")
-    assert (second.promoted, second.against, second.refusals) == (True, runs[0], ())
+    assert (first.promoted, first.reference) == (True, "")
+    assert (second.promoted, second.reference, second.refusals) == (True, runs[0], ())
     assert [entry.run for entry in champions.history(fresh, "t")] == list(runs)
     found = decision(fresh, runs[1])
     assert (found.number, found.known, found.champion) == (2, (runs[0],), runs[0])
@@ -103,8 +103,7 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
         *("guessing", "export", "main", "calibration", "size", "operations")
     }, "a class with fewer than 50 test examples is no figure"
     [main] = [check for check in found.checks if check.rule == "main"]
-    assert main.margin is not None
-    assert second.detects == f"margins: {100 * main.margin:.1f} points"
+    assert f"refused from \N{MINUS SIGN}{-100 * main.refused_from:.1f} points" in second.thresholds
 
 
 def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged_again(fresh, runs):
@@ -115,7 +114,8 @@ def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged
     assert (found.verdict, found.number, found.refusals) == ("undecided", 0, ())
     assert found.checks[0].undecided
     assert result.doubt == found.doubt() == found.lines()[1]
-    assert result.doubt.startswith("not shown to be within the margin: accuracy; ")
+    assert result.doubt.startswith("accuracy: ")
+    assert "Between the two limits nothing can be decided with 1 known training" in result.doubt
     with_seeds = NARROW.model_copy(update={"seeds": 2, "seed_minutes": 5})
     assert asked.model_copy(update={"rules": with_seeds}).digest() == asked.digest()
     assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
@@ -148,7 +148,7 @@ def test_a_promotion_that_was_killed_after_its_change_is_finished_by_the_next(fr
     fresh.delete(f"runs/{runs[1]}/promotion.json")
     assert PROMOTE.find(spec(fresh, runs[1]), silent()) is None
     again = promote(spec(fresh, runs[1]), silent())
-    assert (again.promoted, again.against) == (True, runs[0])
+    assert (again.promoted, again.reference) == (True, runs[0])
     assert decision(fresh, runs[1]).checks == whole.checks
     assert len(champions.history(fresh, "t")) == 2
 
@@ -167,7 +167,7 @@ def test_of_two_promotions_at_once_one_is_told_of_the_other_and_wins_later(fresh
         promote(spec(fresh, runs[1]), silent())
     assert read_promotion(fresh, f"runs/{runs[1]}") is None
     again = promote(spec(fresh, runs[1]), silent())
-    assert (again.promoted, again.against) == (True, runs[0])
+    assert (again.promoted, again.reference) == (True, runs[0])
     assert [(entry.number, entry.run) for entry in champions.history(fresh, "t")] == list(enumerate(runs, 1))
 
 
@@ -216,7 +216,7 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     publish_dataset(fresh.uri, splits=splits)
     later = trained(fresh, 5, OTHER)
     result = promote(spec(fresh, later), silent())
-    assert result.against == runs[0]
+    assert result.reference == runs[0]
     figures = {check.rule: check for check in decision(fresh, later).checks}
     model = keras.models.load_model(str(fresh.local(f"runs/{runs[0]}/model/model.keras")), compile=False)
     guesses = np.argmax(np.asarray(model(splits["test"]["image"])), 1)
@@ -270,7 +270,7 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
 
     entries = [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, grown)]
-    [verdict] = compare(fresh, entries).verdicts
+    [verdict] = compare_runs(fresh, entries).verdicts
     then, now = (right[new:] for right in rights)
     counted = verdict.difference.paired, verdict.difference.gained, verdict.difference.lost
     assert counted == (True, (now & ~then).sum(), (then & ~now).sum())
@@ -278,7 +278,7 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
         f"on {TEST - 1} test examples that both data sets have, {new} are new: accuracy {after} vs {before} on these"
     )
     fresh.delete(f"runs/{later}/promotion.json")
-    [verdict] = compare(fresh, entries).verdicts
+    [verdict] = compare_runs(fresh, entries).verdicts
     assert verdict.examples == f"on {TEST - 1} test examples that both data sets have, {new} are new"
 
 
@@ -322,29 +322,28 @@ def having_answered(store, run, guesses):
 def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     for run in runs:
         promote(spec(fresh, run), silent())
-    assert rival_of(fresh, runs[1]) == runs[0]
     before, after = (Guesses.read(fresh, f"runs/{run}") for run in runs)
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
     with having_answered(fresh, runs[1], after):
-        drop, pictures, _ = found = explain(fresh, runs[1], runs[0])
+        pairing = compare(fresh, evaluated(fresh, runs[0]), evaluated(fresh, runs[1]), silent())
+        why, pictures, _ = found = explain(fresh, pairing)
         found.picture_sheet().savefig(tmp_path / "lost.png")
         command = ["runs", "compare", runs[1], "--why", "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
-        said = CliRunner().invoke(cli, command)
-    assert drop.worse == "seed", "two trainings do not tell of the spread between seeds"
+        said = CliRunner().invoke(cli, command, catch_exceptions=False)
     lost = set(np.flatnonzero(before.right & ~after.right).tolist())
-    assert (drop.lost, drop.gained) == (len(lost), np.sum(~before.right & after.right))
-    assert lost.issuperset(example.record for example in drop.examples)
-    assert len(drop.examples) == min(len(lost), 24) > 0
+    assert (why.lost, why.gained) == (len(lost), np.sum(~before.right & after.right))
+    assert lost.issuperset(example.record for example in why.examples)
+    assert len(why.examples) == min(len(lost), 24) > 0
     test = drawn(TEST, 1)
-    for example, (image,) in zip(drop.examples, pictures, strict=True):
+    for example, (image,) in zip(why.examples, pictures, strict=True):
         assert np.array_equal(image, test["image"][example.record])
         assert example.name == CLASS_NAMES[test["label"][example.record]]
         assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
-    assert drop.difference.value == pytest.approx(after.right.mean() - before.right.mean())
-    assert {part.name for part in drop.parts} == set(CLASS_NAMES)
-    assert drop.differences == (NamedDifference(area="settings", name="seed", values=("0", "1")),)
-    assert "training loss" in {gap.what for gap in drop.gaps}
-    assert said.output.splitlines() == drop.lines()
+    assert why.comparison.difference.value == pytest.approx(after.right.mean() - before.right.mean())
+    assert {part.name for part in why.comparison.parts} == set(CLASS_NAMES)
+    assert why.comparison.differs == (NamedDifference(area="settings", name="seed", values=("0", "1")),)
+    assert "training loss" in {gap.what for gap in why.gaps}
+    assert said.output.splitlines() == why.lines()
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
@@ -360,7 +359,14 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
     command += ["--set", "promotion.margin=0.001"]
     undecided = CliRunner().invoke(cli, ["models", *command])
     assert isinstance(undecided.exception, UndecidedError)
-    assert "would decide" in str(undecided.exception)
+    assert undecided.output.count("would decide") == 1, "reasons are said once"
+    before = champions.history(fresh, "t")
+    tried = CliRunner().invoke(cli, ["models", *command, "--dry-run"])
+    assert (tried.exit_code, "refused from" in tried.stdout) == (12, True)
+    tried = CliRunner().invoke(cli, ["models", *command[:-2], "--dry-run"])
+    assert (tried.exit_code, tried.stdout.startswith("dry run: ")) == (0, True)
+    assert champions.history(fresh, "t") == before
+    assert read_promotion(fresh, f"runs/{runs[1]}").undecided
     as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")
     promote(spec(fresh, runs[1]), silent())

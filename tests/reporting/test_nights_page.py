@@ -92,7 +92,7 @@ BY_HAND: dict[str, Any] = {"started": "hand", "schedule": ""}
 
 REUSED = {stage: took.model_copy(update={"reused": True}) for stage, took in night().stages.items()}
 BEFORE, FAILED, ORPHAN = _sample(0, 0.95, 1), night(1, recipe="sample", state="failed"), _sample(1, 0.80, 2)
-WORSE = "noise ▼ −15.0 points"
+WORSE = "worse ▼ −15.0 points"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ WORSE = "noise ▼ −15.0 points"
                 "noise ▼ −1.0 points",
                 "",
                 "noise +0.0 points",
-                "noise ▼ −20.0 points",
+                "worse ▼ −20.0 points",
                 "the model of 21 Nov",
                 WORSE,
             ],
@@ -240,28 +240,28 @@ def test_poses_are_told_in_their_own_measure() -> None:
     assert "AP 0.500" in re.sub(r"<[^>]+>", "", page)
 
 
-def test_a_decision_has_its_reason_and_a_model_below_its_margin_is_shown() -> None:
-    compared: dict[str, Any] = {"reference": "sample-1", "margins": "margins: 2.0 points", "floor": 0.93}
+def test_a_decision_has_its_reason_and_a_model_that_is_refused_for_it_is_shown() -> None:
+    compared: dict[str, Any] = {"reference": "sample-1", "thresholds": "promoted up to 2.0", "floor": 0.93}
     decisions = {
         0.95: PromotionSummary(verdict="promoted"),
         0.94: PromotionSummary(verdict="promoted", **compared),
         0.90: PromotionSummary(verdict="refused", reason="class <cat>", **compared),
-        0.96: PromotionSummary(verdict="undecided", reason="not shown to be within the margin: accuracy", **compared),
+        0.96: PromotionSummary(verdict="undecided", reason="accuracy is open", **compared),
         0.97: None,
     }
     nights = [_sample(place, *each, place, promotion=said) for place, (*each, said) in enumerate(decisions.items())]
     page = index_page("s", nights, {"sample": nights[1].run})
-    assert f"Champion {nights[1].run}; reference sample-1; margins: 2.0 points." in page
+    assert f"Champion {nights[1].run}; reference sample-1; promoted up to 2.0." in page
     rows = _rows(page)[::-1]
     assert [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows] == [
         ["promoted"],
         ["promoted"],
         ["refused: class &lt;cat&gt;"],
-        ["undecided: not shown to be within the margin: accuracy"],
+        ["undecided: accuracy is open"],
         [],
     ]
     below = [re.findall(r'<b class="below">(.*?)</b>', row) for row in rows]
-    assert below == [[], [], ["below its margin by 3.0 points"], [], []]
+    assert below == [[], [], ["below the line of refusal by 3.0 points"], [], []]
     [chart] = re.findall(r'<svg[^>]+aria-label="Accuracy.*?</svg>', page)
-    assert "; 1 below the reference less the margin." in chart
+    assert "; 1 refused for this figure." in chart
     assert (chart.count('class="below"'), chart.count('class="promoted"'), chart.count('class="floor"')) == (1, 2, 1)

@@ -10,12 +10,12 @@ from finished_pose_run import entered, finished_pose_run, shaken
 from pose_oracle import nothing, perfect
 
 from podline.cli import cli
+from podline.compare.lost import explain
+from podline.compare.runs import compare_runs
 from podline.errors import ArtifactError
 from podline.kinds.pose.judged_pictures import judged_pictures
 from podline.kinds.pose.lost_people import _LOST
 from podline.progress import silent
-from podline.reporting.comparison import compare
-from podline.reporting.drop import explain
 from podline.reporting.facts import gather
 from podline.reporting.report import report
 from podline.stages.table import REPORT
@@ -119,19 +119,19 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     before, now = (finished_pose_run(tmp_path, answers, seed=seed) for seed, answers in enumerate((perfect, shaken)))
     entries = [entered(before, -1), entered(now, 1)]
     store = open_store(tmp_path)
-    [verdict] = compare(store, entries).verdicts
+    [verdict] = compare_runs(store, entries).verdicts
     rival = gather(store, now, silent()).standing.rival
-    assert (rival.run, rival.difference.paired) == (before.run, True)
-    assert rival.difference == verdict.difference
-    assert {"ap50", "ar"} <= rival.differences.keys()
-    drop, pictures, _ = explain(store, now.run, before.run)
-    assert drop.difference == rival.difference
-    assert drop.lost > 0
+    assert (rival.comparison.against, rival.comparison.difference.paired) == (before.run, True)
+    assert rival.comparison == verdict
+    assert {"ap50", "ar"} <= verdict.differences.keys()
+    why, pictures, _ = explain(store, rival.pairing)
+    assert why.comparison == verdict
+    assert why.lost > 0
     for then, found_now in pictures:
         assert all((picture == _LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
         assert not np.array_equal(then, found_now), "this run does not find them"
     page = store.read_bytes(report(now, silent()).html).decode()
     shown = page[page.index("What differs") : page.index("<h2>Pictures</h2>")]
-    assert f"the {len(drop.examples)} images that lost the most joints" in shown
-    assert shown.count(f"with the instances that {before.run} finds") == len(drop.examples)
-    assert shown.count("with the instances that this run finds") == len(drop.examples)
+    assert f"the {len(why.examples)} images that lost the most joints" in shown
+    assert shown.count(f"with the instances that {before.run} finds") == len(why.examples)
+    assert shown.count("with the instances that this run finds") == len(why.examples)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from finished_nights import decided, entered, finished_nights
 from finished_run import NOON, finished_run
-from ledger_entries import DAY, more_seeds, night, outcome
+from ledger_entries import DAY, night, outcome
 from support.guessed import guesses_of
 
+from podline.compare.words import Chance, word_of
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
-from podline.evaluation.differences import Difference
 from podline.figures import duration, metric_text, rate
 from podline.inventory.catalogue import training_of
 from podline.kinds.classification.guesses import Guesses
@@ -27,7 +27,7 @@ from podline.progress import Event, Reporter, silent
 from podline.recipes.durations import Duration
 from podline.reporting.facts import gather
 from podline.reporting.report import report
-from podline.reporting.standing import NIGHTS, RunStanding, word_of
+from podline.reporting.standing import NIGHTS, RunStanding
 from podline.stages.specs import ReportSpec, TrainResult
 from podline.store.opening import open_store
 
@@ -54,7 +54,8 @@ def _standing(spec: ReportSpec) -> RunStanding:
 
 def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
     assert [entry.run for entry in _standing(specs[-1]).nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
-    assert (_standing(specs[-1]).rival.role, _standing(specs[-1]).rival.run) == ("night before", specs[-2].run)
+    rival = _standing(specs[-1]).rival
+    assert (rival.role, rival.comparison.against) == ("night before", specs[-2].run)
 
 
 def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: 
         (before, 6, {}, "night before"),
     ):
         entered(run, NOON - days * DAY, **changes)
-        assert (_standing(spec).rival.role, _standing(spec).rival.run) == (role, run.run)
+        assert (_standing(spec).rival.role, _standing(spec).rival.comparison.against) == (role, run.run)
         shown = [entry.run for entry in _standing(spec).nights]
         assert shown == ([] if run == by_hand else [run.run])
 
@@ -115,10 +116,8 @@ def test_damage_of_the_run_before_is_told_and_ends_no_report(tmp_path: Path, fil
 def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
     installed = Measure("macro_error", "macro error", higher_is_better=False, compute=lambda _: 0.0)
     monkeypatch.setitem(known(), "macro_error", installed)
-    grown = Difference(
-        value=0.1, low=0.05, high=0.15, p_value=0.001, trainings=8, seeds_known=True, paired=False, examples=100
-    )
-    assert word_of(name, grown) == word
+    assert word_of(name, 0.1, Chance.BEYOND) == word
+    assert word_of(name, 0.1, Chance.RARE) == "noise"
 
 
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
@@ -131,29 +130,30 @@ def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
 @pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])
 def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, gained: int, word: str) -> None:
     before, now = finished_run(tmp_path, seed=1, records=200), finished_run(tmp_path, seed=2, records=200)
-    more_seeds(open_store(tmp_path), entered(before, NOON - DAY))
+    entered(before, NOON - DAY)
     fewer, more = np.arange(200) < 100, np.arange(200) < 100 + abs(gained)
     _guessed(before, fewer if gained > 0 else more)
     _guessed(now, more if gained > 0 else fewer)
     rival = _standing(now).rival
-    assert rival.word() == word
-    assert rival.difference.paired
-    assert (rival.difference.gained, rival.difference.lost) == (max(gained, 0), max(-gained, 0))
+    assert rival.comparison.word == word
+    assert rival.comparison.difference.paired
+    assert (rival.comparison.difference.gained, rival.comparison.difference.lost) == (max(gained, 0), max(-gained, 0))
     if word == "worse":
         text = re.sub(r"<[^>]+>", "", open_store(now.root).local(report(now, silent()).html).read_text())
-        assert "20.0 points worse than the night before." in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "20.0 points worse than the night before, with another seed." in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
+def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
     champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
     entered(champion, NOON - 2 * DAY)
     entered(last, NOON - DAY)
     refused = decided(now, champion.run, ["cat", "dog"])
-    assert (_standing(refused).rival.role, _standing(refused).rival.run) == ("champion", champion.run)
+    rival = _standing(refused).rival
+    assert (rival.role, rival.comparison.against) == ("reference", champion.run)
     result = report(refused, silent())
     page = open_store(now.root).local(result.html).read_text()
-    assert "against the champion, which may be caused by the seed, refused as champion for cat, dog." in page
+    assert "better than the reference, with another seed, refused as champion for cat, dog." in page
     assert "<li>cat: &lt;worse&gt;</li>" in page
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
@@ -185,7 +185,7 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
     ("doubts", "words"),
     [
         ((), "the first run with these settings, promoted to champion."),
-        (("cat", "dog"), "class cat, class dog; 2 more trainings of the reference"),
+        (("cat", "dog"), "2 more trainings of the reference"),
     ],
 )
 def test_a_first_champion_and_an_undecided_model_are_told(tmp_path: Path, doubts: tuple[str, ...], words: str) -> None:

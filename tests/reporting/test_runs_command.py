@@ -143,7 +143,7 @@ def test_the_page_has_results_differences_and_verdicts(entries: list[Entry], pag
         assert page.count(f'<th scope="col">{place}: {entry.run}</th>') == 2
         assert f"<td>{metric_text('top1', entry.outcome.main)}</td>" in text
     assert '<th scope="row">settings</th><td>seed</td><td>1</td><td>2</td>' in page
-    assert f"<li>{entries[1].run}: accuracy is " in text
+    assert f"<li>{entries[1].run} is " in text
 
 
 def test_the_command_takes_the_beginnings_of_names(compared_store: Store, entries: list[Entry]) -> None:

@@ -17,9 +17,7 @@ from podline.documents.ledger_entry import (
     Waiting,
 )
 from podline.documents.metric import Metric
-from podline.ledger import ledger
 from podline.ledger.ledger import name_of
-from podline.store.contract import Store
 
 NOON = 1_795_262_400.0
 DAY = 86_400.0
@@ -108,12 +106,3 @@ def outcome(accuracy: float, **changes: Any) -> Outcome:
         evaluation_sha256="4" * 64,
     )
     return made.model_copy(update=changes)
-
-
-def more_seeds(store: Store, like: Entry, count: int = 6) -> None:
-    """Put earlier entries into the ledger that equal one but for the seed, so that its spread is known."""
-    assert like.outcome is not None
-    for seed in range(count):
-        trained = like.outcome.model_copy(update={"weights_sha256": f"{900 + seed:064x}"})
-        same = {"settings": like.settings, "data": like.data, "outcome": trained}
-        ledger.publish(store, night(-20 - seed, recipe=like.recipe, run=f"{like.recipe}-{900 + seed:012x}", **same))

@@ -226,7 +226,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         run=spec.run,
         recipe=spec.recipe,
         promoted=not missing,
-        against=before.run if before else "",
+        reference=before.run if before else "",
         measure="top1",
         doubt=f"what would decide: {missing} more" if missing else "",
         more_trainings=missing,

@@ -6,6 +6,7 @@ from typing import ClassVar, Generic, TypeVar, cast
 
 import keras
 
+from podline.compare.answers import Answers, Examples
 from podline.data.reader import open_split
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
@@ -15,7 +16,6 @@ from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figure_of
 from podline.measures import measure_named
-from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
@@ -25,19 +25,19 @@ Said = TypeVar("Said", bound=PerExample)
 class ExampleAnswers(Answers, Generic[Said]):
     """Answers with one entry per example."""
 
-    said: ClassVar[type[PerExample]]
+    read_by: ClassVar[type[PerExample]]
 
     def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:
         """Read the answers from an evaluation's folder."""
-        return cast(Said, self.said.read(store, folder))
+        return cast(Said, self.read_by.read(store, folder))
 
-    def part(self, examples: JudgedSplit, said: Said) -> Said:
+    def part(self, examples: Examples, answers: Said) -> Said:
         """Return the answers for the judged examples."""
-        return said if examples.places is None else said.at(examples.places)
+        return answers if examples.places is None else answers.at(examples.places)
 
-    def judged(self, examples: JudgedSplit, said: Said) -> Said:
+    def judged(self, examples: Examples, answers: Said) -> Said:
         """Return the answers themselves, which need no further step."""
-        return said
+        return answers
 
     def differing(self, one: Said, other: Said) -> int | None:
         """Return the number of examples that two models answer differently."""
@@ -47,17 +47,17 @@ class ExampleAnswers(Answers, Generic[Said]):
 class KindAnswers(ExampleAnswers[Answered]):
     """Answers of a kind's models."""
 
-    said = Answered
+    read_by = Answered
 
     def __init__(self, kind: ExampleKind) -> None:
         self._kind = kind
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Answered:
+    def again(self, examples: Examples, training: TrainSpec, model: keras.Model) -> Answered:
         """Run a model on the examples."""
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         manifest, reporter = examples.manifest, examples.reporter
         return answered(self._kind, training.recipe, model, reader, manifest, reporter, examples.places)
 
-    def main(self, examples: JudgedSplit, said: Answered) -> Metric:
+    def main(self, examples: Examples, answers: Answered) -> Metric:
         """Return the main measure."""
-        return figure_of(measure_named(self._kind.measure), said)
+        return figure_of(measure_named(self._kind.measure), answers)

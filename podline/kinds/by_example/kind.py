@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from podline.kinds.contract import E, Kind, P, TextTargets
+from podline.kinds.contract import E, Kind, TextTargets
 from podline.kinds.deferred import Deferred, method
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
     from podline.arrays import Array, Arrays, Image
+    from podline.compare.answers import Answers, LostExamples
+    from podline.compare.figures import Compared, Rule
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
@@ -26,12 +28,8 @@ if TYPE_CHECKING:
     from podline.input import augmentation
     from podline.kinds.by_example import sections
     from podline.kinds.by_example.document import ExampleEvaluation
-    from podline.kinds.by_example.pairs import AnsweredPair
     from podline.progress import Reporter
-    from podline.promotion.answers import Answers
-    from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
-    from podline.reporting.pairs import Judged, LostExamples
     from podline.reporting.sections import Section
     from podline.stages.specs import TrainSpec
     from podline.stages.tools import ShowSpec
@@ -41,7 +39,7 @@ else:
     forward, grad_cam = Deferred("podline.evaluation.forward"), Deferred("podline.evaluation.grad_cam")
 
 
-class ImageKind(Kind[E, P]):
+class ImageKind(Kind[E]):
     """A kind whose models are the networks of recipes, from an image to a vector."""
 
     examples = "examples"
@@ -83,7 +81,7 @@ class ImageKind(Kind[E, P]):
         return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
 
 
-class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
+class ExampleKind(ImageKind["ExampleEvaluation"]):
     """A kind whose models answer each image with a value in the form of its target.
 
     Its figures are the measures of installed packages for this kind; one of them is ``document.measure``.
@@ -159,19 +157,18 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
 
         return (rules.main, rules.guards)
 
-    def pair(self, store: Store, before: Judged, after: Judged) -> AnsweredPair:
-        """Return the answers of two models for the same examples."""
-        from podline.kinds.by_example.pairs import pair
-
-        return pair(self, store, before, after)
-
     def lost_examples(
-        self, pair: AnsweredPair, reader: SplitReader, before: ExampleEvaluation, after: ExampleEvaluation
+        self,
+        compared: Compared,
+        reader: SplitReader,
+        manifest: Manifest,
+        before: ExampleEvaluation,
+        after: ExampleEvaluation,
     ) -> LostExamples:
         """Return examples that the first model answered better."""
-        from podline.kinds.by_example.pairs import lost_examples
+        from podline.kinds.by_example.lost_answers import lost_examples
 
-        return lost_examples(self, pair, reader)
+        return lost_examples(self, compared, reader, manifest)
 
     def answers(self) -> Answers:
         """Return the provider of answers."""

@@ -12,30 +12,30 @@ from podline.kinds.deferred import Deferred, method
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from podline.compare.figures import Rule
     from podline.documents.metric import Metric
     from podline.kinds.classification import (
         answers,
         doubts,
         judging,
+        lost_answers,
         objective,
-        pairs,
         predicting,
         records,
         sections,
         sheet,
         weights,
     )
-    from podline.promotion.figure import Rule
     from podline.reporting.sections import Section
 else:
-    answers, doubts, judging, objective, pairs, predicting, records, sections, sheet, weights = (
+    answers, doubts, judging, objective, lost_answers, predicting, records, sections, sheet, weights = (
         Deferred(f"{__package__}.{name}")
         for name in (
             "answers",
             "doubts",
             "judging",
             "objective",
-            "pairs",
+            "lost_answers",
             "predicting",
             "records",
             "sections",
@@ -45,7 +45,7 @@ else:
     )
 
 
-class Classification(ImageKind["Evaluation", "pairs.GuessedPair"]):
+class Classification(ImageKind["Evaluation"]):
     """One class per image."""
 
     name = "classification"
@@ -64,8 +64,7 @@ class Classification(ImageKind["Evaluation", "pairs.GuessedPair"]):
     reader = method(predicting.reader)
     asked = method(sheet.asked)
     headline = method(sections.headline)
-    pair = method(pairs.pair)
-    lost_examples = method(pairs.lost_examples)
+    lost_examples = method(lost_answers.lost_examples)
     answers = method(answers.ClassAnswers)
 
     def parts(self, document: Evaluation) -> dict[str, Metric]:

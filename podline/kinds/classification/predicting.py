@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Image
+from podline.compare.noise import Floats
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Predicted
 from podline.kinds.by_example.predicting import ImageFeeder
-from podline.noise import Floats
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ClassShare, PicturePrediction

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import keras
 
+from podline.compare.answers import Examples
 from podline.data.reader import open_split
 from podline.documents.metric import Metric
 from podline.kinds.by_example.answers import ExampleAnswers
 from podline.kinds.labels.judging import scores_of
 from podline.kinds.labels.scores import Scores
-from podline.promotion.answers import JudgedSplit
 from podline.stages.specs import TrainSpec
 
 
 class LabelAnswers(ExampleAnswers[Scores]):
     """Scores of models with several labels."""
 
-    said = Scores
+    read_by = Scores
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Scores:
+    def again(self, examples: Examples, training: TrainSpec, model: keras.Model) -> Scores:
         """Run a model on the examples."""
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         manifest, reporter = examples.manifest, examples.reporter
         return scores_of(model, examples.store, training, reader, manifest, reporter, examples.places)
 
-    def main(self, examples: JudgedSplit, said: Scores) -> Metric:
+    def main(self, examples: Examples, answers: Scores) -> Metric:
         """Return the mAP."""
-        return said.mean_precision().metric()
+        return answers.mean_precision().metric()

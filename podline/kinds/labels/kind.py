@@ -12,18 +12,18 @@ from podline.kinds.labels.settings import LabelsSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from podline.compare.figures import Rule
     from podline.documents.metric import Metric
-    from podline.kinds.labels import answers, judging, objective, pairs, predicting, records, sections, sheet
-    from podline.promotion.figure import Rule
+    from podline.kinds.labels import answers, judging, lost_answers, objective, predicting, records, sections, sheet
     from podline.reporting.sections import Section
 else:
-    answers, judging, objective, pairs, predicting, records, sections, sheet = (
+    answers, judging, objective, lost_answers, predicting, records, sections, sheet = (
         Deferred(f"{__package__}.{name}")
-        for name in ("answers", "judging", "objective", "pairs", "predicting", "records", "sections", "sheet")
+        for name in ("answers", "judging", "objective", "lost_answers", "predicting", "records", "sections", "sheet")
     )
 
 
-class Labels(ImageKind["LabelsEvaluation", "pairs.ScoredPair"]):
+class Labels(ImageKind["LabelsEvaluation"]):
     """Any number of labels per image."""
 
     name = "labels"
@@ -39,8 +39,7 @@ class Labels(ImageKind["LabelsEvaluation", "pairs.ScoredPair"]):
     reader = method(predicting.reader)
     asked = method(sheet.asked)
     headline = method(sections.headline)
-    pair = method(pairs.pair)
-    lost_examples = method(pairs.lost_examples)
+    lost_examples = method(lost_answers.lost_examples)
     answers = method(answers.LabelAnswers)
 
     def parts(self, document: LabelsEvaluation) -> dict[str, Metric]:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Array
+from podline.compare.noise import Floats
 from podline.documents.metric import Metric
 from podline.intervals import Z, wilson_interval
-from podline.noise import Floats
 
 
 class Estimate(NamedTuple):

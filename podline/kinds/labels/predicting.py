@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Image
+from podline.compare.noise import Floats
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Predicted
 from podline.kinds.by_example.predicting import ImageFeeder
 from podline.kinds.classification.predicting import predicted
 from podline.kinds.labels.scores import probabilities, thresholds_of
-from podline.noise import Floats
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store

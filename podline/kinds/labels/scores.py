@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Array
+from podline.compare.noise import Floats
 from podline.documents.metric import Metric
 from podline.errors import ArtifactError
 from podline.evaluation.per_example import PerExample
@@ -19,7 +20,6 @@ from podline.intervals import mean_interval, wilson_interval
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.precision import Estimate, average_precision, best_threshold, f1, mean_of
 from podline.kinds.table import read_evaluation
-from podline.noise import Floats
 from podline.store.contract import Store
 
 LEAST_POSITIVES = 5

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
+from podline.compare.answers import Answers, Examples
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
 from podline.data.sources.coco_truth import read_truth
@@ -20,7 +21,6 @@ from podline.kinds.pose.document import PoseEvaluation, read_people
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
 from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.pose.settings import PoseSettings
-from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
@@ -32,7 +32,7 @@ class PoseAnswers(Answers):
         """Read the people from an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Results:
+    def again(self, examples: Examples, training: TrainSpec, model: keras.Model) -> Results:
         """Run a network on the examples."""
         poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
@@ -43,22 +43,22 @@ class PoseAnswers(Answers):
         # Rounds the values as a file would.
         return json.loads(json.dumps(people))
 
-    def part(self, examples: JudgedSplit, said: Results) -> Results:
+    def part(self, examples: Examples, answers: Results) -> Results:
         """Return the people in the judged images."""
         images = {image["id"] for image in _truth(examples)["images"]}
-        return [person for person in said if person["image_id"] in images]
+        return [person for person in answers if person["image_id"] in images]
 
-    def judged(self, examples: JudgedSplit, said: Results) -> COCOeval:
+    def judged(self, examples: Examples, answers: Results) -> COCOeval:
         """Evaluate the people with pycocotools."""
-        return oks.judged(_truth(examples), said)
+        return oks.judged(_truth(examples), answers)
 
-    def main(self, examples: JudgedSplit, said: Results) -> Metric:
+    def main(self, examples: Examples, answers: Results) -> Metric:
         """Return the AP."""
-        found = figures_within(self.judged(examples, said))
+        found = figures_within(self.judged(examples, answers))
         return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
-def _truth(examples: JudgedSplit) -> Truth:
+def _truth(examples: Examples) -> Truth:
     """Return the annotations of the judged images."""
     store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
     truth = read_truth(store, folder, manifest, split)

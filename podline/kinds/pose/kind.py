@@ -12,6 +12,7 @@ from podline.kinds.pose.settings import PoseSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from podline.compare.figures import Rule
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
     from podline.frozen import JsonObject
@@ -19,19 +20,18 @@ if TYPE_CHECKING:
         answers,
         augmentation,
         judging,
+        lost_answers,
         network,
         objective,
-        pairs,
         predicting,
         records,
         sections,
         sheet,
     )
-    from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
     from podline.reporting.sections import Section
 else:
-    answers, augmentation, judging, network, objective, pairs, predicting, records, sections, sheet = (
+    answers, augmentation, judging, network, objective, lost_answers, predicting, records, sections, sheet = (
         Deferred(f"{__package__}.{name}")
         for name in (
             "answers",
@@ -39,7 +39,7 @@ else:
             "judging",
             "network",
             "objective",
-            "pairs",
+            "lost_answers",
             "predicting",
             "records",
             "sections",
@@ -48,7 +48,7 @@ else:
     )
 
 
-class Pose(Kind["PoseEvaluation", "pairs.FoundPair"]):
+class Pose(Kind["PoseEvaluation"]):
     """The kind of people and their joints."""
 
     name = "pose"
@@ -70,8 +70,7 @@ class Pose(Kind["PoseEvaluation", "pairs.FoundPair"]):
     drawn = method(sheet.drawn)
     asked = method(sheet.asked)
     headline = method(sections.headline)
-    pair = method(pairs.pair)
-    lost_examples = method(pairs.lost_examples)
+    lost_examples = method(lost_answers.lost_examples)
     answers = method(answers.PoseAnswers)
 
     def description(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,13 +14,10 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.data.reader import SplitReader
 from podline.documents.skeleton import Skeleton
-from podline.evaluation.differences import Difference, ShareChange, difference
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.judged_pictures import Scene, records_of, scene
-from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names, people_in
-from podline.kinds.pose.oks_intervals import DRAWS, drawn_figures, figures_of
+from podline.kinds.pose.oks import CloseJoints, close_joints, people_in
 from podline.kinds.pose.skeletons import Image, with_skeletons
-from podline.noise import Seeds
 
 # Size of pictures, and of the frames and rings around losses, in pixels.
 _LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11
@@ -41,67 +38,10 @@ class FoundPair:
     after: COCOeval
     skeleton: Skeleton
 
-    def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
-        """Return the differences of pycocotools' figures; see :class:`podline.reporting.pairs.Pair`."""
-        return average_precisions(self.before, self.after, seeds)
-
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
         """The joints of the annotated people that each network found close, by their place in the truth."""
         return close_joints(self.before), close_joints(self.after)
-
-    def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
-        """Return the change of each joint, by name."""
-        del names  # joint names come from the results
-        return moved_joints(*self.people, joint_names(self.after))
-
-
-def average_precisions(
-    before: COCOeval, after: COCOeval, seeds: Mapping[str, Seeds], draws: int = DRAWS
-) -> dict[str, Difference]:
-    """Return the difference of each of pycocotools' figures between two pose networks on the same images, by name.
-
-    Both networks use the same images drawn with replacement.
-
-    Raises:
-        ValueError: the networks have different images.
-    """
-    if list(before.params.imgIds) != list(after.params.imgIds):
-        raise ValueError("the two networks were not judged on the same images")
-    values, drawn = zip(*((figures_of(each), drawn_figures(each, draws)) for each in (before, after)), strict=True)
-    images = len(after.params.imgIds)
-    return {
-        name: difference(
-            values[1][name] - values[0][name],
-            float(np.nanvar(drawn[1][name] - drawn[0][name], ddof=1)),
-            seeds[name],
-            images,
-            paired=True,
-        )
-        for name in values[0]
-        if name in values[1] and name in seeds
-    }
-
-
-def moved_joints(
-    before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints], joints: Sequence[str]
-) -> dict[str, ShareChange]:
-    """Return the change of each labelled joint, by name."""
-    people = [(before[person], now) for person, now in after.items()]
-    found = {}
-    for place, name in enumerate(joints):
-        having = [(was, now) for was, now in people if now.labelled[place]]
-        if having:
-            was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))
-            nets = _nets_by_image((person.image_id for _, person in having), now.astype(int) - was)
-            found[name] = ShareChange.of(was, now, nets)
-    return found
-
-
-def _nets_by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the net change of each image, (images,)."""
-    _, places = np.unique([*images], return_inverse=True)
-    return np.bincount(places, nets).astype(np.int64)
 
 
 class Found(NamedTuple):

@@ -7,37 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
+from podline.compare.figures import MAIN, Compared, Figure, number, rule, shares
+from podline.compare.noise import Floats
 from podline.errors import SettingsError
 from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names
 from podline.kinds.pose.oks_intervals import drawn_figures, figures_of
-from podline.noise import Floats
-from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, number, rule, shares
 from podline.recipes.promotion_settings import PromotionSettings
 
 
-@rule("main")
-def average_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+@rule(MAIN)
+def average_precision(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the AP does not fall."""
-    values = [figures_of(each).get("ap", 0.0) for each in (*pair.known, pair.candidate)]
-    before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (pair.known[0], pair.candidate))
+    values = [figures_of(each).get("ap", 0.0) for each in (*compared.known, compared.candidate)]
+    before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (compared.known[0], compared.candidate))
     variances = float(np.nanvar(after - before, ddof=1)), float(np.nanvar(before, ddof=1))
-    yield number("AP", "ap", values, variances, settings.spread, settings.margin)
+    yield number("AP", "ap", values, variances, compared.spread(settings).main, settings.margin)
 
 
 @rule("joint")
-def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """Require that the share of close joints does not fall, for each joint with enough test examples."""
-    people, now = [close_joints(each) for each in pair.known], close_joints(pair.candidate)
-    places = _judged_joints(pair.candidate, now)
+def joints(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+    """Require that the share of close joints does not fall, for each joint."""
+    people, now = [close_joints(each) for each in compared.known], close_joints(compared.candidate)
+    places = _judged_joints(compared.candidate, now)
     if not places:
         return
     known = {name: np.stack([_by_image(place, now, each) for each in people]) for name, place in places.items()}
     candidate = {name: _by_image(place, now, now) for name, place in places.items()}
-    yield from shares(known, candidate, settings.part_spread, settings.part_margin)
+    yield from shares(known, candidate, compared.spread(settings).part, settings.part_margin)
 
 
 @rule("guard")
-def guards(_pair: Pair, settings: PromotionSettings) -> Sequence[Figure]:
+def guards(_compared: Compared, settings: PromotionSettings) -> Sequence[Figure]:
     """Refuse guards, since installed measures apply to classes."""
     if settings.guards:
         raise SettingsError(
@@ -47,10 +47,10 @@ def guards(_pair: Pair, settings: PromotionSettings) -> Sequence[Figure]:
 
 
 def _judged_joints(evaluation: COCOeval, people: Mapping[int, CloseJoints]) -> dict[str, int]:
-    """Return the numbers of the joints with enough test examples, by name."""
+    """Return the numbers of the joints with test examples, by name."""
     counts = np.sum([person.labelled for person in people.values()], axis=0) if people else np.zeros(0)
     names = zip(joint_names(evaluation), counts, strict=False)
-    return {name: place for place, (name, count) in enumerate(names) if count >= LEAST_EXAMPLES}
+    return {name: place for place, (name, count) in enumerate(names) if count}
 
 
 def _by_image(joint: int, truth: Mapping[int, CloseJoints], people: Mapping[int, CloseJoints]) -> Floats:

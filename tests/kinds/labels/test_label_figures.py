@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
+from podline.compare.figures import Compared, ModelCost
 from podline.documents.promotion import Check
 from podline.errors import SettingsError
 from podline.kinds.labels.objective import LabelsObjective
 from podline.kinds.labels.precision import average_precision, best_threshold, f1
 from podline.kinds.labels.scores import Scores
-from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -142,7 +142,7 @@ KNOWN = [model(seed) for seed in range(5)]
 
 def checks(candidate: Scores, **settings: object) -> dict[str, Check]:
     costs = (ModelCost(1, 1), ModelCost(1, 1))
-    found = checks_of(Pair("labels", KNOWN, candidate, costs, NAMES), PromotionSettings.model_validate(settings))
+    found = checks_of(Compared("labels", KNOWN, candidate, NAMES, costs), PromotionSettings.model_validate(settings))
     return {check.name: check for check in found}
 
 

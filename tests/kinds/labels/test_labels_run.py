@@ -12,6 +12,7 @@ from parsing_here import parsing_here
 from several_labels import COLOURS, as_joined, drawn
 
 from podline.beam_jobs.conversion import convert
+from podline.compare.comparison import Evaluated, compare
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.inventory.catalogue import run_of
@@ -19,11 +20,9 @@ from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
 from podline.kinds.table import read_evaluation
-from podline.noise import Seeds
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.recipes.durations import Duration
-from podline.reporting.pairs import judgement, paired
 from podline.reporting.report import report
 from podline.serving.exporting import export
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec
@@ -120,20 +119,20 @@ def test_it_learns_and_is_judged_by_its_scores(store: Store, runs: list[Finished
 
 
 def test_two_runs_are_compared_image_by_image(store: Store, runs: list[Finished]) -> None:
-    found = paired(store, *(judgement(run.folder, evaluation_of(store, run)) for run in runs))
+    sides = [Evaluated(run.training, run.folder, evaluation_of(store, run)) for run in runs]
+    found = compare(store, *sides, silent()).comparison
     before, after = (Scores.read(store, run.folder) for run in runs)
-    change = found.differences({"map": Seeds(0.0001, 2)})["map"]
+    change = found.difference
     assert change.value == pytest.approx(after.mean_precision().value - before.mean_precision().value)
     assert change.low < change.value < change.high
     assert change.gained == (after.right & ~before.right).sum()
-    assert list(found.moved(tuple(sorted(COLOURS)))) == sorted(COLOURS)
-    same = paired(store, *[judgement(runs[0].folder, evaluation_of(store, runs[0]))] * 2)
-    assert same.differences({"map": Seeds(0.0001, 2)})["map"].value == 0
+    assert {part.name for part in found.parts} == set(COLOURS)
+    assert compare(store, sides[0], sides[0], silent()).comparison.difference.value == 0
 
 
 def test_the_first_is_promoted_and_the_second_judged_against_it(store: Store, runs: list[Finished]) -> None:
     assert runs[0].promoted.promoted
-    assert runs[1].promoted.against == runs[0].training.run
+    assert runs[1].promoted.reference == runs[0].training.run
     checks = json.loads(store.read_bytes(f"{runs[1].folder}/promotion.json"))["checks"]
     assert {check["name"] for check in checks if check["rule"] == "class"} == set(COLOURS)
     assert [check["name"] for check in checks if check["rule"] == "main"] == ["mAP"]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Image
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
+from podline.frozen import Frozen
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
 
 @dataclass(frozen=True)
-class JudgedSplit:
+class Examples:
     """The examples on which models are compared.
 
     Attributes:
@@ -35,6 +37,13 @@ class JudgedSplit:
     reporter: Reporter
     places: npt.NDArray[np.int64] | None = None
 
+    @property
+    def checksums(self) -> tuple[str, ...]:
+        """The split's checksums, which are equal for splits with the same records in the same order."""
+        found = self.manifest.split(self.split)
+        shards = (found.content,) if found.content else (shard.sha256 for shard in found.shards)
+        return (*shards, *((found.truth.sha256,) if found.truth else ()))
+
 
 class Answers(Protocol):
     """The answers of a kind's models: classes for a classifier, people as COCO results for a pose network."""
@@ -43,7 +52,7 @@ class Answers(Protocol):
         """Read a model's answers from an evaluation's folder."""
         ...
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
+    def again(self, examples: Examples, training: TrainSpec, model: Any) -> Any:
         """Run a model on the compared examples.
 
         Args:
@@ -53,18 +62,50 @@ class Answers(Protocol):
         """
         ...
 
-    def part(self, examples: JudgedSplit, said: Any) -> Any:
+    def part(self, examples: Examples, answers: Any) -> Any:
         """Return the answers for the compared examples."""
         ...
 
-    def judged(self, examples: JudgedSplit, said: Any) -> Any:
-        """Return the answers in the form of :class:`podline.promotion.figure.Pair`."""
+    def judged(self, examples: Examples, answers: Any) -> Any:
+        """Return the answers in the form of :class:`podline.compare.figures.Compared`."""
         ...
 
-    def main(self, examples: JudgedSplit, said: Any) -> Metric:
+    def main(self, examples: Examples, answers: Any) -> Metric:
         """Return the main metric on the compared examples, with its interval."""
         ...
 
     def differing(self, one: Any, other: Any) -> int | None:  # noqa: ARG002 (None unless answers are single values)
         """Return the number of examples that two models answer differently; None if answers are not single values."""
         return None
+
+
+class LostExample(Frozen):
+    """An example that only the other run gets right, or an image in which it finds more joints.
+
+    Attributes:
+        record: its place in the split, for :meth:`podline.data.reader.SplitReader.gather`.
+        name: its class, or COCO's id of the image.
+        before: the other run's answer.
+        after: this run's answer.
+    """
+
+    record: int
+    name: str
+    before: str
+    after: str
+
+
+class LostExamples(NamedTuple):
+    """The examples that only the first model got right.
+
+    Attributes:
+        lost: number of these examples, or people.
+        gained: number that only the second model got right.
+        examples: some of the lost examples.
+        pictures: per example, uint8 (height, width, channels): the image, or one picture with the result of each model.
+    """
+
+    lost: int
+    gained: int
+    examples: list[LostExample]
+    pictures: list[tuple[Image, ...]]

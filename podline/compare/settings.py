@@ -1,7 +1,7 @@
-"""Finds the differences between runs of the ledger: settings, data, code, environment.
+"""Finds what differs between runs, and can change a result: settings, data, code, environment.
 
 A difference is listed once, at its origin: a changed image is listed as a record, and not as a fingerprint, file and
-split as well. Times, names and durations are ignored.
+split as well. Settings of the machine, kept checkpoints and promotion rules cannot change a result.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, Literal
 from podline.datasets.census import Change, in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Environment, Origin
 from podline.frozen import Frozen
+from podline.ledger.alike import NO_PART_OF_TRAINING, same_code
+from podline.plurals import plural
 from podline.settings import flat
 
 Area = Literal["settings", "data", "code", "environment"]
@@ -20,8 +22,8 @@ NONE = "–"
 """The text for a value that a run does not have."""
 
 _COMMIT_DIGITS = 12
-# Fields of a recipe that do not change training: seed, kept checkpoints, promotion rules.
-_NO_PART_OF_TRAINING = frozenset({"seed", "keep", "promotion"})
+# Number of changed settings that a headline names.
+_NAMED = 2
 
 
 class NamedDifference(Frozen):
@@ -54,36 +56,6 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
     ]
 
 
-def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two runs have the same recipe values, except the seed.
-
-    A value that only one run has belongs to a newer version of Podline, and is ignored.
-
-    Args:
-        before: ``settings["recipe"]`` of the first run.
-        after: ``settings["recipe"]`` of the second run.
-    """
-    compared = (before.keys() & after.keys()) - _NO_PART_OF_TRAINING
-    return bool(compared) and all(_same(before[name], after[name]) for name in compared)
-
-
-def trained_alike(one: Origin, other: Origin) -> bool:
-    """Return whether two models had the same recipe, data, code and packages, except the seed."""
-    data = [origin.data and origin.data.fingerprint for origin in (one, other)]
-    return (
-        data[0] == data[1] is not None
-        and one.code == other.code
-        and one.environment.packages == other.environment.packages
-        and same_but_for_seed(one.settings.get("recipe", {}), other.settings.get("recipe", {}))
-    )
-
-
-def _same(before: Any, after: Any) -> bool:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return all(_same(before[name], after[name]) for name in before.keys() & after.keys())
-    return bool(before == after)
-
-
 def rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDifference]:
     """Yield rows of the names whose values are not all equal."""
     for name in dict.fromkeys(name for run in runs for name in run):
@@ -100,14 +72,39 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def in_headline(differences: Sequence[NamedDifference]) -> str:
+    """Return what differs between two runs in a few words: ``with 3 epochs in place of 10``; empty for nothing."""
+    settings = [row for row in differences if row.area == "settings" and row.name not in ("seed", "recipe")]
+    named = [_replaced(row) for row in settings[:_NAMED]]
+    more = [plural(len(settings) - _NAMED, "more setting")] if len(settings) > _NAMED else []
+    other = {row.area for row in differences if row.area in ("data", "code")}
+    recipe = [row for row in differences if row.name == "recipe" and row.area == "settings"]
+    said = [f"with {' and '.join([*named, *more])}"] if named else []
+    said += [f"by recipe {row.values[1]} in place of {row.values[0]}" for row in recipe]
+    said += [words for area, words in (("data", "on other data"), ("code", "with other code")) if area in other]
+    if not said and differences:
+        return "with another seed" if any(row.name == "seed" for row in differences) else "in another environment"
+    return ", ".join(said)
+
+
+def _replaced(row: NamedDifference) -> str:
+    before, after = (value.removesuffix(".0") for value in row.values[:2])
+    group, _, unit = row.name.rpartition(".")
+    if group == "duration" and NONE not in row.values and "none" not in row.values:
+        return f"{after} {unit} in place of {before}"
+    return f"{row.name}={after} in place of {before}"
+
+
 def _settings(origin: Origin) -> dict[str, Any]:
-    recipe = flat({name: value for name, value in origin.settings.get("recipe", {}).items() if name != "name"})
-    machine = flat(origin.settings.get("machine", {}), "machine.")
-    return {"recipe": origin.recipe, **recipe, **machine}
+    ignored = NO_PART_OF_TRAINING | {"name"}
+    given = origin.settings.get("recipe", {})
+    return {"recipe": origin.recipe, **flat({name: value for name, value in given.items() if name not in ignored})}
 
 
 def _code(codes: Sequence[CodeVersion]) -> list[dict[str, Any]]:
     """Return each code's values by name; the version is included only if a commit is unknown."""
+    if all(same_code(codes[0], code) for code in codes):
+        return []
     known = all(code.commit for code in codes)
     told: list[dict[str, Any]] = []
     for code in codes:

@@ -55,7 +55,7 @@ class SharedExamples:
         return self.after if self.enough else np.sort(np.concatenate([self.after, self.fresh]))
 
 
-class _Lesson(NamedTuple):
+class _TrainedOn(NamedTuple):
     """A data set that a model was trained on.
 
     Attributes:
@@ -100,8 +100,8 @@ def shared_examples(
         StoreError: a data set and its census are missing.
         ArtifactError: a data set is damaged.
     """
-    before, *earlier = _lessons(store, "reference", reference, reporter)
-    after, *others = _lessons(store, "candidate", candidate, reporter)
+    before, *earlier = _data_of(store, "reference", reference, reporter)
+    after, *others = _data_of(store, "candidate", candidate, reporter)
     lessons = [before, *earlier, after, *others]
     leaks = [
         leak
@@ -117,19 +117,19 @@ def shared_examples(
     return SharedExamples(then[kept], now[kept], np.setdiff1d(np.flatnonzero(unseen), now), tuple(leaks))
 
 
-def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_Lesson]:
+def _data_of(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_TrainedOn]:
     """Yield all data sets that a model was trained on, including those of runs that it trained further."""
-    yield _Lesson(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
+    yield _TrainedOn(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
     while training.recipe.further:
         try:
             training = training_of(store, training.recipe.further)
-            yield _Lesson(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
+            yield _TrainedOn(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
         except PodlineError as error:
             reporter.warn(f"earlier data of the {role} cannot be checked for test examples: {error}")
             return
 
 
-def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
+def _leaks(candidate: TrainSpec, judged: _TrainedOn, lesson: _TrainedOn, split: str) -> Iterator[Check]:
     """Yield a refusal for each split from which a model learned test examples; never within one data set."""
     tested = judged.census[split]["images"]
     for source, learned in lesson.learned.items():

@@ -1,0 +1,1 @@
+"""The comparison of two runs: report, commands, promotion and nights all use it, so they cannot disagree."""

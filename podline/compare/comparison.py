@@ -1,0 +1,447 @@
+"""Compares two runs: the difference of their results, the chance in it, the parts that moved, and what differs.
+
+If both were evaluated on the same test examples, or share some, the difference is tested on these. If more trainings of
+the first run's recipe are known, the second run is compared with their mean. Promotion computes the same figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from podline.compare import settings
+from podline.compare.answers import Examples
+from podline.compare.examples import SharedExamples, learned_anew, shared_examples
+from podline.compare.figures import MAIN, PARTS, Compared, Figure
+from podline.compare.known import answers_on, known_trainings
+from podline.compare.noise import Noise, assumed_spread, scale
+from podline.compare.settings import NamedDifference
+from podline.compare.words import Chance, Word, ends, signed, word_of
+from podline.datasets.census import change_between
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.metric import Metric
+from podline.documents.origins import read_origin
+from podline.documents.promotion import Promotion, read_promotion
+from podline.errors import ArtifactError, PodlineError, StoreError, one_line
+from podline.figures import change_text, percent
+from podline.frozen import Frozen
+from podline.intervals import sampling_variance
+from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of, read_evaluation
+from podline.measures import measure_named
+from podline.plurals import plural
+from podline.progress import Reporter
+from podline.stages.specs import JUDGED, TrainSpec
+from podline.store.contract import Store
+
+# The one-sided share of equal models outside a 95 % interval.
+_OUTSIDE = 0.025
+
+
+class Evaluated(NamedTuple):
+    """A run with an evaluation; ``folder`` is the evaluation's."""
+
+    training: TrainSpec
+    folder: str
+    evaluation: AnyEvaluation
+
+
+def evaluated(store: Store, run: str, folder: str = "") -> Evaluated:
+    """Read a run's evaluation, by default that of the test split.
+
+    Raises:
+        StoreError: a file is missing.
+        ArtifactError: a file is damaged.
+    """
+    training = training_of(store, run)
+    folder = folder or training.folder
+    return Evaluated(training, folder, read_evaluation(store, folder))
+
+
+class Difference(Frozen):
+    """The difference of a figure, after minus before.
+
+    Attributes:
+        value: the difference.
+        low: lower end of its 95 % interval, by the examples and the seeds …
+        high: … and upper end.
+        chance: what explains it.
+        measured: whether known trainings show the spread between seeds; else it is assumed.
+        trainings: number of known trainings, whose mean is compared.
+        paired: whether both models were evaluated on the same examples.
+        examples: number of compared examples; the smaller number if the examples differ.
+        gained: number of examples that only the second model got right; None if answers are not right or wrong, or the
+            examples differ.
+        lost: number of examples that only the first model got right, or None.
+    """
+
+    value: float
+    low: float
+    high: float
+    chance: Chance
+    measured: bool
+    trainings: int
+    paired: bool
+    examples: int
+    gained: int | None = None
+    lost: int | None = None
+
+    @classmethod
+    def of(cls, change: float, noise: Noise, sampled: float, **values: Any) -> Difference:
+        """Return a change with its interval and its chance."""
+        half, found = float(noise.limit(sampled, _OUTSIDE)), Chance.of(change, noise, sampled)
+        ends = {"low": change - half, "high": change + half}
+        known = {"measured": noise.measured, "trainings": noise.trainings}
+        return cls(value=change, chance=found, **ends, **known, **values)
+
+    @property
+    def said(self) -> str:
+        """What explains it, as text."""
+        return self.chance.said(measured=self.measured)
+
+    @property
+    def method(self) -> str:
+        """How it was compared, as text."""
+        counts = "" if self.gained is None else f": {self.gained:,} gained, {self.lost:,} lost"
+        if self.paired:
+            return f"on the same {plural(self.examples, 'example')}{counts}"
+        return "by two intervals, since the examples are not the same"
+
+
+class MovedPart(Frozen):
+    """A class or joint: its share of right answers in both runs, and what explains the change."""
+
+    name: str
+    before: float
+    after: float
+    chance: Chance
+
+    @property
+    def change(self) -> float:
+        """The change of its share."""
+        return self.after - self.before
+
+    def line(self) -> str:
+        """Return the part as text."""
+        return f"{self.name}: {percent(self.before)} → {percent(self.after)}"
+
+
+class Comparison(Frozen):
+    """The comparison of a run with another one.
+
+    Attributes:
+        run: name of the run.
+        against: name of the other run.
+        known: the known trainings whose mean is compared, the other run first.
+        measure: name of the main metric.
+        differences: differences of all metrics that both have, by name.
+        parts: classes or joints, largest loss first; only on the same examples.
+        differs: what differs and can change a result; None if a run does not record it.
+        examples: the shared examples if the data differ; empty for all.
+        why_unpaired: reason for a comparison by intervals; empty on the same examples.
+    """
+
+    run: str
+    against: str
+    known: tuple[str, ...]
+    measure: str
+    differences: dict[str, Difference]
+    parts: tuple[MovedPart, ...] = ()
+    differs: tuple[NamedDifference, ...] | None = None
+    examples: str = ""
+    why_unpaired: str = ""
+
+    @property
+    def difference(self) -> Difference:
+        """The difference of the main metric."""
+        return self.differences[self.measure]
+
+    @property
+    def word(self) -> Word:
+        """The verdict: better or worse beyond chance, or noise."""
+        return word_of(self.measure, self.difference.value, self.difference.chance)
+
+    @property
+    def moved(self) -> tuple[MovedPart, ...]:
+        """The parts that changed by more than seeds usually do."""
+        return tuple(part for part in self.parts if part.chance is Chance.BEYOND)
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the run is worse beyond chance, overall or in a part."""
+        return self.word == "worse" or any(part.change < 0 for part in self.moved)
+
+    @property
+    def what_changed(self) -> str:
+        """What differs in a few words, as ``with 3 epochs in place of 10``."""
+        return settings.in_headline(self.differs or ())
+
+    @property
+    def other(self) -> str:
+        """The other run in words: by its name, or as the mean of trainings like it."""
+        return self.against if len(self.known) == 1 else f"the mean of {len(self.known)} trainings like {self.against}"
+
+    def headline(self) -> str:
+        """Return the comparison in one sentence."""
+        change, label = self.difference, measure_named(self.measure).label
+        by = signed(self.measure, change.value)
+        held = f"has the same {label} as" if by == "the same" else f"is {by} in {label} than"
+        changed = f", {self.what_changed}" if self.what_changed else ""
+        told = f"{ends(self.measure, change.low, change.high)}, {change.method}"
+        return f"{self.run} {held} {self.other}{changed}: {change.said} ({told})"
+
+    def lines(self) -> list[str]:
+        """Return the result as lines of text."""
+        lines = ["; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))]
+        if self.moved:
+            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved)
+            lines.append(f"  {Chance.BEYOND}: {fell}")
+        return lines
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A comparison with what it is made of.
+
+    Attributes:
+        comparison: the comparison.
+        before: the other run.
+        after: the run.
+        compared: the answers to the same examples, or None.
+    """
+
+    comparison: Comparison
+    before: Evaluated
+    after: Evaluated
+    compared: Compared | None
+
+
+def compare(
+    store: Store, before: Evaluated, after: Evaluated, reporter: Reporter, until: float | None = None
+) -> Pairing:
+    """Compare a run with another one.
+
+    Args:
+        store: the store.
+        before: the other run.
+        after: the run.
+        reporter: reports damaged files, without which only figures can be compared.
+        until: Unix time; trainings that ended later are not known.
+
+    Raises:
+        StoreError: the two have different main metrics.
+    """
+    measure = after.evaluation.measure
+    if before.evaluation.measure != measure:
+        raise StoreError(f"there is no result to compare: {before.evaluation.measure} vs {measure}")
+    compared, why, words, known = None, "", "", [before.training.run]
+    figures, parts = dict[str, Difference](), list[MovedPart]()
+    try:
+        compared, known, words = _compared(store, before, after, reporter, until)
+        main, parts = _figures(compared, before)
+        figures = {measure: main}
+    except PodlineError as error:
+        why = one_line(error)
+        if isinstance(error, ArtifactError):
+            reporter.warn(f"{before.training.run} is compared by its figures alone: {why}")
+    comparison = Comparison(
+        run=after.training.run,
+        against=before.training.run,
+        known=tuple(known),
+        measure=measure,
+        differences=_unpaired(before, after) | figures,
+        parts=tuple(sorted(parts, key=lambda part: part.change)),
+        differs=_differs(store, before, after),
+        examples=words,
+        why_unpaired=why,
+    )
+    return Pairing(comparison, before, after, compared)
+
+
+def decided(store: Store, before: Evaluated, after: Evaluated) -> Promotion | None:
+    """Return the decision that compared a run with another one, or None."""
+    try:
+        decision = read_promotion(store, after.training.folder)
+    except PodlineError:
+        return None
+    return decision if decision and decision.reference == before.training.run else None
+
+
+def _compared(
+    store: Store, before: Evaluated, after: Evaluated, reporter: Reporter, until: float | None
+) -> tuple[Compared, list[str], str]:
+    """Return the answers to the same examples, the known trainings, and the examples in words if the data differ."""
+    grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
+    kind = kind_of(after.evaluation)
+    answers, words = kind.answers(), ""
+    if grounds.shared:
+        grounds, words = grounds.only_shared(), _described(store, before, after, grounds.shared)
+    own = answers.part(grounds.examples, answers.left(store, after.folder, after.evaluation))
+    other = _left(store, before, grounds)
+    decision = decided(store, before, after)
+    on = partial(answers_on, store, splits=grounds.splits)
+    if after.evaluation.split != JUDGED:
+        more = []
+    elif decision:
+        more = [(run, found) for run in decision.known[1:] if (found := on(run)) is not None]
+    else:
+        more = known_trainings(store, before.training, (after.training.run,), on, until)
+    names = grounds.examples.manifest.class_names
+    judged = [answers.judged(grounds.examples, each) for each in (other, *(found for _, found in more), own)]
+    compared = Compared(kind.name, judged[:-1], judged[-1], names, places=grounds.examples.places)
+    return compared, [before.training.run, *(run for run, _ in more)], words
+
+
+def _left(store: Store, before: Evaluated, grounds: Grounds) -> Any:
+    """Return the other run's answers to the compared examples."""
+    answers = kind_of(before.evaluation).answers()
+    manifest = read_manifest(store, before.training.dataset_folder)
+    split = grounds.examples.split
+    own = Examples(store, before.training.dataset_folder, manifest, split, grounds.examples.reporter)
+    for examples in grounds.splits:
+        if before.evaluation.split == split and own.checksums == examples.checksums:
+            return answers.part(examples, answers.left(store, before.folder, before.evaluation))
+    raise StoreError(
+        f"the test sets differ: {before.evaluation.dataset} {before.evaluation.split} vs "
+        f"{grounds.examples.manifest.dataset} {split}"
+    )
+
+
+def _figures(compared: Compared, before: Evaluated) -> tuple[Difference, list[MovedPart]]:
+    rules = before.training.recipe.promotion
+    found = [
+        figure
+        for rule in kind_of(before.evaluation).rules()
+        if rule.name in (MAIN, *PARTS)
+        for figure in rule(compared, rules)
+        if isinstance(figure, Figure)
+    ]
+    main = next(figure for figure in found if figure.rule == MAIN)
+    parts = [figure for figure in found if figure.rule in PARTS]
+    sign = 1 if measure_named(before.evaluation.measure).higher_is_better else -1
+    moved = [
+        MovedPart(
+            name=part.name,
+            before=part.before,
+            after=part.value,
+            chance=Chance.of(part.change, part.noise, part.sampled, len(parts)),
+        )
+        for part in parts
+    ]
+    was, now = (getattr(each, "right", None) for each in (compared.known[0], compared.candidate))
+    counts: dict[str, int] = {"examples": before.evaluation.examples}
+    if was is not None and now is not None:
+        counts = {"examples": len(now), "gained": int((now & ~was).sum()), "lost": int((was & ~now).sum())}
+    return Difference.of(sign * main.change, main.noise, main.sampled, paired=True, **counts), moved
+
+
+def _unpaired(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
+    """Compare every metric that both runs have by two intervals."""
+    metrics = [each.evaluation.trained.metrics for each in (before, after)]
+    examples = min(each.evaluation.examples for each in (before, after))
+    kind = kind_of(before.evaluation)
+    classes = len(kind.parts(before.evaluation))
+    return {
+        name: unpaired(name, metrics[0][name], metrics[1][name], examples, kind.name, classes)
+        for name in metrics[1]
+        if name in metrics[0]
+    }
+
+
+def unpaired(measure: str, before: Metric, after: Metric, examples: int, kind: str, classes: int) -> Difference:
+    """Return the difference of two figures with separate intervals, by the assumed spread between seeds."""
+    spread = measure_named(measure).spread(assumed_spread(kind, classes).main, before.value)
+    at = float(scale(before.value, examples)) if measure_named(measure).in_percent else 1.0
+    sampled = sampling_variance(before) + sampling_variance(after)
+    noise = Noise(0.0, spread**2 * at, 1)
+    return Difference.of(after.value - before.value, noise, sampled, paired=False, examples=examples)
+
+
+def _differs(store: Store, before: Evaluated, after: Evaluated) -> tuple[NamedDifference, ...] | None:
+    try:
+        then, now = (read_origin(store, each.training.folder) for each in (before, after))
+    except PodlineError:
+        return None
+    return (
+        None if then is None or now is None else tuple(settings.differing([then, now], partial(change_between, store)))
+    )
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """The examples on which two runs are compared.
+
+    Attributes:
+        examples: the compared examples, in the candidate's data set.
+        reference: the shared examples in the reference's data set; None if the data are the same.
+        shared: the shared examples if the data differ, else None.
+    """
+
+    examples: Examples
+    reference: Examples | None = None
+    shared: SharedExamples | None = None
+
+    @property
+    def splits(self) -> list[Examples]:
+        """The splits whose evaluations have answers to all these examples."""
+        both = self.reference is not None and _size(self.reference) == _size(self.examples)
+        return [self.examples, self.reference] if self.reference and both else [self.examples]
+
+    def only_shared(self) -> Grounds:
+        """Return the examples that both data sets have, however few.
+
+        Raises:
+            StoreError: there are none.
+        """
+        if self.shared is None or not len(self.shared.after):
+            raise StoreError("the test sets differ: they share no examples")
+        return replace(self, examples=replace(self.examples, places=self.shared.after))
+
+
+def examples_of(
+    store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter, *, leaks: bool = False
+) -> Grounds:
+    """Return the examples on which two models are compared.
+
+    Args:
+        store: the store.
+        reference: the training of the reference.
+        candidate: the training of the candidate.
+        split: the evaluated split.
+        reporter: reports progress, and data that no longer exist.
+        leaks: whether a model that was trained further is searched for test examples in its earlier data.
+
+    Raises:
+        StoreError: the data sets differ, and one of them is missing.
+        ArtifactError: a data set is damaged.
+    """
+
+    def whole(training: TrainSpec) -> Examples:
+        manifest: Manifest = read_manifest(store, training.dataset_folder)
+        return Examples(store, training.dataset_folder, manifest, split, reporter)
+
+    here = whole(candidate)
+    other = reference.fingerprint != candidate.fingerprint
+    if other and reference.recipe.dataset != candidate.recipe.dataset:
+        raise StoreError(f"the test sets differ: {reference.recipe.dataset} vs {candidate.recipe.dataset}")
+    if not other and not (leaks and learned_anew(candidate, reference)):
+        return Grounds(here)
+    shared = shared_examples(store, reference, candidate, split, reporter)
+    there = replace(whole(reference), places=shared.before)
+    return Grounds(replace(here, places=shared.counting), there, shared)
+
+
+def _size(examples: Examples) -> int:
+    return -1 if examples.places is None else len(examples.places)
+
+
+def _described(store: Store, before: Evaluated, after: Evaluated, shared: SharedExamples) -> str:
+    """Describe the examples that two runs share, and the figures on new examples if a promotion has them."""
+    words = f"on {plural(len(shared.after), 'test example')} that both data sets have, {len(shared.fresh):,} are new"
+    decision = decided(store, before, after)
+    compared = decision.compared if decision else None
+    if compared is None or not compared.fresh_before:
+        return words
+    return f"{words}: {compared.measure} {compared.fresh_after} vs {compared.fresh_before} on these"

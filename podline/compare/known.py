@@ -1,0 +1,132 @@
+"""Finds the known trainings of a recipe: those that differ from a run in the seed alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Container, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from podline.compare.answers import Examples
+from podline.compare.noise import MOST_TRAININGS
+from podline.documents.completion import completion_name
+from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import read_manifest
+from podline.documents.origins import read_origin
+from podline.documents.promotion import read_promotion
+from podline.errors import PodlineError
+from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of, read_evaluation
+from podline.ledger import ledger
+from podline.ledger.alike import trained_alike
+from podline.stages.from_recipe import training_spec
+from podline.stages.specs import TrainSpec
+from podline.stages.table import EVALUATE
+from podline.store.contract import Store
+from podline.strategies import StrategyName
+
+LOOKED_AT = 60
+"""Largest number of a recipe's newest entries in the ledger to read: about a second in a bucket."""
+
+
+def recent(
+    store: Store, recipe: str, until: float | None = None, damaged: Callable[[Exception], None] = lambda _: None
+) -> Iterator[Entry]:
+    """Yield the newest finished entries of a recipe, newest first.
+
+    Args:
+        store: the store.
+        recipe: the exact name of the recipe.
+        until: only entries that ended before this Unix time.
+        damaged: called with each damaged entry, which is left out.
+    """
+    before = None if until is None else datetime.fromtimestamp(until, UTC)
+    wanted = ledger.names(store, recipe=recipe, state="finished", until=before)
+    yield from ledger.entries(store, wanted[:LOOKED_AT], damaged=damaged)
+
+
+def known_trainings(
+    store: Store,
+    training: TrainSpec,
+    without: Container[str],
+    answers: Callable[[str], Any],
+    until: float | None = None,
+) -> list[tuple[str, Any]]:
+    """Return trainings that equal a run except for the seed, as (run, answers), newest first.
+
+    They have its settings, data, training code and libraries, so their differences are noise. Refused trainings are
+    left out, since more than their seed may be wrong; so are damaged ones.
+
+    Args:
+        store: the store.
+        training: the run.
+        without: names of runs to leave out.
+        answers: returns a run's answers to the compared examples, or None.
+        until: see :func:`recent`.
+    """
+    try:
+        origin = read_origin(store, training.folder)
+    except PodlineError:
+        return []
+    found = dict[str, Any]()
+    for entry in recent(store, training.recipe.name, until) if origin else ():
+        if entry.run in (training.run, *found) or entry.run in without or entry.outcome is None:
+            continue
+        if origin and trained_alike(entry, origin) and not _refused(store, entry):
+            given = answers(entry.run)
+            found |= {} if given is None else {entry.run: given}
+        if len(found) == MOST_TRAININGS - 1:
+            break
+    return [*found.items()]
+
+
+def _refused(store: Store, entry: Entry) -> bool:
+    try:
+        decision = read_promotion(store, f"runs/{entry.run}") or entry.promotion
+    except PodlineError:
+        return True
+    return decision is not None and decision.verdict == "refused"
+
+
+def answers_on(store: Store, run: str, splits: Sequence[Examples]) -> Any:
+    """Return a run's answers to some examples; None if no evaluation covers them, or its files are missing.
+
+    Args:
+        store: the store.
+        run: name of the run.
+        splits: splits that contain these examples.
+    """
+    try:
+        training = training_of(store, run)
+        manifest = read_manifest(store, training.dataset_folder)
+        for examples in splits:
+            own = Examples(store, training.dataset_folder, manifest, examples.split, examples.reporter)
+            if own.checksums == examples.checksums:
+                document = read_evaluation(store, training.folder)
+                answers = kind_of(document).answers()
+                return answers.part(examples, answers.left(store, training.folder, document))
+    except PodlineError:  # missing files of another run must not stop this one
+        pass
+    return None
+
+
+def next_trainings(
+    store: Store, reference: str, strategy: StrategyName, seeds: int | None = None
+) -> Iterator[TrainSpec]:
+    """Yield a run's training with other seeds that are not evaluated, lowest first.
+
+    Args:
+        store: the store.
+        reference: the run.
+        strategy: the distribution strategy.
+        seeds: number of lowest other seeds; None for any.
+
+    Raises:
+        StoreError: the run or its data set is missing.
+    """
+    of = training_of(store, reference)
+    others = (seed for seed in itertools.count() if seed != of.recipe.seed)
+    for seed in itertools.islice(others, seeds):
+        training = training_spec(store, of.recipe.model_copy(update={"seed": seed}), of.fingerprint, strategy)
+        if not store.exists(completion_name(training.folder, EVALUATE.name)):
+            yield training

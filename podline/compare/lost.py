@@ -1,0 +1,191 @@
+"""Explains why a run is worse than another: lost examples, worse classes, diverging curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from podline.arrays import Image
+from podline.compare.answers import LostExample
+from podline.compare.comparison import Comparison, Pairing
+from podline.data.reader import open_split
+from podline.documents.completion import local_artifact
+from podline.documents.manifest import read_manifest
+from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
+from podline.documents.origins import ORIGIN
+from podline.errors import StoreError
+from podline.figures import count
+from podline.frozen import Frozen
+from podline.kinds.table import AnyKind, kind_by_measure, kind_of
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+if TYPE_CHECKING:
+    from podline.drawing.picture_sheet import Picture, Sheet
+
+_IN_A_ROW, _PAIRS_IN_A_ROW = 8, 2
+_WRONG = "#c0392b"
+
+
+class Gap(Frozen):
+    """The largest gap between two training curves: the quantity, and both values at one step."""
+
+    what: str
+    step: int
+    before: float
+    after: float
+
+
+class Why(Frozen):
+    """What a run lost in comparison with another one.
+
+    Attributes:
+        comparison: the comparison.
+        lost: number of examples, or people, that only the other run got right.
+        gained: number that only this run got right.
+        examples: some of the lost examples: the most confident ones of the other run, or images with the most lost
+            joints.
+        gaps: gaps between the training curves.
+    """
+
+    comparison: Comparison
+    lost: int
+    gained: int
+    examples: tuple[LostExample, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def _kind(self) -> AnyKind:
+        return kind_by_measure(self.comparison.measure)
+
+    def about_pictures(self) -> str:
+        """Describe the pictures of examples."""
+        says, found = self._kind.says, self.comparison
+        return f"✓ {says.format(found.against)}, ✗ {says.format(found.run)}{self._kind.lost_hint}"
+
+    def heading(self) -> str:
+        """Return the heading of the pictures."""
+        return self._kind.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
+
+    def causes(self) -> list[str]:
+        """Return as lines what moved, what differs, and where the curves differ most."""
+        found, what = self.comparison, self._kind.examples
+        told = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"]
+        told += [f"{part.line()}: {part.chance}" for part in found.moved]
+        if found.differs is None:
+            told.append(f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}")
+        else:
+            rows = [f"{row.area}: {row.name}: {' → '.join(row.values)}" for row in found.differs]
+            told += rows or ["settings, data, code and environment are the same"]
+        told += [
+            f"curves of the {gap.what} are furthest apart at step {gap.step}: {gap.before:.4g} → {gap.after:.4g}"
+            for gap in self.gaps
+        ]
+        return told
+
+    def lines(self) -> list[str]:
+        """Return the whole comparison as lines of text."""
+        lost = [f"record {each.record}, {each.name}: {each.before} → {each.after}" for each in self.examples]
+        return [self.comparison.headline(), *self.causes(), *lost]
+
+
+class Explained(NamedTuple):
+    """What a run lost, and the pictures of ``why.examples``.
+
+    Attributes:
+        why: the explanation without pictures.
+        pictures: per example, uint8 (height, width, channels): the image, or, for a pose network, one picture with the
+            people of each run, the other run's first.
+        looked_at: each image with colours on the places that support this run's answer, if available.
+    """
+
+    why: Why
+    pictures: tuple[tuple[Image, ...], ...]
+    looked_at: tuple[Image, ...] = ()
+
+    def picture_sheet(self) -> Sheet:
+        """Draw the lost examples as one figure."""
+        # Imported here, since flows should not wait for matplotlib.
+        from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
+
+        pictures = [
+            picture
+            for images, lost in zip(self.pictures, self.why.examples, strict=True)
+            for picture in self._captioned(images, lost)
+        ]
+        columns, side = (2 * _PAIRS_IN_A_ROW, LARGE) if self.in_pairs else (_IN_A_ROW, SMALL)
+        rows = [PictureRow("", pictures[start : start + columns]) for start in range(0, len(pictures), columns)]
+        return sheet([Block(self.why.heading(), self.why.about_pictures(), rows)], side)
+
+    @property
+    def in_pairs(self) -> bool:
+        """Return whether each example has two pictures, one per run."""
+        return any(len(images) > 1 for images in self.pictures)
+
+    def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
+        from podline.drawing.picture_sheet import Picture  # noqa: PLC0415
+
+        if len(images) == 1:
+            yield Picture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)
+            return
+        before, after = images
+        yield Picture(before, f"{lost.name}, before\n✓ {lost.before}")
+        yield Picture(after, f"{lost.name}, now\n✗ {lost.after}", _WRONG)
+
+
+def explain(store: Store, pairing: Pairing) -> Explained:
+    """Find what a run lost in comparison with another one.
+
+    Raises:
+        StoreError: a file is missing, or the runs have no common examples.
+        ArtifactError: a file is damaged.
+    """
+    before, after, compared = pairing.before, pairing.after, pairing.compared
+    if compared is None:
+        raise StoreError(pairing.comparison.why_unpaired)
+    manifest = read_manifest(store, folder := after.training.dataset_folder)
+    reader, kind = open_split(store, folder, manifest, after.evaluation.split), kind_of(after.evaluation)
+    found = kind.lost_examples(compared, reader, manifest, before.evaluation, after.evaluation)
+    why = Why(
+        comparison=pairing.comparison,
+        lost=found.lost,
+        gained=found.gained,
+        examples=tuple(found.examples),
+        gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
+    )
+    return Explained(why, tuple(found.pictures))
+
+
+def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
+    return read_metrics(local_artifact(store, training.folder, "train", f"{training.folder}/{METRICS}"))
+
+
+def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterator[Gap]:
+    """Yield the largest gap between two runs' curves, for each quantity at common steps."""
+    was, now = _curves(before), _curves(after)
+    found = []
+    for what in was.keys() & now.keys():
+        shared = sorted(was[what].keys() & now[what].keys())
+        if shared:
+            step = max(shared, key=lambda each: abs(now[what][each] - was[what][each]))
+            found.append(Gap(what=what, step=step, before=was[what][step], after=now[what][step]))
+    found = [gap for gap in found if gap.before != gap.after]
+    yield from sorted(found, key=lambda gap: gap.what)
+
+
+def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
+    """Return the curves by quantity: step → value."""
+    curves: dict[str, dict[int, float]] = {}
+    for line in lines:
+        if isinstance(line, StepsLine | EvaluationLine):
+            where = "training" if isinstance(line, StepsLine) else line.split
+            values = {"loss": line.loss, "accuracy": line.accuracy}
+            # Uses the last stage, whose output is decoded into people.
+            met = max((name for name in line.measures if name.endswith("_heatmap/island_recall")), default="")
+            if met:
+                values["joints met"] = line.measures[met]
+            for name, value in values.items():
+                if not math.isnan(value):
+                    curves.setdefault(f"{where} {name}", {})[line.step] = value
+    return curves

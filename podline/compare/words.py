@@ -1,0 +1,62 @@
+"""Says what chance has to do with a difference: one case, one phrase, the same on every page and in every command."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from podline.compare.noise import Noise
+from podline.figures import change_bound, change_text
+from podline.measures import measure_named
+
+Word = Literal["better", "worse", "noise"]
+
+
+class Chance(StrEnum):
+    """What explains a difference; docs/explanation/comparison.md has the table."""
+
+    USUAL = "no more than chance"
+    RARE = "chance gives as much to one pair of equal models in twenty; another seed would tell"
+    BEYOND = "more than seeds usually do"
+
+    @classmethod
+    def of(cls, change: float, noise: Noise, sampled: float, tests: int = 1) -> Chance:
+        """Return the case of a change.
+
+        Args:
+            change: the change of a figure.
+            noise: the chance in it.
+            sampled: see :meth:`podline.compare.noise.Noise.limit`.
+            tests: number of figures that are looked at together.
+        """
+        if abs(change) > noise.limit(sampled, _ALARM / tests / 2):
+            return cls.BEYOND
+        return cls.RARE if abs(change) > noise.limit(sampled, _LEVEL / tests / 2) else cls.USUAL
+
+    def said(self, *, measured: bool) -> str:
+        """Return the phrase, and that the spread between seeds is an assumption."""
+        return self if self is not Chance.BEYOND or measured else f"{self}, by the assumed spread between seeds"
+
+
+# Two-sided shares of equal models. A month of equal nights has a false alarm in one month of 30.
+_LEVEL, _ALARM = 0.05, 0.001
+
+
+def word_of(name: str, change: float, chance: Chance) -> Word:
+    """Return the verdict on a metric's change; only one beyond chance is better or worse."""
+    if chance is not Chance.BEYOND:
+        return "noise"
+    return "better" if measure_named(name).better(change, 0) else "worse"
+
+
+def signed(measure: str, change: float) -> str:
+    """Return a change that is better or worse as text: ``5.4 points worse``."""
+    if not change:
+        return "the same"
+    by = change_text(measure, abs(change)).removeprefix("+")
+    return f"{by} {'better' if measure_named(measure).better(change, 0) else 'worse'}"
+
+
+def ends(measure: str, low: float, high: float) -> str:
+    """Return an interval of a change as text."""
+    return f"[{change_bound(measure, low)}, {change_bound(measure, high)}]"

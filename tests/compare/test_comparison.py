@@ -1,0 +1,214 @@
+"""Two runs beside each other: what is said of the difference of their results, and of what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import small_dataset
+from finished_nights import entered
+from finished_run import finished_run
+from ledger_entries import DAY, NOON
+from small_dataset import drawn, publish_dataset
+from support.guessed import guesses_of
+
+from podline.compare.comparison import Evaluated, compare, evaluated, unpaired
+from podline.compare.runs import compare_runs, lines
+from podline.compare.settings import differing, in_headline
+from podline.compare.words import Chance
+from podline.documents.ledger_entry import CodeVersion, Entry, PromotionSummary
+from podline.documents.metric import Metric
+from podline.documents.origins import keep_origin, read_origin
+from podline.errors import StoreError
+from podline.inventory.catalogue import training_of
+from podline.kinds.classification.document import Evaluation
+from podline.kinds.classification.guesses import Guesses
+from podline.ledger.recording import plain
+from podline.progress import silent
+from podline.recipes.durations import Duration
+from podline.stages.specs import ReportSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+RECORDS, CLASSES = 600, 10
+LABELS = np.sort(np.arange(RECORDS) % CLASSES)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(tmp_path)
+
+
+def run(store: Store, seed: int, right: np.ndarray, **entry: Any) -> tuple[ReportSpec, Entry]:
+    """A finished run that got some examples right and took the others for the next class."""
+    spec = finished_run(Path(store.uri), seed=seed, records=RECORDS, accuracy=float(right.mean()))
+    labels = read_labels(store, spec)
+    guesses = guesses_of(labels, np.where(right, labels, (labels + 1) % CLASSES))
+    store.publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
+    origin = read_origin(store, spec.folder)
+    assert origin is not None
+    made = {"environment": origin.environment, "code": origin.code, "data": origin.data}
+    return spec, entered(spec, NOON + DAY * seed, **{**made, **entry})
+
+
+def read_labels(store: Store, spec: ReportSpec) -> np.ndarray:
+    found = document_of(evaluated(store, spec.run))
+    return np.repeat(np.arange(CLASSES), [each.examples for each in found.per_class])
+
+
+def document_of(side: Evaluated) -> Evaluation:
+    assert isinstance(side.evaluation, Evaluation)
+    return side.evaluation
+
+
+def right_but(*wrong: np.ndarray) -> np.ndarray:
+    right = np.ones(RECORDS, bool)
+    for places in wrong:
+        right[places] = False
+    return right
+
+
+def test_a_large_loss_is_no_matter_of_seeds_even_if_no_other_training_is_known(store: Store) -> None:
+    (before, first), (after, second) = run(store, 1, right_but()), run(store, 2, right_but(np.arange(0, 340)))
+    found = compare(store, evaluated(store, before.run), evaluated(store, after.run), silent()).comparison
+    assert (found.word, found.difference.chance) == ("worse", Chance.BEYOND)
+    assert (found.difference.gained, found.difference.lost) == (0, 340)
+    assert found.headline() == (
+        f"{after.run} is 56.7 points worse in accuracy than {before.run}, with another seed: more than seeds usually "
+        f"do, by the assumed spread between seeds ([{found.difference.low * 100:.1f}, "
+        f"{found.difference.high * 100:.1f}], on the same 600 examples: 0 gained, 340 lost)"
+    ).replace("-", "\N{MINUS SIGN}").replace("cifar10\N{MINUS SIGN}", "cifar10-")
+    assert [part.name for part in found.moved[:2]] == ["airplane", "automobile"]
+    said = compare_runs(store, [first, second])
+    assert said.verdicts == (found,)
+    assert found.headline() in lines(said)
+
+
+def test_more_trainings_of_the_recipe_are_the_other_side_whatever_their_commit_and_others_are_not(store: Store) -> None:
+    wrong = {1: 61, 3: 63, 4: 64, 5: 500, 6: 500, 7: 500, 2: 60}
+    changes: dict[int, dict[str, Any]] = {
+        3: {"code": CodeVersion(version="1", commit="another", modules="m")},
+        5: {"promotion": PromotionSummary(verdict="refused")},
+        6: {"settings": {"recipe": {"seed": 6, "batch_size": 7, "name": "cifar10"}}},
+        7: {"recipe": "cifar10-small"},
+    }
+    same = {"code": CodeVersion(version="1", commit="c", modules="m")}
+    names = {}
+    for seed, count in wrong.items():
+        spec, entry = run(store, seed, right_but(np.arange(count)), **{**same, **changes.get(seed, {})})
+        names[seed] = spec.run
+        keep_origin(store, spec.folder, entry)
+    found = compare(store, evaluated(store, names[1]), evaluated(store, names[2]), silent()).comparison
+    assert set(found.known) == {names[1], names[3], names[4]}
+    assert found.difference.measured
+    assert found.difference.value == pytest.approx((61 + 63 + 64) / 3 / 600 - 60 / 600)
+    assert "than the mean of 3 trainings like" in found.headline()
+    assert found.difference.chance is Chance.USUAL
+    until = compare(
+        store, evaluated(store, names[1]), evaluated(store, names[2]), silent(), NOON + 3.5 * DAY
+    ).comparison
+    assert set(until.known) == {names[1], names[3]}, "what ended later does not change what was said"
+
+
+def test_what_cannot_be_compared_example_by_example_says_why(store: Store) -> None:
+    (before, first), (after, second) = run(store, 1, right_but()), run(store, 2, right_but(np.arange(50)))
+    store.delete(f"{before.folder}/{Guesses.file}")
+    found = compare(store, evaluated(store, before.run), evaluated(store, after.run), silent()).comparison
+    assert not found.difference.paired
+    assert "guesses.npz" in found.why_unpaired
+    store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
+    words = compare_runs(store, [first, second, second.model_copy(update={"outcome": None})]).words
+    assert "is no longer the evaluation of" in words[0]
+    assert words[1].endswith("there is no result to compare: this run has no evaluation")
+
+
+def test_long_names_of_runs_keep_their_ends_in_the_table(store: Store) -> None:
+    _, entry = run(store, 1, right_but())
+    long = [entry.model_copy(update={"run": f"{'a_long_name_' * 6}-{end}", "outcome": None}) for end in ("abc", "def")]
+    [row] = [line for line in lines(compare_runs(store, long)) if line.startswith("run ")]
+    assert row.split()[1].endswith("abc")
+    assert row.split()[2].endswith("def")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"duration": Duration(epochs=3)}, "with 3 epochs in place of 60"),
+        ({"batch_size": 7}, "with batch_size=7 in place of 128"),
+        ({"keep": 9}, ""),
+        ({"seed": 5}, "with another seed"),
+    ],
+)
+def test_the_headline_names_what_can_change_a_result(store: Store, changes: dict[str, Any], words: str) -> None:
+    spec, entry = run(store, 0, right_but())
+    recipe = training_of(store, spec.run).recipe.changed(duration=Duration(epochs=60), batch_size=128)
+    machine = [{"train_lock": "a", "pages": {"url": "x"}}, {"train_lock": "b", "pages": {"url": "y"}}]
+    origins = [
+        entry.model_copy(update={"settings": {"recipe": plain(each), "machine": other}})
+        for each, other in zip((recipe, recipe.changed(**changes)), machine, strict=True)
+    ]
+    assert in_headline(differing(origins, lambda *_: {})) == words
+
+
+def test_two_intervals_show_less_and_that_is_said() -> None:
+    shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
+    close, far = (unpaired("top1", shares[0], each, 4000, "classification", 10) for each in shares[1:])
+    assert (close.chance, far.chance) == (Chance.USUAL, Chance.BEYOND)
+    assert not far.measured
+    assert far.method == "by two intervals, since the examples are not the same"
+
+
+OTHER = "fedcba9876543210"
+TEST = drawn(120, 1)
+
+
+@pytest.fixture
+def paired_store(tmp_path: Path) -> Store:
+    publish_dataset(tmp_path, splits={"train": drawn(20, 0), "test": TEST})
+    return open_store(tmp_path)
+
+
+def side(store: Store, template: ReportSpec, run: str, right: np.ndarray, labels: np.ndarray, of: str) -> Evaluated:
+    """A run on the small data set with the guesses that its evaluation leaves."""
+    found = evaluated(open_store(template.root), template.run)
+    guesses = guesses_of(labels, np.where(right, labels, (labels + 1) % 4))
+    store.publish_bytes(f"runs/{run}/{Guesses.file}", guesses.to_bytes())
+    recipe = found.training.recipe.changed(name="s", dataset="sample")
+    training = found.training.model_copy(update={"root": store.uri, "recipe": recipe, "fingerprint": of})
+    document = document_of(found).model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
+    return Evaluated(training, f"runs/{run}", document)
+
+
+def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
+    paired_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    order, right = random.permutation(120)[:100], random.random((2, 120)) < 0.6
+    template = finished_run(tmp_path / "template", records=40)
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", OTHER)
+    moved = {name: values[order] for name, values in TEST.items()}
+    publish_dataset(paired_store.uri, splits={"train": drawn(20, 5), "test": moved})
+    before = side(paired_store, template, "a", right[0], TEST["label"], "0123456789abcdef")
+    after = side(paired_store, template, "b", right[1][order], moved["label"], OTHER)
+    pairing = compare(paired_store, before, after, silent())
+    found = pairing.comparison
+    assert found.why_unpaired == ""
+    assert found.examples == "on 100 test examples that both data sets have, 0 are new"
+    assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
+    elsewhere = before._replace(evaluation=document_of(before).model_copy(update={"split": "train"}))
+    assert (
+        "the test sets differ: sample train vs sample test"
+        in compare(paired_store, elsewhere, after, silent()).comparison.why_unpaired
+    )
+
+
+def test_different_measures_are_not_compared(store: Store) -> None:
+    spec, _ = run(store, 1, right_but())
+    one = evaluated(store, spec.run)
+
+    poses: Any = SimpleNamespace(measure="ap")
+    with pytest.raises(StoreError, match="there is no result to compare: ap vs top1"):
+        compare(store, one._replace(evaluation=poses), one, silent())
