@@ -343,8 +343,9 @@ def _publish(
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
     written, table, base = written_splits(plans, shards), None, ""
-    if growth and isinstance(source, ImagesSource):
-        publish_names(store, folder, source.names())
+    if names_of_records := source.names(spec.seed):
+        publish_names(store, folder, names_of_records)
+    if growth:
         splits, sums = growth.infos(written)
         table, base = (
             _publish_records(store, folder, growth.rows(written), sums),
@@ -357,7 +358,7 @@ def _publish(
     for name, content in beside.items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     publish_manifest(store, manifest)
-    return [*beside, *([table.file, NAMES] if table else []), MANIFEST]
+    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
 
 
 def _publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, PixelSums]) -> FileInfo:

@@ -1,8 +1,8 @@
-"""The table of records of a versioned data set: each record's shard, first version and last version.
+"""The table of records of a versioned data set: each record's split and its place in a shard.
 
-The records of the current version come first, ordered by split; records of earlier versions follow. Shards have the
-manifest's names, versions their fingerprints. A record's bytes depend on its key (its image's
-identity) and its digest (of pixels and targets).
+The records of the version come first, ordered by split. Dead records follow, which the version's shards hold but only
+earlier versions have. Shards have the manifest's names. A record's bytes depend on its key (its image's identity) and
+its digest (of pixels and targets).
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from podline.errors import ArtifactError
 
 RECORDS = "records.parquet"
 """The table's name in a data set's folder."""
-COLUMNS = ("split", "key", "digest", "shard", "position", "since", "until", "why")
-_TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "position"))
+COLUMNS = ("split", "key", "digest", "shard", "position")
+_TEXTS = ("split", "shard")
+_DIGEST = pa.binary(IDENTITY_BYTES)
 _STORED = pa.schema(
-    dict.fromkeys(COLUMNS, pa.string())
-    | dict.fromkeys(("key", "digest"), pa.binary(IDENTITY_BYTES))
-    | {"position": pa.int64()}
+    zip(COLUMNS, (pa.string(), _DIGEST, _DIGEST, pa.string(), pa.int64()), strict=True),
 )
 # In memory, texts are places in dictionaries, which take a few bytes.
 _SCHEMA = pa.schema(
@@ -66,11 +65,11 @@ class RecordTable:
 
     def of_split(self, split: str, *columns: str) -> Any:
         """Return the rows of a split's records, in its order: all columns, or the named ones."""
-        return self._rows((pc.field("split") == split) & pc.field("until").is_null(), columns or COLUMNS)
+        return self._rows(pc.field("split") == split, columns or COLUMNS)
 
-    def ended(self) -> Any:
+    def dead(self) -> Any:
         """Return the rows of records that only earlier versions have."""
-        return self._rows(pc.field("until").is_valid(), COLUMNS)
+        return self._rows(pc.field("split").is_null(), COLUMNS)
 
     def keys(self) -> npt.NDArray[np.bytes_]:
         """Return the keys of all records, including those that only earlier versions have."""
@@ -79,7 +78,7 @@ class RecordTable:
     def _rows(self, wanted: Any, columns: Sequence[str]) -> Any:
         schema = pa.schema([_SCHEMA.field(name) for name in columns])
         with _explained(self.path), pq.ParquetFile(self.path, pre_buffer=False, read_dictionary=_TEXTS) as file:
-            read = dict.fromkeys([*columns, "split", "until"])
+            read = dict.fromkeys([*columns, "split"])
             batches = file.iter_batches(_AT_ONCE, columns=list(read))
             return pa.Table.from_batches(
                 [batch.filter(wanted).select(columns).cast(schema) for batch in batches], schema
@@ -91,7 +90,7 @@ def write_records(path: Path, rows: Any, pixels: Mapping[str, PixelSums]) -> Non
 
     Args:
         path: path of the file.
-        rows: a table from :func:`rows_of`; ``until`` and ``why`` are null for the current version's records.
+        rows: a table from :func:`rows_of`; ``split`` is null for records that only earlier versions have.
         pixels: split → the sums of its pixels.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
@@ -109,7 +108,7 @@ def write_records(path: Path, rows: Any, pixels: Mapping[str, PixelSums]) -> Non
 
 def rows_of(columns: Mapping[str, Any]) -> Any:
     """Return columns as rows of a table of records; a text stands for all rows, and missing columns are null."""
-    count = max((len(column) for column in columns.values() if not isinstance(column, str)), default=0)
+    count = max((len(column) for column in columns.values() if not isinstance(column, str | None)), default=0)
     found = []
     for field in _SCHEMA:
         column = columns.get(field.name, None)

@@ -10,7 +10,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -80,14 +79,12 @@ class SplitGrowth:
 
     Attributes:
         change: the changes since the older version.
-        why: the reason for each dead record.
         older: the shards with the kept records.
         counts: number of kept records of each class.
         pixels: pixel sums of the kept records; None without any.
     """
 
     change: Difference
-    why: npt.NDArray[np.str_]
     older: tuple[OlderShards, ...]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums | None
@@ -151,8 +148,9 @@ class Growth:
     def rows(self, written: Mapping[str, Written]) -> pa.Table:
         """Return the table of records; see :meth:`infos`."""
         current = [self._rows_of(name, written.get(name)) for name in self.splits]
-        dead = [self._dead(name) for name in self.splits]
-        return pa.concat_tables([*current, *([self._named(self.table.ended())] if self.table else []), *dead])
+        gone = [self._stored(name).take(split.change.dead.ids) for name, split in self.splits.items()]
+        dead = [self._named(self.table.dead())] if self.table else []
+        return pa.concat_tables([*current, *dead, *(with_columns(rows, split=None) for rows in gone)])
 
     def _rows_of(self, name: str, part: Written | None) -> pa.Table:
         """Return the rows of a split's records: those of the base, and the new ones at their positions."""
@@ -160,20 +158,10 @@ class Growth:
         kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
         if part is None:
             return kept
-        columns = {
-            "split": name,
-            "key": _fixed(change.new.keys),
-            "digest": _fixed(change.new.digests),
-            "since": self.fingerprint,
-        }
+        columns = {"split": name, "key": _fixed(change.new.keys), "digest": _fixed(change.new.digests)}
         both = pa.concat_tables([in_shards(rows_of(columns), part.shards), kept]).unify_dictionaries()
         count, new = len(change.new.ids), np.arange(len(change.new.ids))
         return both.take(np.insert(count + np.arange(len(kept)), change.new.ids - new, new))
-
-    def _dead(self, name: str) -> pa.Table:
-        split = self.splits[name]
-        found = self._stored(name).take(split.change.dead.ids)
-        return with_columns(found, until=self.fingerprint, why=pa.array(split.why.tolist(), pa.string()))
 
     def _stored(self, name: str) -> pa.Table:
         """Return the base's rows for the records of a split."""
@@ -231,16 +219,16 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
     table = RecordTable(store.local(stored_name(base.folder, RECORDS))) if base else None
     names = dict.fromkeys([*now, *(table.pixels if table else ())])
     found = {name: _difference(Records.of(stored_identities(table, name)), now.get(name, NOTHING)) for name in names}
-    splits = dict[str, SplitGrowth]()
+    splits, changes = dict[str, SplitGrowth](), Counter[str]()
     for name, change in found.items():
-        elsewhere = [other.new.keys for at, other in found.items() if at != name]
-        moved = np.isin(change.dead.keys, np.concatenate([*elsewhere, change.dead.keys[:0]]))
-        why = np.where(change.relabelled, RELABELLED, np.where(moved, MOVED, REMOVED))
+        elsewhere = np.concatenate([NOTHING.keys, *(other.new.keys for at, other in found.items() if at != name)])
+        moved = int(np.isin(change.dead.keys[~change.relabelled], elsewhere).sum())
+        relabelled = int(change.relabelled.sum())
+        changes += Counter({RELABELLED: relabelled, MOVED: moved, REMOVED: len(change.dead.ids) - relabelled - moved})
         counts, pixels = np.zeros(len(source.class_names), np.int64), None
         if base and table and name in table.pixels and change.records:
             counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead.ids, source.kind)
-        splits[name] = SplitGrowth(change, why, _older(base, table, name, change), counts, pixels)
-    changes = Counter[str](chain.from_iterable(split.why.tolist() for split in splits.values()))
+        splits[name] = SplitGrowth(change, _older(base, table, name, change), counts, pixels)
     changes[ADDED] = max(0, sum(len(each.new.ids) for each in found.values()) - changes[RELABELLED] - changes[MOVED])
     return Growth(fingerprint, base, base, table, splits, changes)
 

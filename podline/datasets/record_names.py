@@ -6,7 +6,6 @@ notebook and ``podline data show`` name records by this file. Versions of Podlin
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from podline.data.identity import IDENTITY_BYTES, identities_of
 from podline.data.images.arrow_file import decoded, encoded
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable, stored_digests
@@ -169,7 +169,7 @@ def find_records(store: Store, manifest: Manifest, wanted: str) -> list[NamedRec
 
 
 def identities(store: Store, manifest: Manifest, split: str, records: Sequence[int]) -> list[str]:
-    """Return the identities of some records' images; in a published data set, the sha256 of their pixels.
+    """Return the identities of some records' images; in a published data set, of their pixels.
 
     Raises:
         ArtifactError: the table of records is damaged.
@@ -177,7 +177,7 @@ def identities(store: Store, manifest: Manifest, split: str, records: Sequence[i
     if manifest.records is None:
         reader = open_split(store, manifest.folder, manifest, split)
         images = reader.gather(np.array(records, np.int64), (IMAGE,))[IMAGE]
-        return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+        return [image.ljust(IDENTITY_BYTES, b"\0").hex() for image in identities_of(images).tolist()]
     table = RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
     keys = stored_digests(table.of_split(split, "key")["key"])
     return [keys[record : record + 1].tobytes().hex() for record in records]

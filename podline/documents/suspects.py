@@ -27,7 +27,7 @@ class Suspect(Frozen):
     Attributes:
         split: name of the split.
         record: its position in the split.
-        image: its identity, see :mod:`podline.data.identity`; in a published data set the sha256 of its pixels.
+        image: its identity, see :mod:`podline.data.identity`; in a published data set that of its pixels.
         file: its name in the source; empty if it is unknown.
         label: its class.
         suggested: the class with the highest probability, or the class of the image that it repeats.
@@ -102,8 +102,10 @@ class SuspectsDocument(Frozen):
 
     @property
     def suspects(self) -> list[Suspect]:
-        """Return all suspects and pairs of all splits, each record once."""
-        found = {(each.split, each.record): each for part in self.splits for each in (*part.pairs, *part.suspects)}
+        """Return all pairs and suspects of all splits, each record once; a record in a pair has what it repeats."""
+        found = dict[tuple[str, int], Suspect]()
+        for each in (each for part in self.splits for each in (*part.pairs, *part.suspects)):
+            found.setdefault((each.split, each.record), each)
         return list(found.values())
 
 

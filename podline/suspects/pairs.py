@@ -59,12 +59,11 @@ def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers
     boxes = np.concatenate([_boxes(reader) for reader in readers.values()])
     hashed = hashes(read, boxes)
     clear = np.flatnonzero(hashed["contrast"] >= CONTRAST)
-    near = close(hashed["hash"][clear], hashed["hash"][clear])
-    ones, others = clear[near.test], clear[near.train]
-    differ = np.flatnonzero((every[ones] != every[others]) & (ones < others))
+    pairs = _close(hashed["hash"][clear], every[clear])
+    ones, others = clear[pairs].T
     found, seen = list[LabelPair](), set[int]()
-    for start in range(0, len(differ), _BLOCK):
-        one, other = (side[differ[start : start + _BLOCK]] for side in (ones, others))
+    for start in range(0, len(ones), _BLOCK):
+        one, other = (side[start : start + _BLOCK] for side in (ones, others))
         correlation, colour = agreement(read, boxes, one, other)
         for at in np.flatnonzero((correlation >= CORRELATION) & (colour <= COLOUR)).tolist():
             first, second = int(one[at]), int(other[at])
@@ -73,6 +72,19 @@ def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers
                 (split, record), (other_split, repeated) = (_place(edges, row) for row in (first, second))
                 found.append(LabelPair(names[split], record, names[other_split], repeated, int(every[second])))
     return found
+
+
+def _close(hashed: npt.NDArray[np.uint64], labels: Numbers) -> Numbers:
+    """Return the places of pairs of close hashes with different labels, each ascending and all in order, (n, 2).
+
+    Only images with other labels are compared, so that many equal ones of a class hide no pair.
+    """
+    parts = [np.empty((0, 2), np.int64)]
+    for label in np.unique(labels):
+        mine, others = np.flatnonzero(labels == label), np.flatnonzero(labels > label)
+        near = close(hashed[mine], hashed[others])
+        parts.append(np.sort(np.stack([mine[near.test], others[near.train]], axis=1), axis=1))
+    return np.unique(np.concatenate(parts), axis=0)
 
 
 def _place(edges: Numbers, row: int) -> tuple[int, int]:

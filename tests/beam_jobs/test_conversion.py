@@ -22,6 +22,7 @@ from podline.datasets.validation import validate
 from podline.documents.manifest import Manifest, read_manifest
 from podline.errors import SourceError, StoreError
 from podline.inventory.verification import verify
+from podline.notebook import open_dataset
 from podline.progress import Event, Reporter, silent
 from podline.sandbox.pool import Sandbox
 from podline.stages.specs import ConvertResult, ConvertSpec
@@ -63,8 +64,20 @@ def test_a_conversion(spec: ConvertSpec) -> None:
     assert progress[-1]["metrics"]["records/s"] > 0
     names = {name.removeprefix(f"{result.folder}/") for name in contents(spec)}
     files = {shard.file for split in manifest.splits for shard in split.shards}
-    beside = {"manifest.json", "features.json", "dataset_info.json", "label.labels.txt"}
+    beside = {"manifest.json", "features.json", "dataset_info.json", "label.labels.txt", "names.parquet"}
     assert names == files | {f"shards/{file}.json" for file in files} | beside
+
+
+def test_each_record_is_named_after_its_raw_file_and_row(spec: ConvertSpec) -> None:
+    convert(spec, silent())
+    for split in ("train", "test"):
+        examples = open_dataset("cifar10", spec.root, split=split)
+        names = examples.names(slice(None)).tolist()
+        assert len(set(names)) == len(examples)
+        for name, image in zip(names, examples[:]["image"], strict=True):
+            file, row = name.removesuffix("]").split("[")
+            raw = np.fromfile(Path(spec.source) / file, np.uint8).reshape(-1, 3073)[int(row), 1:]
+            np.testing.assert_array_equal(image, raw.reshape(3, 32, 32).transpose(1, 2, 0))
 
 
 def test_a_flipped_bit_costs_its_own_shard_alone(spec: ConvertSpec) -> None:

@@ -91,7 +91,7 @@ def test_a_drawn_history_is_one_conversion_of_its_end_and_tests_on_no_image_that
         monkeypatch.setattr(record_table, name, rows)
     folder, grown, once = as_folders(tmp_path / "raw", images()), tmp_path / "grown", tmp_path / "once"
     chance, before = random.Random(seed), as_folders(tmp_path / "before", images())
-    settings = {"test_share": 0.2, "keep_jpeg": seed % 2 == 0}
+    settings = {"test_share": 0.2, "keep_jpeg": seed % 2 == 0, "allow_left_out": 1, "near_share": 1}
     _, manifest = converted(grown, folder, **settings)
     trained, kept = images_of(grown, manifest, "train"), 0
     for night in range(chance.randint(2, 5)):

@@ -14,7 +14,7 @@ from podline.plurals import plural
 
 DROP = ""
 """The correction that drops an image; every other correction is its new label."""
-_DROPPED, _RELABELLED = "dropped by a review", "relabelled by a review"
+DROPPED, _RELABELLED = "dropped by a review", "relabelled by a review"
 
 
 class Corrected(NamedTuple):
@@ -58,10 +58,10 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
         if not whole[number] or label == images.labels.at(number):
             continue
         if label == DROP:
-            images.leave_out(number, _DROPPED)
+            images.leave_out(number, DROPPED)
         else:
             labels[number] = label
-        counts[_RELABELLED if label else _DROPPED] += 1
+        counts[_RELABELLED if label else DROPPED] += 1
     images.labels = images.labels.changed(labels)
     return Corrected(dict(sorted(counts.items())), len(corrections) - len(seen))
 

@@ -160,8 +160,8 @@ class ImagesSource(TableSource):
         digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
         return Identities(keys, np.array(digests, f"S{IDENTITY_BYTES}"))
 
-    def names(self) -> dict[str, Any]:
-        """Return a table of the names of each split's records, in order; see :meth:`ImageTable.names`."""
+    def names(self, _seed: int, /) -> Mapping[str, Any]:
+        """See :meth:`RawData.names`."""
         return {name: self.images.names(self.images.ordered(self.images.kept(name))) for name in self.sizes}
 
     def part(self, records: Mapping[str, Numbers]) -> ImagesSource:

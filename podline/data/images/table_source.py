@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from podline.arrays import Array
 from podline.data.decoded_rows import SourceSplit
+from podline.data.images.corrections import DROPPED
 from podline.data.images.deciding import in_general
 from podline.data.images.image_table import ImageTable
 from podline.data.official import check_official
-from podline.data.planning import ShardPlans
+from podline.data.planning import ShardPlan, ShardPlans, shard_order
 from podline.data.rawfiles import RawFile
 from podline.data.records import IMAGE, Feature, label_feature
 from podline.data.shards import RowsByPlace, tables_of_places
@@ -71,13 +73,22 @@ class TableSource(RawData):
             for split in self.sizes
         }
         for number, reason in self.images.reasons.items():
-            if in_general(reason) != FORGOTTEN:
+            if in_general(reason) not in (FORGOTTEN, DROPPED):  # people left these out on purpose
                 parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
         return tuple(parts.values())
 
     def remarks(self) -> Remarks:
         """Return how the raw files compare with the published ones, and the contradicting records."""
         return Remarks(check_official(self.dataset, self.raw, self.archive), self.contradicting)
+
+    def names(self, seed: int, /) -> Mapping[str, Any]:
+        """See :meth:`RawData.names`."""
+        found = dict[str, Any]()
+        for split in self.sizes:
+            numbers = np.flatnonzero(self.images.kept(split))
+            order = shard_order(seed, ShardPlan(split, "", 0, len(numbers)), len(numbers))
+            found[split] = self.images.names(numbers[order])
+        return found
 
     def shard_tables(self, _plans: ShardPlans, seed: int | None, folder: Path, /) -> ShardTables:
         """See :meth:`RawData.shard_tables`; without a seed, records keep the order of the splits."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podline.data.official import OfficialCheck
 from podline.data.planning import ShardPlans
@@ -118,6 +118,13 @@ class RawData(ABC):
             SourceError: the source has too many problems to convert.
         """
         return Remarks()
+
+    def names(self, _seed: int, /) -> Mapping[str, Any]:
+        """Return a table of the names of each split's records in the source, in their order in shards.
+
+        See :mod:`podline.datasets.record_names`; by default records have no names.
+        """
+        return {}
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
         """Write each split's ground truth into the data set's folder; return the file by split; by default none.

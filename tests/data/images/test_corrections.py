@@ -38,6 +38,7 @@ def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
     }
     assert source.remarks().notes[-1].startswith("1 correction of reviews match no image")
     assert source.read == 60
+    assert not any(part.reasons for part in source.left_out)
 
 
 def test_a_review_holds_for_other_settings_edited_metadata_and_equal_pixels(tmp_path: Path) -> None:
