@@ -99,6 +99,7 @@ HOW: tuple[tuple[str, Callable[[bytes], Any]], ...] = (
     ("datasets/*/stages/*.json", _completion),
     ("datasets/*", digests.of_bytes),  # shards, manifest, truths, what TFDS reads
     ("versions/*", digests.of_bytes),
+    ("conversions/*", digests.of_bytes),
     ("sources/*", digests.of_bytes),  # drawn samples
     ("runs/*/spec.json", _document),
     ("runs/*/model/model.keras", _archive),
