@@ -138,7 +138,7 @@ class _Conversion:
 
         A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
         """
-        if not isinstance(source, ImagesSource):
+        if not (isinstance(source, ImagesSource) and source.grows):
             yield None
             return
         dataset, folder = self.spec.dataset, dataset_folder(self.spec.dataset, known)

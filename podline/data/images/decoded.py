@@ -22,7 +22,7 @@ from podline.data.images.image_table import Image, ImageTable, Numbers, write_im
 from podline.data.images.items import SAME_WITHIN, Item, Place
 from podline.data.images.near import boxes_of
 from podline.data.images.parsing import Parsed, delete_parsed
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import RawFile, made_earlier, raw_file, unpacked
 from podline.data.sources.decoding import Decoding, Look, Pictures, Request
 from podline.progress import counted
@@ -32,11 +32,11 @@ IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
 _AT_ONCE = 1 << 14
-_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned")
+_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned", "unturned")
 
 
 def decode_images(
-    read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, form: str, work: Path, folder: Path
+    read: Callable[..., Parsed], settings: PictureSettings, decoding: Decoding, form: str, work: Path, folder: Path
 ) -> list[RawFile]:
     """Decode the images of a source.
 
@@ -54,27 +54,29 @@ def decode_images(
     layout, here = read(folder=folder), not decoding.key
     with explained("write", folder):
         older = _older(work, form) if here else None
-        stamps, known, few = _stamped(_places(layout.items()), folder, older)
+        stamps, known, few = _stamped(_requests(layout.items()), folder, older)
         if older and not older.is_worth(known):
             older, known, few = None, np.full(len(stamps), -1), None
         base = _link(older.folder, folder, settings) if older else 0
 
-        def new() -> Iterator[Place]:
+        def new() -> Iterator[Request]:
             if few is not None:
                 return iter(few)
-            return (place for place, at in zip(_places(layout.items()), known.tolist(), strict=True) if at < 0)
+            return (request for request, at in zip(_requests(layout.items()), known.tolist(), strict=True) if at < 0)
 
         (folder / PIXELS).touch()
-        becoming = Pictures(settings.shape, settings.fit, tuple(settings.forgotten.items()))
-        looks = counted(decoding.looks(becoming, map(Request, new()), folder), int((known < 0).sum()), "images")
+        becoming = Pictures(settings.shape, settings.fitting, tuple(settings.forgotten.items()))
+        looks = counted(decoding.looks(becoming, new(), folder), int((known < 0).sum()), "images")
         facts = older.facts(known[known >= 0]) if older else iter(())
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
+        about["facts"] = json.dumps(layout.facts)
         write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)
         if here:  # includes a row for a last image that cannot be decoded
             os.truncate(folder / PIXELS, int(np.count_nonzero(known < 0)) * row_bytes(settings.shape))
-            _write_hashes(folder, settings, base)
+            if settings.near_share < 1:
+                _write_hashes(folder, settings, base)
         delete_parsed(folder)
-    paths = [folder / IMAGES, *([*older_files(folder, HASHES), folder / HASHES] if here else ())]
+    paths = [folder / IMAGES, *older_files(folder, HASHES), *folder.glob(HASHES)]
     return [raw_file(path.name, path) for path in paths]
 
 
@@ -128,20 +130,20 @@ def _older(work: Path, form: str) -> _Older | None:
 
 
 def _stamped(
-    places: Iterator[Place], folder: Path, older: _Older | None
-) -> tuple[Numbers, Numbers, list[Place] | None]:
-    """Return the images' stamps, their numbers in an older folder, and the places of new images if they are few."""
-    stamps, known, few = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[Place]()
-    while some := list(islice(places, _AT_ONCE)):
-        mine = np.array([_stamp(place, folder) for place in some], np.int64)
+    requests: Iterator[Request], folder: Path, older: _Older | None
+) -> tuple[Numbers, Numbers, list[Request] | None]:
+    """Return the images' stamps, their numbers in an older folder, and the requests for new images if they are few."""
+    stamps, known, few = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[Request]()
+    while some := list(islice(requests, _AT_ONCE)):
+        mine = np.array([_stamp(request, folder) for request in some], np.int64)
         stamps.append(mine)
         known.append(older.known(mine) if older else np.full(len(mine), -1))
         if len(few) <= _AT_ONCE:
-            few += [place for place, at in zip(some, known[-1].tolist(), strict=True) if at < 0]
+            few += [request for request, at in zip(some, known[-1].tolist(), strict=True) if at < 0]
     return np.concatenate(stamps), np.concatenate(known), few if len(few) <= _AT_ONCE else None
 
 
-def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
+def _link(older: Path, folder: Path, settings: PictureSettings) -> int:
     """Link an older folder's files into a new folder; return their number of rows."""
     base = at = 0
     for path in (*older_files(older, PIXELS), older / PIXELS):
@@ -149,6 +151,8 @@ def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
             continue
         for kind in (PIXELS, HASHES):
             there, name = path.with_name(path.name.removesuffix(PIXELS) + kind), folder / f"{at:07}.{kind}"
+            if not there.exists():
+                continue
             try:
                 name.hardlink_to(there)
             except OSError:  # the file system has no hard links
@@ -157,22 +161,23 @@ def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
     return base
 
 
-def _stamp(place: Place, folder: Path) -> int:
-    """Return a hash that changes with a user's file; 0 for a part of a file or for a copy."""
-    if place.bytes >= 0 or place.start or place.path.startswith(f"{folder}/"):
+def _stamp(request: Request, folder: Path) -> int:
+    """Return a hash that changes with a user's file and its annotated size; 0 for a part of a file or for a copy."""
+    place = request.place
+    if not isinstance(place, Place) or place[1:] != Place("")[1:] or place.path.startswith(f"{folder}/"):
         return 0
     try:
         facts = os.stat(place.path)  # noqa: PTH116 (millions of them)
     except OSError:  # decoding it will report the error
         return 0
-    known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}"
+    known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}\0{request.size}"
     digest = hashlib.blake2b(known.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
-def _places(items: Iterator[Item]) -> Iterator[Place]:
-    """Yield the places of the images to decode, in order."""
-    return (item.data for item in items if item.same < 0 and isinstance(item.data, Place))
+def _requests(items: Iterator[Item]) -> Iterator[Request]:
+    """Yield the images to decode, in order."""
+    return (Request(item.data, item.size) for item in items if item.same < 0 and isinstance(item.data, Place))
 
 
 def _looked_at(
@@ -193,23 +198,23 @@ def _looked_at(
         elif isinstance(item.data, Place):
             stamp, at = next(places)
             if at >= 0:
-                image = Image._make((*named, item.reason, False, *next(facts), stamp))
+                image = Image._make((*named, item.reason, False, *next(facts), stamp, item.target))
             else:
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
                 digests = map(bytes.fromhex, (look.identity, look.pixels))
-                size = (look.bytes, look.width, look.height, look.turned)
-                image = Image._make((*named, reason, stray, row, *digests, *size, stamp))
+                size = (look.bytes, look.width, look.height, look.turned, look.unturned)
+                image = Image._make((*named, reason, stray, row, *digests, *size, stamp, item.target))
                 row += 1
             recent[number] = image
             if len(recent) > SAME_WITHIN:
                 del recent[next(iter(recent))]
         else:
-            image = Image(*named, item.reason, item.stray)
+            image = Image(*named, item.reason, item.stray, target=item.target)
         yield image
 
 
-def _write_hashes(folder: Path, settings: ImagesSettings, base: int) -> None:
+def _write_hashes(folder: Path, settings: PictureSettings, base: int) -> None:
     """Write the perceptual hashes of the new images, whose rows start at ``base``."""
     rows = rows_of(folder, settings.shape)
     boxes = boxes_of(ImageTable(folder / IMAGES), settings, rows.count)[base:]
