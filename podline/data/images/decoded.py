@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ from podline.store.contract import explained
 IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
-_AT_ONCE = 1 << 14
 _FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned")
 
 
@@ -54,19 +53,15 @@ def decode_images(
     layout, here = read(folder=folder), not decoding.key
     with explained("write", folder):
         older = _older(work, form) if here else None
-        stamps, known, few = _stamped(_places(layout.items()), folder, older)
+        stamps = np.fromiter((_stamp(place, folder) for place in _places(layout.items())), np.int64)
+        known = older.known(stamps) if older else np.full(len(stamps), -1)
         if older and not older.is_worth(known):
-            older, known, few = None, np.full(len(stamps), -1), None
+            older, known = None, np.full(len(stamps), -1)
         base = _link(older.folder, folder, settings) if older else 0
-
-        def new() -> Iterator[Place]:
-            if few is not None:
-                return iter(few)
-            return (place for place, at in zip(_places(layout.items()), known.tolist(), strict=True) if at < 0)
-
         (folder / PIXELS).touch()
         becoming = Pictures(settings.shape, settings.fit, tuple(settings.forgotten.items()))
-        looks = counted(decoding.looks(becoming, map(Request, new()), folder), int((known < 0).sum()), "images")
+        new = map(Request, compress(_places(layout.items()), known < 0))
+        looks = counted(decoding.looks(becoming, new, folder), int((known < 0).sum()), "images")
         facts = older.facts(known[known >= 0]) if older else iter(())
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
         write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)
@@ -125,20 +120,6 @@ def _older(work: Path, form: str) -> _Older | None:
         order = whole[np.argsort(stamps[whole], kind="stable")]
         return _Older(folder, stamps[order], order, rows) if len(order) else None
     return None
-
-
-def _stamped(
-    places: Iterator[Place], folder: Path, older: _Older | None
-) -> tuple[Numbers, Numbers, list[Place] | None]:
-    """Return the images' stamps, their numbers in an older folder, and the places of new images if they are few."""
-    stamps, known, few = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[Place]()
-    while some := list(islice(places, _AT_ONCE)):
-        mine = np.array([_stamp(place, folder) for place in some], np.int64)
-        stamps.append(mine)
-        known.append(older.known(mine) if older else np.full(len(mine), -1))
-        if len(few) <= _AT_ONCE:
-            few += [place for place, at in zip(some, known[-1].tolist(), strict=True) if at < 0]
-    return np.concatenate(stamps), np.concatenate(known), few if len(few) <= _AT_ONCE else None
 
 
 def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
