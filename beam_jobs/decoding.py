@@ -83,7 +83,7 @@ class OnEngine:
         """See :meth:`podline.data.sources.decoding.Decoding.rows`."""
         with explained("read", folder):
             batches, firsts = json.loads((folder / _BATCHES).read_text())
-        return StoredRows(batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
+        return StoredRows((batches,), tuple(firsts), self._home.root)
 
     def shared(self, folders: Sequence[Path], shape: tuple[int, int, int]) -> StoredRows:
         """See :meth:`podline.data.sources.decoding.Decoding.shared`."""
@@ -99,7 +99,7 @@ class OnEngine:
                 self._store.publish_bytes(name, content, replace=True, flush=False)
 
         deque(in_order(publish, enumerate(firsts), self._store.parallel), maxlen=0)
-        return StoredRows(batches, rows.count, root=self._home.root, firsts=tuple(firsts))
+        return StoredRows((batches,), (*firsts, rows.count), self._home.root)
 
     def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> int:
         """Publish a batch; return the number of its images."""

@@ -30,15 +30,20 @@ _CRC = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Decoded images in a file.
+    """Decoded images in consecutive files.
 
     Attributes:
-        path: the file.
-        count: number of images.
+        paths: the files.
+        edges: the row of each file's first image, and the number of rows.
     """
 
-    path: str
-    count: int
+    paths: tuple[str, ...]
+    edges: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Return the number of images."""
+        return self.edges[-1]
 
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
         """Read and verify some images of ``size`` bytes, (n, size).
@@ -50,9 +55,8 @@ class DecodedRows:
         for row, found in zip(stored, self.stored(images, size + _CRC.size), strict=True):
             pixels = np.frombuffer(found, np.uint8)[:size]
             if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
-                raise SourceError(
-                    f"{self.path}: decoded images are damaged; delete {Path(self.path).parent} and convert again"
-                )
+                folder = Path(self.paths[-1]).parent
+                raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
             row[:] = pixels
         return stored
 
@@ -62,7 +66,7 @@ class DecodedRows:
         Raises:
             SourceError: a file cannot be read.
         """
-        folder = Path(self.path).parent
+        folder = Path(self.paths[-1]).parent
         for path in (*older_files(folder, kind), folder / kind):
             with reading(path):
                 yield path.read_bytes()
@@ -73,33 +77,19 @@ class DecodedRows:
         Raises:
             SourceError: the file cannot be read.
         """
-        with reading(self.path), Path(self.path).open("rb", buffering=0) as stream:
-            for image in images.tolist():
-                yield os.pread(stream.fileno(), length, image * length)
-
-
-@dataclass(frozen=True)
-class JoinedRows(DecodedRows):
-    """Decoded images in several consecutive files.
-
-    Attributes:
-        parts: the files; ``path`` is the last one.
-    """
-
-    parts: tuple[DecodedRows, ...] = ()
-
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
-        """See :meth:`DecodedRows.stored`."""
-        edges = np.cumsum([0, *(part.count for part in self.parts)])
-        which = np.searchsorted(edges, images, "right") - 1
+        which, places = self._places(images)
         with contextlib.ExitStack() as opened:
-            files = {}
+            files = dict[int, int]()
             for at in np.unique(which).tolist():
-                path = self.parts[at].path
-                opened.enter_context(reading(path))
-                files[at] = opened.enter_context(Path(path).open("rb", buffering=0)).fileno()
-            for at, image in zip(which.tolist(), (images - edges[which]).tolist(), strict=True):
-                yield os.pread(files[at], length, image * length)
+                opened.enter_context(reading(self.paths[at]))
+                files[at] = opened.enter_context(Path(self.paths[at]).open("rb", buffering=0)).fileno()
+            for at, place in zip(which.tolist(), places.tolist(), strict=True):
+                yield os.pread(files[at], length, place * length)
+
+    def _places(self, images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the number of each image's file, and the image's row in the file."""
+        which = np.searchsorted(self.edges, images, "right") - 1
+        return which, images - np.array(self.edges)[which]
 
 
 def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
@@ -110,8 +100,8 @@ def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
     """Return the decoded images, of one shape, in consecutive files."""
     length = row_bytes(shape)
-    parts = tuple(DecodedRows(str(path), path.stat().st_size // length if path.exists() else 0) for path in paths)
-    return JoinedRows(parts[-1].path, sum(part.count for part in parts), parts) if parts[1:] else parts[0]
+    counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
+    return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))
 
 
 def older_files(folder: Path, kind: str) -> list[Path]:
@@ -159,15 +149,13 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class StoredRows(DecodedRows):
-    """Decoded images in a store, in batches.
+    """Decoded images in batches in a store; the one path is their folder's name.
 
     Attributes:
-        root: the store; ``path`` is the folder of its batches.
-        firsts: the row of each batch's first image.
+        root: the store.
     """
 
     root: str = ""
-    firsts: tuple[int, ...] = ()
 
     def each(self, kind: str) -> Iterator[bytes]:
         """Yield the files of one kind for all batches, in order.
@@ -176,26 +164,17 @@ class StoredRows(DecodedRows):
             StoreError: a file cannot be read.
         """
         store = open_store(self.root)
-        names = (batch_name(self.path, number, kind) for number in range(len(self.firsts)))
+        names = (batch_name(self.paths[0], number, kind) for number in range(len(self.edges) - 1))
         return in_order(store.read_bytes, names, store.parallel)
 
     def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
         """See :meth:`DecodedRows.stored`."""
-        batches = self._batches(images)
-        starts = (images - np.array(self.firsts, np.int64)[batches]) * length
-        return self._ranges(batches, PIXELS, starts, np.full(len(images), length))
+        store, (which, places) = open_store(self.root), self._places(images)
 
-    def _batches(self, images: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted(self.firsts, images, "right") - 1
+        def read(one: tuple[int, int]) -> bytes:
+            return store.read_range(batch_name(self.paths[0], one[0], PIXELS), one[1] * length, length)
 
-    def _ranges(
-        self, batches: npt.NDArray[np.int64], kind: str, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-    ) -> Iterator[bytes]:
-        store = open_store(self.root)
-        wanted = zip(batches.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-        return in_order(
-            lambda one: store.read_range(batch_name(self.path, one[0], kind), *one[1:]), wanted, store.parallel
-        )
+        return in_order(read, zip(which.tolist(), places.tolist(), strict=True), store.parallel)
 
 
 def batch_name(folder: str, number: int, kind: str) -> str:

@@ -233,7 +233,7 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
 
     store = open_store(tmp_path / "root")
     before = {found.name: found.version for found in store.listing("jobs")}
-    lost = f"{rows.path}/0000001"
+    lost = f"{rows.paths[0]}/0000001"
     store.delete(f"{lost}.looks")  # its worker was lost after it had published pixels
     store.publish_bytes(f"{lost}.pixels", b"a part", replace=True)
     engine.again()

@@ -172,11 +172,11 @@ def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
     first = opened(folder)
     pictures = [identified(path.read_bytes()).bytes for path in folder.rglob("*.*")]
     assert [(file.name, file.bytes) for file in first.files] == [("images", sum(pictures))]
-    pixels = Path(first.splits[0].pixels.path)
+    pixels = Path(first.splits[0].pixels.paths[0])
     before = pixels.stat().st_mtime_ns
     assert records(opened(folder)) == records(first)
     assert pixels.stat().st_mtime_ns == before
-    assert opened(folder, test_share=0.3).splits[0].pixels.path == str(pixels)
+    assert opened(folder, test_share=0.3).splits[0].pixels.paths == (str(pixels),)
     assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
     (folder / "notes.txt").write_text("no image")
     assert opened(folder).files == first.files
