@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
@@ -30,9 +29,8 @@ from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, tables_of, write_or_find
 from podline.data.images.opening import ImagesSource
 from podline.data.official import contradiction_lines, official_lines, records_read
-from podline.data.pixels import PixelSums
 from podline.data.planning import ShardPlans, plan_shards
-from podline.data.record_table import RECORDS, write_records
+from podline.data.record_table import publish_records
 from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.decoding import DECODING
@@ -348,7 +346,7 @@ def _publish(
     if growth:
         splits, sums = growth.infos(written)
         table, base = (
-            _publish_records(store, folder, growth.rows(written), sums),
+            publish_records(store, folder, growth.rows(written), sums),
             growth.base.fingerprint if growth.base else "",
         )
     else:
@@ -359,16 +357,6 @@ def _publish(
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     publish_manifest(store, manifest)
     return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
-
-
-def _publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, PixelSums]) -> FileInfo:
-    """Publish the table of records."""
-    with store.workspace("records") as workspace:
-        path = workspace / RECORDS
-        write_records(path, rows, sums)
-        info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
-        store.publish_file(path, f"{folder}/{RECORDS}", replace=True)
-    return info
 
 
 def _remarks(source: RawData, reporter: Reporter) -> Remarks:
