@@ -14,8 +14,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from podline.data.coco_letterbox import LetterBox
-from podline.data.sources.coco_sample import ground
+from podline.data.letterbox import LetterBox
+from podline.data.people.sample import ground
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT

@@ -26,7 +26,7 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
 
     Returns:
         uint8 of that shape. Shrinking averages over areas, enlarging interpolates linearly; both keep the geometry of
-        :class:`podline.data.coco_letterbox.LetterBox`.
+        :class:`podline.data.letterbox.LetterBox`.
     """
     height, width, channels = shape
     grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 and pixels.ndim == 3 else pixels

@@ -39,7 +39,7 @@ def mirrored(poses: npt.NDArray[np.float32], side: int, skeleton: Skeleton) -> n
     """Mirror poses and exchange left and right joints.
 
     Mirroring twice gives the same bits if coordinates are multiples of 1/64 of a pixel, as in records
-    (:func:`podline.data.coco_letterbox.snapped`).
+    (:func:`podline.data.letterbox.snapped`).
 
     Args:
         poses: (…, joints, 3), in pixels of the image; an integer is the centre of a pixel.

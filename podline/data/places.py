@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import zipfile
+import zlib
 from typing import NamedTuple, Protocol
 
 from podline.data import bounds
+from podline.entry_points import reason
+from podline.sandbox.child import begin
+from podline.sandbox.limits import limits_of
 from podline.store.opening import open_store
 
 # Endings of image files, decodable or not.
@@ -36,24 +42,29 @@ class Readable(Protocol):
 
 
 class Place(NamedTuple):
-    """A range of bytes in a file.
+    """A range of bytes in a file, or a member of a zip file.
 
     Attributes:
         path: path of the file.
         start: position of the first byte.
         bytes: number of bytes; -1 means to the end of the file.
+        member: name of the member; empty for a range.
     """
 
     path: str
     start: int = 0
     bytes: int = -1
+    member: str = ""
 
     def read(self) -> bytes:
         """Return the bytes; see :meth:`Readable.read`.
 
         Raises:
             OSError: the bytes cannot be read, or the file has become shorter.
+            MemberError: the zip file is damaged at this member.
         """
+        if self.member:
+            return _member(self.path, self.member)
         file, parts = os.open(self.path, os.O_RDONLY), list[bytes]()
         try:
             size = self.bytes if self.bytes >= 0 else os.fstat(file).st_size
@@ -67,6 +78,21 @@ class Place(NamedTuple):
         finally:
             os.close(file)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _member(path: str, name: str) -> bytes:
+    try:
+        with _archive(path, os.stat(path).st_mtime_ns).open(name) as stream:  # noqa: PTH116 (as many as images)
+            return stream.read(bounds.IMAGE_BYTES + 1)  # verifies the checksum at the end
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+        raise MemberError(f"cannot be read from {os.path.basename(path)}: {reason(error)}") from error  # noqa: PTH119
+
+
+@functools.lru_cache(maxsize=4)
+def _archive(path: str, _changed: int) -> zipfile.ZipFile:
+    """Return a zip file that stays open in this process, since its directory may list a hundred thousand members."""
+    begin(limits_of(os.stat(path).st_size))  # noqa: PTH116 (as above)
+    return zipfile.ZipFile(path)
 
 
 class StoredFile(NamedTuple):

@@ -169,7 +169,7 @@ def publish_records(store: Store, folder: str, rows: Any, pixels: Mapping[str, P
             for first in range(0, max(1, len(rows)), _ROW_GROUP):
                 file.write_table(rows[first : first + _ROW_GROUP].cast(_STORED).combine_chunks())
         info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
-        store.publish_file(path, f"{folder}/{RECORDS}", replace=True)
+        store.publish_file(path, f"{folder}/{RECORDS}", replace=True, flush=False)
     return info
 
 

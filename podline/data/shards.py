@@ -72,7 +72,7 @@ class RowsByPlace:
         """Return the name of a split's table with the row of each record and its targets."""
         return f"{plan.split}.npy"
 
-    def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+    def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
         """Return the function that fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS:
             split = np.load(table, mmap_mode="r")
@@ -80,10 +80,13 @@ class RowsByPlace:
 
         def fill(frames: Bytes, start: int) -> None:
             chosen = rows[start : start + len(frames)]
-            images = self.pixels.read(chosen[_PLACE], math.prod(self.shape)).reshape(-1, *self.shape)
-            layout.fill(frames, {IMAGE: images, **_targets(chosen)})
+            layout.fill(frames, {IMAGE: self.images(chosen[_PLACE]), **_targets(chosen)})
 
         return fill
+
+    def images(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return the images in some rows, (n, height, width, channels)."""
+        return self.pixels.read(rows, math.prod(self.shape)).reshape(-1, *self.shape)
 
 
 def _targets(rows: np.ndarray) -> dict[str, np.ndarray]:

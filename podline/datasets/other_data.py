@@ -46,7 +46,7 @@ def refuse_other_data(store: Store, dataset: str, source: RawData) -> None:
             return
         then = then or names
     if then:
-        what, but = ("classes", ", without any of its images,") if isinstance(source, ImagesSource) else ("joints", "")
+        what, but = ("classes", ", without any of its images,") if source.class_names else ("joints", "")
         raise SourceError(
             f"data set {dataset} has the {what} {_few(then)}, and this source{but} has the {what} {_few(now)}: these "
             f"are other data; give them a name of their own (--name NAME, or the recipe {found.base}.NAME)"

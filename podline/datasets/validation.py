@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
+from podline.data.people.truth import read_truth, truth_name
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
 from podline.data.records import IMAGE, IMAGE_ID, stored_layout
-from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.data.tfrecord import count_records
 from podline.datasets.census import hashes_of
 from podline.documents.manifest import (

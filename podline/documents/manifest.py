@@ -74,7 +74,7 @@ class SplitInfo(Frozen):
 
     ``records`` is the sum over its shards, unless it uses shards of older versions. Then the table of records selects
     and orders its records. ``content`` is a hash of the ordered records of users' own images. ``truth`` is the file for
-    evaluating people, see :mod:`podline.data.sources.coco_truth`.
+    evaluating people, see :mod:`podline.data.people.truth`.
     """
 
     name: str

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from podline.data.sources.coco_truth import truth_name
+from podline.data.people.truth import truth_name
 from podline.data.tfds import tfds_names
 from podline.datasets.fingerprint import CONVERSIONS
 from podline.documents import champions, first_images

@@ -27,6 +27,7 @@ from podline.datasets.fingerprint import effective, source_cache
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
+from podline.kinds.table import text_targets
 from podline.plurals import plural
 from podline.recipes import datasets
 from podline.recipes.settings import Recipe
@@ -132,7 +133,7 @@ class Checked:
         found = list[npt.NDArray[np.bool_]]()
         for place in split.kept[:_LOOKED_AT].tolist():
             one = {name: values[place : place + 1] for name, values in split.targets.items()}
-            found.append(self.source.settings.targets.census(one, len(self.source.class_names)) > 0)
+            found.append(text_targets(self.source.kind).census(one, len(self.source.class_names)) > 0)
         return np.stack(found)
 
     def write_pairs(self, file: Path) -> bool:

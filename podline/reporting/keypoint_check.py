@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from podline.data.sources.coco import CocoSource
-from podline.data.sources.keypoints import has_annotations
+from podline.data.people.layouts import has_annotations
+from podline.data.people.source import PeopleSource
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
@@ -20,12 +20,12 @@ from podline.store.contract import Store
 class CheckedKeypoints:
     """A source of keypoints that was decoded."""
 
-    source: CocoSource
+    source: PeopleSource
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
         return {
-            "found": list(self.source.notes),
+            "found": list(self.source.words),
             "joints": list(self.source.skeleton.annotated),
             "limbs": [list(limb) for limb in self.source.skeleton.limbs],
             "read": self.source.read,
@@ -40,7 +40,7 @@ class CheckedKeypoints:
         splits = ", ".join(f"{count:,} {name}" for name, count in self.source.sizes.items())
         written = sum(self.source.sizes.values())
         return [
-            *self.source.notes,
+            *self.source.words,
             f"{plural(len(skeleton.annotated), 'joint')}: {', '.join(skeleton.annotated)}",
             f"read {self.source.read:,} = written {written:,} ({splits}) + quarantined {len(left_out):,}",
             *(f"{rule}: {count:,}" for rule, count in self.source.counted.items()),
@@ -62,4 +62,4 @@ def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:
         return None
     dataset = datasets.find("keypoints")
     opened = open_raw(dataset, source, dataset.settings_of({}), source_cache(store))
-    return CheckedKeypoints(opened) if isinstance(opened, CocoSource) else None
+    return CheckedKeypoints(opened) if isinstance(opened, PeopleSource) else None

@@ -9,18 +9,18 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco
+from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco, people_in
 from PIL import Image
 from raw_cifar import contents
 from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
-from podline.data.coco_letterbox import LetterBox
 from podline.data.fitting import fitted
 from podline.data.keypoints import to_annotated
+from podline.data.letterbox import LetterBox
+from podline.data.people.records import annotations_of
+from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
-from podline.data.sources.coco_records import annotations_of
-from podline.data.sources.coco_truth import read_truth
 from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
@@ -206,7 +206,7 @@ def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:
         ]
         annotation["num_keypoints"] = 1
     found = open_coco(files.write(tmp_path), tmp_path / "work", side=SIDE, max_people=3)
-    for image in [image for split in found.splits.values() for image in split]:
-        columns = annotations_of([image], SIDE, 3, COCO)
+    for image in [image for split in people_in(found).values() for image in split]:
+        columns = annotations_of([image], found.settings, COCO)
         [place] = np.flatnonzero(columns["keypoints"][0, 0, :, 2])
         assert COCO.joints[place] == COCO.annotated[image.id - 1]

@@ -25,10 +25,10 @@ from podline.data import picture_sandbox, pictures
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import fitted
 from podline.data.images.settings import ImagesSettings
+from podline.data.people.settings import CocoSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import PictureError, picture_of
 from podline.data.pixels import add_up, pixel_sums
-from podline.data.sources.coco_settings import CocoSettings
 from podline.errors import SourceError
 from podline.kinds.classification.predicting import Classes
 from podline.recipes.datasets import ConverterSettings

@@ -8,7 +8,7 @@ import pytest
 from drawn_images import as_folders, drawn, encoded, images
 from killed_commands import Case, World, killed, write_grey_cifar
 
-from podline.data.sources.coco_sample import write_coco_sample
+from podline.data.people.sample import write_coco_sample
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions

@@ -10,8 +10,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from podline.data.sources.coco import CocoSource, open_people
-from podline.data.sources.coco_settings import CocoSettings
+from podline.data.people.image import People
+from podline.data.people.settings import CocoSettings
+from podline.data.people.source import PeopleSource, open_people
 from podline.recipes import datasets
 
 WIDTH, HEIGHT = 48, 32
@@ -73,6 +74,12 @@ class CocoFiles:
         return folder
 
 
-def open_coco(folder: Path | str, work: Path, **settings: Any) -> CocoSource:
+def open_coco(folder: Path | str, work: Path, **settings: Any) -> PeopleSource:
     """A source of COCO's people, of squares of 64 pixels unless something else is given."""
     return open_people(datasets.find("coco"), str(folder), CocoSettings(**{"side": 64, **settings}), work)
+
+
+def people_in(source: PeopleSource) -> dict[str, list[People]]:
+    """The people of each image to convert, by split, the images ordered by id."""
+    kept = {split: source.images.ordered(source.images.kept(split)) for split in source.sizes}
+    return {split: sorted(source.people(numbers), key=lambda image: image.id) for split, numbers in kept.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from parsing_here import parsing_here
 
 from podline.beam_jobs.conversion import convert
-from podline.data.sources.coco_sample import write_coco_sample
+from podline.data.people.sample import write_coco_sample
 from podline.documents.manifest import Manifest, read_manifest
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec

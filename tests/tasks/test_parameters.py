@@ -11,7 +11,7 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 
-from podline.data.sources.coco_settings import CocoSettings
+from podline.data.people.settings import CocoSettings
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.durations import Duration

@@ -49,7 +49,12 @@ class Decided(NamedTuple):
 
 
 def decide(
-    images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets, *, published: bool = False
+    images: ImageTable,
+    given: frozenset[str],
+    test_share: float,
+    targets: TextTargets | None,
+    *,
+    published: bool = False,
 ) -> Decided:
     """Set each image's split, or the reason why it is left out.
 
@@ -57,7 +62,7 @@ def decide(
         images: all images, of which reviews may have left some out.
         given: the source's split names.
         test_share: share of test images if the source has no splits.
-        targets: targets of the kind of task.
+        targets: targets of the kind of task if labels are their texts.
         published: whether the images with their classes are one data set, of which few records may be left out: equal
             images with different labels are counted, and classes need no training image.
 
@@ -66,9 +71,10 @@ def decide(
             more than :data:`MAX_CONTRADICTING` of a published one have contradicting labels.
     """
     held_out = held_out_splits(given)
-    images.splits[:] = _splits(images, held_out, test_share)
     _leave_out_odd(images)
-    _refuse_names(targets.class_names(images.labels.of(images.kept())))
+    images.splits[:] = _splits(images, held_out, test_share)
+    if targets:
+        _refuse_names(targets.class_names(images.labels.of(images.kept())))
     equal = _equal(images)
     if not published:
         _leave_out_contradicting(images, equal)
@@ -76,7 +82,7 @@ def decide(
         _leave_out_shared(images, equal, other, kept_in, given=bool(held_out))
         _leave_out_groups(images, other, kept_in)
     contradicting = _count_contradicting(images, equal) if published else {}
-    untrained = {} if published else _leave_out_unknown(images, targets)
+    untrained = _leave_out_unknown(images, targets) if targets and not published else {}
     images.reasons = dict(sorted(images.reasons.items()))
     return Decided(untrained, contradicting)
 
@@ -101,13 +107,19 @@ def _refuse_names(labels: Iterable[str]) -> None:
 
 
 def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
-    """Return the splits of images: the source's, else by a hash of the group or of the image."""
+    """Return the splits of images: the source's, else by a hash of the group or of the image.
+
+    If a split by hash would be empty, it gets the image or group nearest to it.
+    """
     splits, groups, digests = images.texts("split"), images.texts("group"), images.column("identity")
     hashed = _beginnings(digests)
     of_groups = [hashlib.sha256(encoded(group)).digest()[:8] for group in groups.values]
     grouped = ~groups.are({""})
     hashed[grouped] = _beginnings(np.array(of_groups, "S8"))[groups.codes[grouped]]
-    tested = (hashed < math.ceil(test_share * 2**64)) & (digests != b"") & (images.labels.codes >= 0)
+    limit, draws = math.ceil(test_share * 2**64), hashed[images.kept()]
+    if not held_out and len(draws) and draws.min() < draws.max():
+        limit = min(max(limit, int(draws.min()) + 1), int(draws.max()))
+    tested = (hashed < limit) & (digests != b"") & (images.labels.codes >= 0)
     found = np.full(len(images), SPLITS.index(TRAIN), np.uint8)
     found[tested & splits.are({""}) if held_out else tested] = SPLITS.index(TEST)
     for split, name in held_out.items():

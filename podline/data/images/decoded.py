@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import compress
+from functools import partial
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,22 +23,27 @@ from podline.data.images.image_table import Image, ImageTable, Numbers, write_im
 from podline.data.images.items import SAME_WITHIN, Item, Place
 from podline.data.images.near import boxes_of
 from podline.data.images.parsing import Parsed, delete_parsed
-from podline.data.images.settings import ImagesSettings
-from podline.data.rawfiles import RawFile, made_earlier, raw_file, unpacked
+from podline.data.images.settings import PictureSettings
+from podline.data.rawfiles import RawFile, made_earlier, made_once, raw_file, unpacked
 from podline.data.sources.decoding import Decoding, Look, Pictures, Request
 from podline.progress import counted
+from podline.store import digests
 from podline.store.contract import explained
 
 IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
-_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned")
+_PARTS, _PART_BYTES = 8, 1_000_000_000  # most parts of many new files, and least bytes of one
+_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned", "unturned")
 
 
 def decode_images(
-    read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, form: str, work: Path, folder: Path
+    read: Callable[..., Parsed], settings: PictureSettings, decoding: Decoding, form: str, work: Path, folder: Path
 ) -> list[RawFile]:
     """Decode the images of a source.
+
+    On this machine, the images of many new files are decoded in parts, each into a folder of its own that the next part
+    reuses. So a reading that is killed loses one part.
 
     Args:
         read: lists the source.
@@ -50,26 +56,61 @@ def decode_images(
     Returns:
         The files in the folder that must not change; decoded images have their own checksums.
     """
-    layout, here = read(folder=folder), not decoding.key
+    layout = read(folder=folder)
     with explained("write", folder):
-        older = _older(work, form) if here else None
-        stamps = np.fromiter((_stamp(place, folder) for place in _places(layout.items())), np.int64)
-        known = older.known(stamps) if older else np.full(len(stamps), -1)
-        if older and not older.is_worth(known):
-            older, known = None, np.full(len(stamps), -1)
-        base = _link(older.folder, folder, settings) if older else 0
-        (folder / PIXELS).touch()
-        becoming = Pictures(settings.shape, settings.fit, tuple(settings.forgotten.items()))
-        new = map(Request, compress(_places(layout.items()), known < 0))
-        looks = counted(decoding.looks(becoming, new, folder), int((known < 0).sum()), "images")
-        facts = older.facts(known[known >= 0]) if older else iter(())
-        about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
-        write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)
-        if here:  # includes a row for a last image that cannot be decoded
-            os.truncate(folder / PIXELS, int(np.count_nonzero(known < 0)) * row_bytes(settings.shape))
-            _write_hashes(folder, settings, base)
+        found = chain.from_iterable(_stamp(request, folder) for request in _requests(layout.items()))
+        stamps, sizes = np.fromiter(found, np.int64).reshape(-1, 2).T
+        decode = partial(_decode, layout, stamps, settings, decoding, form, work)
+        for key, most in [] if decoding.key else _parts(stamps, sizes, form, work):
+            made_once(work, key, partial(decode, most=most))
+        files = decode(folder)
         delete_parsed(folder)
-    paths = [folder / IMAGES, *([*older_files(folder, HASHES), folder / HASHES] if here else ())]
+    return files
+
+
+def _parts(stamps: Numbers, sizes: Numbers, form: str, work: Path) -> list[tuple[str, int]]:
+    """Return the key and the number of images of each part but the last."""
+    older = _older(work, form)
+    new = (stamps != 0) & ((older.known(stamps) < 0) if older else True)
+    parts = min(_PARTS, int(sizes[new].sum()) // _PART_BYTES)
+    most, state = -(-int(new.sum()) // max(1, parts)), hashlib.sha256(stamps[new].tobytes()).hexdigest()
+    return [(digests.of_json([form, state, part]), most) for part in range(1, parts)]
+
+
+def _decode(
+    layout: Parsed,
+    stamps: Numbers,
+    settings: PictureSettings,
+    decoding: Decoding,
+    form: str,
+    work: Path,
+    folder: Path,
+    most: int | None = None,
+) -> list[RawFile]:
+    """Decode new images, at most some; the table has these and the known ones."""
+    here = not decoding.key
+    older = _older(work, form) if here else None
+    known = older.known(stamps) if older else np.full(len(stamps), -1)
+    if older and not older.is_worth(known):
+        older, known = None, np.full(len(stamps), -1)
+    base = _link(older.folder, folder, settings) if older else 0
+    new = np.flatnonzero((known < 0) & (most is None or stamps != 0))[:most]
+    is_new, wanted = np.zeros(len(stamps), np.bool_), known >= 0
+    is_new[new] = wanted[new] = True
+    requests = compress(_requests(layout.items()), is_new.tolist())
+    (folder / PIXELS).touch()
+    becoming = Pictures(settings.shape, settings.fitting, tuple(settings.forgotten.items()))
+    looks = counted(decoding.looks(becoming, requests, folder), len(new), "images")
+    facts = older.facts(known[known >= 0]) if older else iter(())
+    about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
+    about["facts"] = json.dumps(layout.facts)
+    places = zip(stamps.tolist(), known.tolist(), wanted.tolist(), strict=True)
+    write_images(folder / IMAGES, _looked_at(layout.items(), places, facts, looks, base), about)
+    if here:  # includes a row for a last image that cannot be decoded
+        os.truncate(folder / PIXELS, len(new) * row_bytes(settings.shape))
+        if settings.near_share < 1:
+            _write_hashes(folder, settings, base)
+    paths = [folder / IMAGES, *older_files(folder, HASHES), *folder.glob(HASHES)]
     return [raw_file(path.name, path) for path in paths]
 
 
@@ -122,7 +163,7 @@ def _older(work: Path, form: str) -> _Older | None:
     return None
 
 
-def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
+def _link(older: Path, folder: Path, settings: PictureSettings) -> int:
     """Link an older folder's files into a new folder; return their number of rows."""
     base = at = 0
     for path in (*older_files(older, PIXELS), older / PIXELS):
@@ -130,6 +171,8 @@ def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
             continue
         for kind in (PIXELS, HASHES):
             there, name = path.with_name(path.name.removesuffix(PIXELS) + kind), folder / f"{at:07}.{kind}"
+            if not there.exists():
+                continue
             try:
                 name.hardlink_to(there)
             except OSError:  # the file system has no hard links
@@ -138,59 +181,73 @@ def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
     return base
 
 
-def _stamp(place: Place, folder: Path) -> int:
-    """Return a hash that changes with a user's file; 0 for a part of a file or for a copy."""
-    if place.bytes >= 0 or place.start or place.path.startswith(f"{folder}/"):
-        return 0
+def _stamp(request: Request, folder: Path) -> tuple[int, int]:
+    """Return a hash that changes with a user's file and its annotated size, and the size of the file.
+
+    Both are 0 for a part of a file or for a copy.
+    """
+    place = request.place
+    if not isinstance(place, Place) or place[1:] != Place("")[1:] or place.path.startswith(f"{folder}/"):
+        return 0, 0
     try:
         facts = os.stat(place.path)  # noqa: PTH116 (millions of them)
     except OSError:  # decoding it will report the error
-        return 0
-    known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}"
+        return 0, 0
+    known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}\0{request.size}"
     digest = hashlib.blake2b(known.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    return int.from_bytes(digest, "little", signed=True), facts.st_size
 
 
-def _places(items: Iterator[Item]) -> Iterator[Place]:
-    """Yield the places of the images to decode, in order."""
-    return (item.data for item in items if item.same < 0 and isinstance(item.data, Place))
+def _requests(items: Iterator[Item]) -> Iterator[Request]:
+    """Yield the images to decode, in order."""
+    return (Request(item.data, item.size) for item in items if item.same < 0 and isinstance(item.data, Place))
 
 
 def _looked_at(
     items: Iterator[Item],
-    stamps: Numbers,
-    known: Numbers,
+    places: Iterator[tuple[int, int, bool]],
     facts: Iterator[tuple[Any, ...]],
     looks: Iterator[Look],
     row: int,
 ) -> Iterator[Image]:
-    """Yield items with the facts about their images; new images get the rows from ``row`` on."""
+    """Yield items with the facts about their images; new images get the rows from ``row`` on.
+
+    Args:
+        items: the items of the layout.
+        places: stamp of each image to decode, its number in the older folder, and whether it belongs to this part.
+        facts: facts about the known images.
+        looks: facts about the new images.
+        row: see above.
+    """
     recent: dict[int, Image] = {}
-    places = zip(stamps.tolist(), known.tolist(), strict=True)
     for number, item in enumerate(items):
         named = (item.key, item.label, item.split, item.group)
         if item.same >= 0:
+            if item.same not in recent:
+                continue
             image = Image._make((*named, *recent[item.same][len(named) :]))
         elif isinstance(item.data, Place):
-            stamp, at = next(places)
+            stamp, at, is_wanted = next(places)
+            if not is_wanted:
+                continue
             if at >= 0:
-                image = Image._make((*named, item.reason, False, *next(facts), stamp))
+                image = Image._make((*named, item.reason, False, *next(facts), stamp, item.target))
             else:
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
                 digests = map(bytes.fromhex, (look.identity, look.pixels))
-                size = (look.bytes, look.width, look.height, look.turned)
-                image = Image._make((*named, reason, stray, row, *digests, *size, stamp))
+                size = (look.bytes, look.width, look.height, look.turned, look.unturned)
+                image = Image._make((*named, reason, stray, row, *digests, *size, stamp, item.target))
                 row += 1
             recent[number] = image
             if len(recent) > SAME_WITHIN:
                 del recent[next(iter(recent))]
         else:
-            image = Image(*named, item.reason, item.stray)
+            image = Image(*named, item.reason, item.stray, target=item.target)
         yield image
 
 
-def _write_hashes(folder: Path, settings: ImagesSettings, base: int) -> None:
+def _write_hashes(folder: Path, settings: PictureSettings, base: int) -> None:
     """Write the perceptual hashes of the new images, whose rows start at ``base``."""
     rows = rows_of(folder, settings.shape)
     boxes = boxes_of(ImageTable(folder / IMAGES), settings, rows.count)[base:]

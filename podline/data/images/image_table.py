@@ -35,7 +35,9 @@ class Image(NamedTuple):
         width: width of the picture as displayed.
         height: height of the picture as displayed.
         turned: whether the EXIF orientation turns it.
+        unturned: whether it is an annotated picture that stays as stored in spite of an EXIF orientation.
         stamp: a hash of its file's path, inode, size and time; 0 if the file holds several images.
+        target: the target besides the class, as text: people.
     """
 
     key: str
@@ -51,7 +53,9 @@ class Image(NamedTuple):
     width: int = 0
     height: int = 0
     turned: bool = False
+    unturned: bool = False
     stamp: int = 0
+    target: str = ""
 
 
 _TYPES: dict[str, pa.DataType] = {
@@ -61,8 +65,9 @@ _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("identity", "pixels"), pa.binary(IDENTITY_BYTES)),
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
-    "turned": pa.bool_(),
+    **dict.fromkeys(("turned", "unturned"), pa.bool_()),
     "stamp": pa.int64(),
+    "target": TEXT,
 }
 
 
@@ -155,7 +160,11 @@ class ImageTable:
 
     def keys(self, numbers: Iterable[int]) -> list[str]:
         """Return the names of some images."""
-        return [decoded(self._table["key"][number].as_py()) for number in numbers]
+        return [self.text("key", number) for number in numbers]
+
+    def text(self, name: str, number: int) -> str:
+        """Return the text of an image in a column."""
+        return decoded(self._table[name][number].as_py())
 
     def names(self, numbers: Numbers) -> Any:
         """Return a table of some images' names and numbers of pixels; see :mod:`podline.datasets.record_names`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import IO, NamedTuple
 
@@ -35,6 +35,8 @@ class Item(NamedTuple):
         reason: why it is left out whatever its content; empty if it is kept. Items without data are not decoded.
         stray: whether the file was not listed as an image; then it counts as left out only if its content is an image.
         same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before it; else -1.
+        target: the target besides the class, as text: people.
+        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`.
     """
 
     key: str
@@ -45,6 +47,8 @@ class Item(NamedTuple):
     reason: str = ""
     stray: bool = False
     same: int = -1
+    target: str = ""
+    size: Sequence[int] | None = None
 
 
 def write_item(stream: IO[str], item: Item) -> None:

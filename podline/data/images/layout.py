@@ -15,6 +15,7 @@ from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
+from podline.frozen import JsonObject
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Limits
 
@@ -70,6 +71,11 @@ class Layout(ABC):
     def splits(self) -> frozenset[str]:
         """Return the source's split names in lower case; by default those of its items."""
         return frozenset(item.split for item in self.items() if not item.reason) - {""}
+
+    @property
+    def facts(self) -> JsonObject:
+        """Return further facts about the source, which are complete after all items; by default none."""
+        return {}
 
     def reads(self, file: Found, /) -> bool:
         """Return whether a file in or around the source is read; by default, whether ``read`` contains it."""

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from podline.data.images.arrow_file import TEXT, compute, decoded, encoded, mapped, write_rows
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
 from podline.errors import SourceError
@@ -180,7 +180,7 @@ class Files:
         return [file for file in self.asked.ending(*endings) if file.bytes >= 0 and not file.hidden]
 
 
-def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
+def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     """Return the files of a source without opening any.
 
     Args:
@@ -196,8 +196,8 @@ def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
         raise SourceError(f"{place} does not exist; give an existing folder or file")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
     asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
-    if settings.images:
-        images = above / Path(settings.images).expanduser()
+    for name in settings.folders:
+        images = above / Path(name).expanduser()
         if not images.is_dir():
             raise SourceError(f"{images} is not a folder; set conversion.images to the folder of the table's images")
         return Files(str(place), asked, _listed(images, listing(images), around))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from podline.cores import usable_cores
 from podline.data.images.hashing import Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
 from podline.data.images.image_table import Image, ImageTable
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
 from podline.documents.manifest import APART, split_in_words
 from podline.errors import SourceError
@@ -74,18 +74,18 @@ class Near(NamedTuple):
     distance: Numbers
 
 
-def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
+def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes:
     """Return height and width of the picture in each of ``count`` rows, (count, 2); see :func:`shown_box`."""
     boxes, rows = np.zeros((count, 2), np.int16), images.column("row")
     sizes = np.stack([images.column("height"), images.column("width")], axis=1)[rows >= 0]
     different, which = np.unique(sizes, axis=0, return_inverse=True)
-    shown = [shown_box(height, width, settings.shape, settings.fit) for height, width in different.tolist()]
+    shown = [shown_box(height, width, settings.shape, settings.fitting) for height, width in different.tolist()]
     boxes[rows[rows >= 0]] = np.array(shown, np.int16).reshape(-1, 2)[which]
     return boxes
 
 
 def near_pairs(
-    images: ImageTable, read: Read, settings: ImagesSettings, count: int, known: Iterable[Hashed]
+    images: ImageTable, read: Read, settings: PictureSettings, count: int, known: Iterable[Hashed]
 ) -> tuple[NearPair, ...]:
     """Return the pair of each held-out image with its nearest image in another split, if near; nearest pairs first.
 

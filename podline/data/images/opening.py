@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +32,13 @@ from podline.data.images.items import held_out_splits, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import parsed
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import PictureSettings
 from podline.data.images.table_source import TableSource, most_left_out, quarantined, refuse_empty, targets_by_row
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
 from podline.data.record_table import Records
-from podline.data.records import Feature
+from podline.data.records import IMAGE, Feature
 from podline.data.shown import shortened
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.remote import on_this_machine
@@ -53,7 +53,7 @@ from podline.store import digests
 from podline.store.folder import FolderStore
 
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
-_FORM = "mapped columns, of all splits, with identities and stamps"  # version of the files in the cache folder
+_FORM = "mapped columns, of all splits, with identities, stamps and targets"  # version of the files in the cache folder
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
@@ -66,15 +66,20 @@ class ImagesSource(TableSource):
         corrected: the effect of reviews.
         words: a description of the source.
         settings: the form of the images.
+        grows: whether a conversion extends an older version, and writes only new records.
     """
+
+    grows: ClassVar[bool] = True
 
     corrected: Corrected
     words: tuple[str, ...] = ()
-    settings: ImagesSettings = field(default_factory=ImagesSettings)
+    settings: PictureSettings
 
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
-        """Near-duplicates across the splits, nearest first."""
+        """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
+        if self.settings.near_share == 1:
+            return ()
         rows = self.splits[0].pixels
         known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES))
         return near_pairs(self.images, self.pixels, self.settings, rows.count, known)
@@ -92,8 +97,13 @@ class ImagesSource(TableSource):
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of every record; see :class:`podline.data.records.Feature`."""
-        image, *labels = super().features
-        return (replace(image, fit=SQUEEZE if self.settings.keep_jpeg else None), *labels)
+        _, *labels = super().features
+        return (self.image_feature, *labels)
+
+    @property
+    def image_feature(self) -> Feature:
+        """The feature of the image."""
+        return Feature(IMAGE, "uint8", self.settings.shape, fit=SQUEEZE if self.settings.keep_jpeg else None)
 
     @property
     def bytes_of_a_file(self) -> int:
@@ -121,8 +131,9 @@ class ImagesSource(TableSource):
     @cached_property
     def class_counts(self) -> dict[str, list[int]]:
         """Number of images of each class, by split."""
+        census = kind_named(self.kind).targets().census
         return {
-            split.name: self.settings.targets.census(
+            split.name: census(
                 {name: values[split.kept] for name, values in split.targets.items()}, len(self.class_names)
             ).tolist()
             for split in self.splits
@@ -174,7 +185,14 @@ class ImagesSource(TableSource):
         return near_lines(self.near, self.sizes)
 
 
-def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
+def open_images(
+    dataset: DataSet,
+    source: str,
+    settings: PictureSettings,
+    work: Path,
+    wanted: Callable[[str], bool] = lambda _name: True,
+    inspect: Callable[[ImageTable], object] = lambda _images: None,
+) -> ImagesSource:
     """Open a source of the user's own images.
 
     Args:
@@ -182,6 +200,8 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         source: a folder or a file.
         settings: the places of images and classes, and the form of the images.
         work: the cache folder.
+        wanted: returns whether a file of a bucket is needed, by its name.
+        inspect: leaves out images with invalid targets, before splits are decided.
 
     Raises:
         SettingsError: the settings belong to another kind of task than the data set.
@@ -193,13 +213,15 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
             f"data set {dataset.name}: its settings are of the kind {settings.kind}, expected {dataset.kind}; set kind "
             f"in {dataset.settings}"
         )
-    with on_this_machine(source, work) as place:
-        return _opened(dataset, place, settings, work)
+    with on_this_machine(source, work, wanted) as place:
+        return _opened(dataset, place, settings, work, inspect)
 
 
-def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
-    source = str(place)
-    becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share", "corrections"})
+def _opened(
+    dataset: DataSet, place: Path, settings: PictureSettings, work: Path, inspect: Callable[[ImageTable], object]
+) -> ImagesSource:
+    source, targets = str(place), settings.targets
+    becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode more images
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
@@ -212,9 +234,10 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     corrected = correct(images, settings.corrections)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     held_out = held_out_splits(given)
-    untrained = decide(images, given, settings.test_share, settings.targets).untrained
-    names = settings.targets.class_names(images.labels.of(images.kept(TRAIN)))
-    if len(names) < (least := settings.targets.least_classes):
+    inspect(images)
+    untrained = decide(images, given, settings.test_share, targets).untrained
+    names = targets.class_names(images.labels.of(images.kept(TRAIN))) if targets else ()
+    if targets and len(names) < (least := targets.least_classes):
         why = "".join(f"; {line}" for line in _untrained(untrained, given)) or most_left_out(images)
         raise SourceError(
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
@@ -222,13 +245,13 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         )
     splits = [split for split in SPLITS if split != VALIDATION or VALIDATION in held_out]
     refuse_empty(source, images, splits, "" if held_out else f"; {_MORE_IMAGES}")
-    targets, row = targets_by_row(images, settings.targets, names, pixels.count), images.column("row")
+    by_row, row = targets_by_row(images, targets, names, pixels.count) if targets else {}, images.column("row")
     return ImagesSource(
         dataset=dataset.name,
         class_names=names,
         files=(_content_of(images),),
         splits=tuple(
-            SourceSplit(split, settings.shape, pixels, targets, row[images.ordered(images.kept(split))])
+            SourceSplit(split, settings.shape, pixels, by_row, row[images.ordered(images.kept(split))])
             for split in splits
         ),
         quarantined=quarantined(images),
@@ -268,7 +291,7 @@ def _content_of(images: ImageTable) -> SourceFile:
     content = (
         (
             _FILES_OF[splits[at]],
-            classes[labels[at]],
+            classes[labels[at]] + images.text("target", int(numbers[at])),
             identities[numbers[at : at + 1]].tobytes().hex(),
             int(sizes[numbers[at]]),
         )
@@ -278,7 +301,7 @@ def _content_of(images: ImageTable) -> SourceFile:
 
 
 def _words(
-    layout: str, given: frozenset[str], settings: ImagesSettings, images: ImageTable, names: Sequence[str]
+    layout: str, given: frozenset[str], settings: PictureSettings, images: ImageTable, names: Sequence[str]
 ) -> tuple[str, ...]:
     held_out = held_out_splits(given)
     sizes = ", ".join(
@@ -290,10 +313,11 @@ def _words(
     how += f", validated on {held_out[VALIDATION]}" if VALIDATION in held_out else ""
     unread = sorted(unread_splits(given))
     passed = f"; {', '.join(unread)} is not read" if unread else ""
-    line = f"layout: {layout}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"
+    classes = f"{plural(len(names), 'class', 'classes')}, " if settings.targets else ""
+    line = f"layout: {layout}; {classes}{sizes}; {how}{passed}"
     turned = _turned(images)
     told = [f"{plural(turned, 'image')} turned as EXIF says"] if turned else []
-    return (line, *_smaller(settings, images), *told)
+    return (line, *(_smaller(settings, images) if settings.targets else ()), *told)
 
 
 def _turned(images: ImageTable) -> int:
@@ -304,7 +328,7 @@ def _usual_side(images: ImageTable) -> int:
     return int(np.median(np.maximum(images.column("width"), images.column("height"))[images.kept()]))
 
 
-def _smaller(settings: ImagesSettings, images: ImageTable) -> list[str]:
+def _smaller(settings: PictureSettings, images: ImageTable) -> list[str]:
     """Return advice to use a smaller side if most pixels would be enlarged."""
     typical = _usual_side(images)
     fitting = max(8, -8 * (-typical // 8))

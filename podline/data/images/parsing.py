@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
+from podline import entry_points
 from podline.data.images.arrow_file import start_threads
 from podline.data.images.items import SAME_WITHIN, Item, Place, read_items, unread_splits, write_item
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
-from podline.data.images.settings import AUTO, ImagesSettings
+from podline.data.images.settings import PictureSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SettingsError, SourceError
+from podline.frozen import JsonObject
 from podline.recipes.parts import LAYOUTS
 from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
@@ -39,14 +41,16 @@ class Parsed(NamedTuple):
         words: the layout's description, for the log.
         splits: the source's split names.
         items: yields the layout's items, in order; their data are places.
+        facts: see :attr:`Layout.facts`.
     """
 
     words: str
     splits: frozenset[str]
     items: Callable[[], Iterator[Item]]
+    facts: JsonObject
 
 
-def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
+def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -> Parsed:
     """Detect the layout of a source and list its images.
 
     Args:
@@ -62,12 +66,12 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
     """
     if not _opens_files(files, settings):
         _, layout, items = _listed(source, files, settings)
-        return Parsed(layout.words, layout.splits, items)
+        return Parsed(layout.words, layout.splits, items, {})
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
-        words, splits = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), partial(_written, folder))
+        words, splits, facts = sandbox.one(given, limits, source)
+    return Parsed(words, frozenset(splits), partial(_written, folder), facts)
 
 
 def delete_parsed(folder: Path) -> None:
@@ -81,7 +85,7 @@ def _written(folder: Path) -> Iterator[Item]:
         yield from read_items(lines)
 
 
-def _opens_files(files: Files, settings: ImagesSettings) -> bool:
+def _opens_files(files: Files, settings: PictureSettings) -> bool:
     """Return whether a layout may open a file; installed layouts always count."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
@@ -89,16 +93,16 @@ def _opens_files(files: Files, settings: ImagesSettings) -> bool:
     return any(True for _ in files.asked.ending(*endings))
 
 
-def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str]]]:
+def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str], JsonObject]]:
     """Import the layouts; return :func:`parse` for a sandbox."""
     for name in names:
         with contextlib.suppress(SettingsError):  # found_layout will raise the error
-            LAYOUTS.load(name)
+            _load(name)
     start_threads()
     return lambda given: parse(*given)
 
 
-def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> tuple[str, list[str]]:
+def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> tuple[str, list[str], JsonObject]:
     """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
     name, layout, items = _listed(source, files, settings)
@@ -108,10 +112,10 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
         for number, item in enumerate(items()):
             with explained("write", folder):
                 write_item(lines, images.placed(item, number))
-        return layout.words, sorted(layout.splits)
+        return layout.words, sorted(layout.splits), layout.facts
 
 
-def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
+def _listed(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
     """Return a source's layout with its name, and a generator of the layout's items and the unread files."""
     name, layout = found_layout(source, files, settings)
     with reading(source, name):
@@ -148,7 +152,12 @@ class _Images:
         return item._replace(data=Place(self._stream.name, start, len(data)), same=same)
 
 
-def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout]:
+def _load(name: str) -> type[Layout]:
+    """Return a layout by its name, or by ``module:name`` if it belongs to one data set."""
+    return entry_points.load(name) if ":" in name else LAYOUTS.load(name)
+
+
+def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout]:
     """Detect the layout of a source, and return it with its name.
 
     Args:
@@ -162,11 +171,11 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
     """
     fitting: dict[str, Layout] = {}
     problems: list[str] = []
-    kinds: dict[str, type[Layout]] = {name: LAYOUTS.load(name) for name in settings.layouts}
+    kinds: dict[str, type[Layout]] = {name: _load(name) for name in settings.layouts}
     for name, kind in sorted(kinds.items(), key=lambda found: not found[1].exclusive):
         try:
             with reading(source, name):
-                layout = kind.find(files, settings)
+                layout = kind.find(files, cast(Any, settings))  # each layout knows its own
         except SourceError as error:
             if kind.exclusive:
                 raise
@@ -179,7 +188,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
         words = "; ".join(layout.words for layout in fitting.values())
         raise SourceError(f"{source} has several layouts: {words}; choose one by --layout {' or '.join(fitting)}")
     if not fitting:
-        wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
+        wanted = "images" if settings.layouts[1:] else f"images as {settings.layouts[0]}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
         remedy = "" if "Git LFS" in why else _remedy(files, nearly=bool(why))
         raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")

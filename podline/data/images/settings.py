@@ -24,41 +24,23 @@ MARKS = ("|", ";", ",")
 """Separators of labels in a text; the first one that occurs is used."""
 
 
-class ImagesSettings(ConverterSettings):
-    """The settings of a source of images: the places of images and targets, and the form of the records.
+class PictureSettings(ConverterSettings):
+    """The settings of every source of pictures.
 
     Attributes:
-        kind: the kind of task; its targets read the source's label of an image.
-        several: whether an image may have several labels: in a list, in several rows of a table, or in columns of
-            zeros and ones.
+        kind: the kind of task.
+        after_decoding: the settings on which no decoded picture depends.
     """
 
     kind: ClassVar[str] = USUAL_KIND
-    several: ClassVar[bool] = False
+    after_decoding: ClassVar[frozenset[str]] = frozenset({"near_share", "test_share", "corrections"})
 
-    layout: str = Field(default=AUTO, description="the layout of the source; auto detects it")
-    images: str = Field(default="", description="the folder of a table's images; by default the folder of the table")
-    file_column: str = Field(
-        default="", description="the column of image files, or a Parquet file's images; detected by default"
-    )
-    label_column: str = Field(
-        default="", description="the column of labels, or their key in a WebDataset's JSON; detected by default"
-    )
-    split_column: str = Field(default="", description="the column of splits; detected by default")
-    group_column: str = Field(
-        default="", description="the column of groups; detected by default; images of one group go to the same split"
-    )
-    side: int = Field(default=64, ge=8, le=1024, description="the side of the square images in records, in pixels")
-    fit: Fit = Field(
-        default="letterbox",
-        description="how images fit: whole with black borders, the middle square, or whole with changed proportions",
-    )
+    side: int
     keep_jpeg: bool = Field(
         default=False,
         description="store resized images in records as JPEG files of quality 90; the reader decodes them",
         exclude_if=lambda keep: not keep,
     )
-    channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
     )
@@ -83,6 +65,69 @@ class ImagesSettings(ConverterSettings):
 
     @property
     def layouts(self) -> tuple[str, ...]:
+        """Return the names of the layouts that the source may have, or ``module:name``."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The (height, width, channels) of every image."""
+        return self.side, self.side, 3
+
+    @property
+    def fitting(self) -> Fit:
+        """How images fit into the shape."""
+        return "letterbox"
+
+    @property
+    def targets(self) -> TextTargets | None:
+        """Return the targets of the kind of task if a label is their text; else None."""
+        return None
+
+    def converter(self) -> dict[str, int | str]:
+        """Return the values that determine a converted data set's bytes in any layout, with the decoders' pixels."""
+        from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
+        from podline.data.jpeg_files import converter  # noqa: PLC0415 (as the decoders)
+
+        kept = converter() if self.keep_jpeg else {}
+        if self.corrections:
+            kept["corrections"] = digests.of_json(self.corrections)
+        if self.forgotten:
+            kept["forgotten"] = digests.of_json(self.forgotten)
+        share = {"order": ORDER, "test_share": str(self.test_share)}
+        return {"side": self.side, **kept, **share, "decoders": pixels_digest()}
+
+
+class ImagesSettings(PictureSettings):
+    """The settings of a source of images: the places of images and targets, and the form of the records.
+
+    Attributes:
+        several: whether an image may have several labels: in a list, in several rows of a table, or in columns of
+            zeros and ones.
+    """
+
+    several: ClassVar[bool] = False
+
+    layout: str = Field(default=AUTO, description="the layout of the source; auto detects it")
+    images: str = Field(default="", description="the folder of a table's images; by default the folder of the table")
+    file_column: str = Field(
+        default="", description="the column of image files, or a Parquet file's images; detected by default"
+    )
+    label_column: str = Field(
+        default="", description="the column of labels, or their key in a WebDataset's JSON; detected by default"
+    )
+    split_column: str = Field(default="", description="the column of splits; detected by default")
+    group_column: str = Field(
+        default="", description="the column of groups; detected by default; images of one group go to the same split"
+    )
+    side: int = Field(default=64, ge=8, le=1024, description="the side of the square images in records, in pixels")
+    fit: Fit = Field(
+        default="letterbox",
+        description="how images fit: whole with black borders, the middle square, or whole with changed proportions",
+    )
+    channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
         """Return the names of the layouts that the source may have."""
         return LAYOUTS.names() if self.layout == AUTO else (self.layout,)
 
@@ -103,8 +148,13 @@ class ImagesSettings(ConverterSettings):
         return self.side, self.side, self.channels
 
     @property
+    def fitting(self) -> Fit:
+        """How images fit into the shape."""
+        return self.fit
+
+    @property
     def targets(self) -> TextTargets:
-        """Return the targets of the kind of task."""
+        """Return the targets of the kind of task, which read the source's label of an image."""
         return text_targets(self.kind)
 
     @property
@@ -118,18 +168,8 @@ class ImagesSettings(ConverterSettings):
         return None
 
     def converter(self) -> dict[str, int | str]:
-        """Return the values that determine a converted data set's bytes in any layout, with the decoders' pixels."""
-        from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
-
-        own = self.model_dump(mode="json", include={"side", "fit", "channels"})
-        from podline.data.jpeg_files import converter  # noqa: PLC0415 (as the decoders)
-
-        kept = converter() if self.keep_jpeg else {}
-        if self.corrections:
-            kept["corrections"] = digests.of_json(self.corrections)
-        if self.forgotten:
-            kept["forgotten"] = digests.of_json(self.forgotten)
-        return {**own, **kept, "order": ORDER, "test_share": str(self.test_share), "decoders": pixels_digest()}
+        """See :meth:`PictureSettings.converter`."""
+        return {**self.model_dump(mode="json", include={"fit", "channels"}), **super().converter()}
 
 
 class ClassesSettings(ImagesSettings):

@@ -80,7 +80,7 @@ class Request(NamedTuple):
     """
 
     place: Readable | str
-    size: tuple[int, int] | None = None
+    size: Sequence[int] | None = None
 
 
 Decoded = tuple[Look, Pixels | None]
@@ -99,7 +99,7 @@ class Pictures(NamedTuple):
     fit: Fit
     forgotten: tuple[tuple[str, str], ...]
 
-    def decoded(self, data: bytes, size: tuple[int, int] | None) -> Decoded:
+    def decoded(self, data: bytes, size: Sequence[int] | None) -> Decoded:
         """Decode a file; return its facts and the converted image; runs in a sandbox."""
         found, forgotten = identified(data), dict(self.forgotten)
         look = Look(found.identity.hex(), bytes=found.bytes)
@@ -117,7 +117,7 @@ class Pictures(NamedTuple):
         try:
             if len(data) > bounds.IMAGE_BYTES:
                 raise PictureError(f"has more than {bounds.IMAGE_BYTES:,} bytes")  # noqa: TRY301 (as the others)
-            picture = picture_of(data, declare, size and (size[0], size[1]))
+            picture = picture_of(data, declare, (size[0], size[1]) if size else None)
         except PictureError as error:
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None

@@ -9,9 +9,9 @@ import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
 from podline.compare.answers import Answers, Examples
+from podline.data.people.truth import read_truth
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
-from podline.data.sources.coco_truth import read_truth
 from podline.documents.metric import Metric
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from podline.data import bounds
-from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
+from podline.data.letterbox import LetterBox
 from podline.data.shown import shortened
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError

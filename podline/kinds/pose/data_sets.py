@@ -6,18 +6,18 @@ from podline.recipes.datasets import DataSet
 
 COCO = DataSet(
     "coco",
-    "podline.data.sources.coco:open_people",
+    "podline.data.people.source:open_people",
     kind="pose",
     version=1,
-    settings="podline.data.sources.coco_settings:CocoSettings",
+    settings="podline.data.people.settings:CocoSettings",
 )
 COCO_SAMPLE = replace(
-    COCO, name="coco_sample", draw="podline.data.sources.coco_sample:write_coco_sample", drawn="annotations"
+    COCO, name="coco_sample", draw="podline.data.people.sample:write_coco_sample", drawn="annotations"
 )
 KEYPOINTS = replace(
     COCO,
     name="keypoints",
-    open="podline.data.sources.keypoints:open_keypoints",
-    settings="podline.data.sources.coco_settings:KeypointSettings",
+    open="podline.data.people.source:open_people",
+    settings="podline.data.people.settings:KeypointSettings",
     several=True,
 )

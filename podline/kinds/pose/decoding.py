@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Array
-from podline.data.coco_letterbox import from_cells
+from podline.data.letterbox import from_cells
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.settings import DecodingSettings
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.coco_letterbox import LetterBox
+from podline.data.letterbox import LetterBox
+from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
-from podline.data.sources.coco_truth import read_truth
 from podline.documents.completion import read_artifact
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton

@@ -14,9 +14,9 @@ import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
 from podline.arrays import Array
-from podline.data.coco_letterbox import LetterBox
+from podline.data.letterbox import LetterBox
+from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
-from podline.data.sources.coco_truth import read_truth
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Skeleton

@@ -10,8 +10,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from podline.arrays import Array, Image
-from podline.data.coco_letterbox import LetterBox
 from podline.data.fitting import fitted
+from podline.data.letterbox import LetterBox
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.evaluation.predicting import Predicted

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Arrays
-from podline.data.coco_letterbox import LetterBox
+from podline.data.letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,31 @@ def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str]) -> None:
     assert sorted(asked) == ["bbb.png", "zzz.png"]
     assert records(second) == anew(tmp_path, "other", **settings)
     assert (second.files, second.near) != (first.files, None)
+
+
+def test_a_reading_that_is_ended_keeps_its_parts(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoded, "_PART_BYTES", 1)
+    monkeypatch.setattr(decoded, "_PARTS", 4)
+    folder = as_folders(tmp_path / "raw", images(30))
+    (folder / "cat" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    looks = Here.looks
+
+    def ended(*given: object) -> object:
+        if len(asked) >= 16:
+            raise KeyboardInterrupt
+        return looks(*given)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as during:
+        during.setattr(Here, "looks", ended)
+        with pytest.raises(KeyboardInterrupt):
+            opened(folder)
+    assert len(asked) == 16
+    source = opened(folder)
+    assert len(asked) == len(source.images) + asked.count("bad.png") - 1 > 30
+    assert set(Counter(asked).values()) == {1, asked.count("bad.png")}
+    assert (records(source), source.read) == (anew(tmp_path, "other"), len(source.images))
 
 
 def test_all_are_decoded_again_where_most_are_gone(

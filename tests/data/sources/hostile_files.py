@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pandas as pd
-from coco_files import CocoFiles
+from coco_files import CocoFiles, people_in
 from drawn_images import as_folders, as_parquet, as_table, as_webdataset, drawn, encoded, images
 from published import archive_of, write_cifar10_bins, write_cifar10_pickles, write_mnist
 
 from podline import entry_points
+from podline.data.people.records import annotations_of
+from podline.data.people.source import PeopleSource
+from podline.data.people.truth import truth_of
 from podline.data.records import varint
-from podline.data.sources.coco import CocoSource
-from podline.data.sources.coco_image import CocoImage
-from podline.data.sources.coco_records import annotations_of
-from podline.data.sources.coco_truth import truth_of
 from podline.data.sources.source import open_raw
 from podline.data.tfrecord import framed
 from podline.errors import PodlineError
@@ -67,10 +66,10 @@ def _dataset(name: str) -> Callable[[Path, Path], object]:
         dataset = datasets.find(name)
         settings = {"images": {"side": 8}, "coco": {"side": 64}, "keypoints": {"side": 64}}.get(name, {})
         source = open_raw(dataset, str(folder), dataset.settings_of(settings), folder.parent / "work")
-        if isinstance(source, CocoSource):
-            for images in filter(None, source.splits.values()):
+        if isinstance(source, PeopleSource):
+            for images in people_in(source).values():
                 json.loads(truth_of(images, source.skeleton, "hostile").encode())
-                annotations_of([CocoImage.from_json(image.to_json()) for image in images[:3]], 64, 2, source.skeleton)
+                annotations_of(images[:3], source.settings, source.skeleton)
         for record in source.quarantined:
             record.model_dump_json().encode()
         return source.remarks()

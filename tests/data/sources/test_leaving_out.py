@@ -97,7 +97,7 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
 
 def refusal(folder: Path, allowed: float = 0.1) -> str:
     """What is said of a folder of which more is left out than is allowed; nothing where it is not."""
-    source = open_coco(folder, folder / "work", max_people=2)
+    source = open_coco(folder, folder.parent / f"{folder.name} work", max_people=2)
     try:
         refuse_left_out("coco", source.left_out, allowed)
     except SourceError as error:
@@ -121,7 +121,7 @@ def test_people_who_are_all_lost_are_not_lost_in_silence(
     for annotation in files.annotations:
         annotation.update(change)
     message = refusal(files.write(tmp_path / "raw"))
-    assert "10 of 10 instances of person_keypoints_train2017.json are left out, 100.0% vs 10.0%" in message
+    assert "10 of 10 instances are left out, 100.0% vs 10.0%" in message
     assert reason in message
     assert refusal(tmp_path / "raw", 1) == ""
 
@@ -144,19 +144,19 @@ def test_the_limit_holds_by_split_and_reason_also_for_what_was_converted_before(
     test.write(tmp_path / "beyond")
     message = refusal(files.write(tmp_path / "beyond"))
     assert message.startswith(
-        "coco: 5 of 40 records of person_keypoints_train2017.json are left out, 12.5% vs 10.0% at most: "
-        "4 as train2017 has no such file, 1 as the file is not a JPEG"
+        "coco: 5 of 40 images of the train split are left out, 12.5% vs 10.0% at most: "
+        "4 as train2017 has no such file, 1 as is not a JPEG"
     )
     assert message.endswith("correct the source, or give --allow-left-out 0.13")
     (tmp_path / "limit" / "val2017" / "000000000101.jpg").unlink()
-    assert "1 of 2 records of person_keypoints_val2017.json" in refusal(tmp_path / "limit")
+    assert "1 of 2 images of the test split" in refusal(tmp_path / "limit")
     spec = ConvertSpec(root=str(tmp_path / "root"), dataset="coco", source=str(tmp_path / "beyond"), side=64)
     allowed = spec.model_copy(update={"allow_left_out": 0.13})
     assert allowed.digest() == spec.digest()
     assert not convert(allowed, silent()).reused
     assert find_converted(allowed, silent()) is not None
     assert find_converted(spec, silent()) is None
-    with pytest.raises(SourceError, match=r"5 of 40 records of .* 12\.5% vs 10\.0% at most"):
+    with pytest.raises(SourceError, match=r"5 of 40 images of .* 12\.5% vs 10\.0% at most"):
         convert(spec, silent())
 
 

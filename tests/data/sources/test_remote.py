@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fault_proxy
 import numpy as np
 import pytest
-from coco_files import CocoFiles, open_coco
+from coco_files import CocoFiles, open_coco, people_in
 from gcs_emulator import upload
 from published import archive_of, same_content, write_cifar10_bins, write_cifar100_pickles, write_mnist
 
+from podline.data.people.source import PeopleSource, open_people
 from podline.data.sources import remote
-from podline.data.sources.coco import CocoSource
-from podline.data.sources.coco_records import squares_of
-from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
 from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
@@ -55,11 +54,9 @@ def test_an_archive_is_downloaded_once_and_unpacked(
     assert sum(proxy.downloaded.values()) == archive.stat().st_size
 
 
-def pictures(source: CocoSource) -> dict[str, list[tuple[bytes, bytes]]]:
-    return {
-        name: [(image.place.read(), squares_of([image], source.rows, 64).tobytes()) for image in images]
-        for name, images in source.splits.items()
-    }
+def content(source: PeopleSource) -> tuple[object, ...]:
+    pixels = [source.pixels(split.kept).tobytes() for split in source.splits]
+    return source.files, source.sizes, source.counted, people_in(source), pixels
 
 
 def test_images_and_annotations_are_downloaded_once(
@@ -71,11 +68,10 @@ def test_images_and_annotations_are_downloaded_once(
     (raw / "test2017.zip").write_bytes(bytes(1_000_000))
     uri = upload(raw, f"{gcs_root}coco")
     found, expected = open_coco(uri, tmp_path / "work"), open_coco(raw, tmp_path / "work2")
-    assert (found.files, found.sizes, found.counted) == (expected.files, expected.sizes, expected.counted)
-    assert pictures(found) == pictures(expected)
+    assert content(found) == content(expected)
     assert sum(proxy.downloaded.values()) == needed
     proxy.downloaded.clear()
-    assert open_coco(uri, tmp_path / "work") == found
+    assert content(open_coco(uri, tmp_path / "work")) == content(found)
     assert not proxy.downloaded
 
 
@@ -93,15 +89,14 @@ def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
 def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: str) -> None:
     raw = CocoFiles("train", 6).write(tmp_path / "raw")
     dataset = datasets.find("keypoints")
-    settings = dataset.settings_of({"side": 64})
+    settings: Any = dataset.settings_of({"side": 64})
     uri = upload(raw, f"{gcs_root}keypoints")
-    found, expected = (open_keypoints(dataset, place, settings, tmp_path / "work") for place in (uri, str(raw)))
-    assert isinstance(found, CocoSource)
-    assert (found.files, pictures(found)) == (expected.files, pictures(expected))
-    assert found.notes[0] == f"train: {uri}/annotations/person_keypoints_train2017.json, images in {uri}/train2017"
+    found, expected = (open_people(dataset, place, settings, tmp_path / "work") for place in (uri, str(raw)))
+    assert content(found) == content(expected)
+    assert "annotations/person_keypoints_train2017.json with images in train2017/" in found.words[0]
     (raw / "annotations" / "person_keypoints_train2017.json").write_text("{")
     with pytest.raises(SourceError, match=f"{uri}/annotations/person_keypoints_train2017.json is not valid JSON"):
-        open_keypoints(dataset, upload(raw, uri), settings, tmp_path / "work")
+        open_people(dataset, upload(raw, uri), settings, tmp_path / "work")
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:

@@ -14,7 +14,7 @@ from pycocotools.cocoeval import COCOeval
 from small_poses import RECIPE
 
 from podline.beam_jobs.conversion import convert
-from podline.data.sources.coco_truth import truth_name
+from podline.data.people.truth import truth_name
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
 from podline.evaluation.evaluate import evaluate

@@ -13,7 +13,7 @@ from coco_people import CATEGORIES, annotation, random_results, random_truth
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.coco_letterbox import LetterBox
+from podline.data.letterbox import LetterBox
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 from podline.kinds.pose import oks_intervals

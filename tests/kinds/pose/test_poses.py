@@ -9,7 +9,7 @@ from evaluation_case import case_of
 from pose_oracle import RECIPE, nothing, perfect
 from small_coco import publish_people
 
-from podline.data.sources.coco_truth import read_truth
+from podline.data.people.truth import read_truth
 from podline.documents.manifest import dataset_folder
 from podline.errors import ArtifactError, DivergenceError, SanityError
 from podline.evaluation.evaluate import evaluate

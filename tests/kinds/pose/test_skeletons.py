@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import from_annotated, mirrored
+from podline.data.letterbox import LetterBox
 from podline.documents.skeleton import COCO
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import People

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.people.settings import KeypointSettings
 from podline.data.shown import printable, shortened
-from podline.data.sources.coco_settings import KeypointSettings
 from podline.documents.skeleton import COCO, OTHER_SIGMA, Skeleton, mirrored_by_name, sigmas_by_name
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -28,7 +28,7 @@ class Summary(NamedTuple):
 
     Attributes:
         counts: ``category_id`` → the most common length of ``keypoints`` in its annotations with a labelled joint.
-        categories: the categories with an id; see :func:`podline.data.sources.coco_annotations.identifier`.
+        categories: the categories with an id; see :func:`podline.data.people.annotations.identifier`.
         names: names of the first images.
         annotations: number of annotations.
     """

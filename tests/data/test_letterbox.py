@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pycocotools import mask as rle
 
-from podline.data.coco_letterbox import LetterBox, from_cells, snapped
 from podline.data.fitting import fitted
 from podline.data.keypoints import from_annotated, mirrored, to_annotated
-from podline.data.sources.coco_masks import ignored_mask
+from podline.data.letterbox import LetterBox, from_cells, snapped
+from podline.data.people.masks import ignored_mask
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 

@@ -1,14 +1,15 @@
-"""An image of COCO to convert, and the choice of its people: those with a place in the record, and ignored ones."""
+"""The people in an image, and the choice among them: those with a place in the record, and ignored ones."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from podline.data.sources.coco_files import ImagePlace
+PERSON = 1
+"""COCO's ``category_id`` of people, and the converted one of any instance with joints in a user's data set."""
 
 MASK_STRIDE = 4
 """Pixels of the square per cell of the mask of ignored people."""
@@ -19,48 +20,35 @@ BEYOND = "instances beyond the places of a record"
 _NOWHERE = (0, 0, 0)
 
 
-class PixelPlace(NamedTuple):
-    """The location of an image's decoded pixels.
+class People(NamedTuple):
+    """The people in an image, in its own pixels; the target of its record.
 
     Attributes:
-        part: number of the annotation file that lists the image.
-        row: number of the image among those of the file.
-    """
-
-    part: int
-    row: int
-
-
-class CocoImage(NamedTuple):
-    """An image to convert, with its annotations in its own pixels.
-
-    Attributes:
-        width: width of the annotated image.
-        place: the place of its file.
-        identity: see :mod:`podline.data.identity`.
-        annotations: the annotations of its people, in the source's order, each an
-            :class:`podline.data.sources.coco_annotations.Annotation` as JSON.
+        id: the image's number in its annotation file.
+        name: the image's name in its annotation file.
+        width: width of the annotated image; 0 if the annotations do not say.
+        instances: number of annotations with a joint.
+        annotations: the annotations, in the source's order, each an
+            :class:`podline.data.people.annotations.Annotation` as JSON.
     """
 
     id: int
     name: str
     width: int
     height: int
-    place: ImagePlace
-    identity: str
-    pixels: PixelPlace
+    instances: int
     annotations: tuple[str, ...]
 
-    def to_json(self) -> str:
-        """Return the image as one line."""
-        return json.dumps(self)
+    def text(self) -> str:
+        """Return the target as text: a line, and one for each annotation."""
+        return "\n".join([json.dumps(self[:-1]), *self.annotations])
 
     @classmethod
-    def from_json(cls, line: str) -> CocoImage:
-        """Parse a line from :meth:`to_json`."""
-        image = cls(*json.loads(line))
-        places = {"place": ImagePlace(*image.place), "pixels": PixelPlace(*image.pixels)}
-        return image._replace(**places, annotations=tuple(image.annotations))
+    def of(cls, text: str, width: int, height: int) -> Self:
+        """Parse a text from :meth:`text`; the size is that of the decoded image."""
+        line, *annotations = text.split("\n")
+        number, name, _, _, instances = json.loads(line)
+        return cls(number, name, width, height, instances, tuple(annotations))
 
 
 class PersonEntry(NamedTuple):
@@ -77,18 +65,16 @@ class PersonEntry(NamedTuple):
     area: float
 
 
-def people_of(
-    annotations: Iterable[str], width: int, height: int, max_people: int, counted: Counter[str]
-) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
+def chosen(image: People, max_people: int, counted: Counter[str]) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
     """Return the people with a place in an image's record, largest first, and the ignored people.
 
-    The ignored people are annotations for :func:`podline.data.sources.coco_masks.ignored_mask`. ``counted`` counts the
+    The ignored people are annotations for :func:`podline.data.people.masks.ignored_mask`. ``counted`` counts the
     rules that apply.
     """
     people: list[PersonEntry] = []
     ignored: list[dict[str, Any]] = []
-    for annotation in map(json.loads, annotations):
-        person = None if annotation["iscrowd"] else _person(annotation, (width, height), counted)
+    for annotation in map(json.loads, image.annotations):
+        person = None if annotation["iscrowd"] else _person(annotation, (image.width, image.height), counted)
         if person is not None:
             people.append(person)
             continue

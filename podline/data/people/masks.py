@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pycocotools import mask as rle
 
 from podline.data import bounds
-from podline.data.coco_letterbox import LetterBox
 from podline.data.fitting import fitted
+from podline.data.letterbox import LetterBox
 from podline.data.shown import shortened
 from podline.errors import SourceError
 

@@ -13,15 +13,16 @@ import cv2
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from coco_files import people_in
 from raw_cifar import convert_spec
 
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
-from podline.data.coco_letterbox import LetterBox
+from podline.data.letterbox import LetterBox
+from podline.data.people.image import chosen
+from podline.data.people.source import PeopleSource
+from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
-from podline.data.sources.coco import CocoSource
-from podline.data.sources.coco_image import people_of
-from podline.data.sources.coco_truth import read_truth
 from podline.data.sources.source import open_raw
 from podline.documents.manifest import read_manifest
 from podline.documents.skeleton import COCO, OTHER_SIGMA
@@ -62,11 +63,11 @@ def written(folder: Path, made: dict[str, Any], name: str = "mice.json") -> Path
     return folder
 
 
-def opened(source: Path, **settings: Any) -> CocoSource:
+def opened(source: Path, **settings: Any) -> PeopleSource:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 2, **settings})
-    found = open_raw(dataset, str(source), given, source / "work")
-    assert isinstance(found, CocoSource)
+    found = open_raw(dataset, str(source), given, source.parent / f"{source.name} work")
+    assert isinstance(found, PeopleSource)
     return found
 
 
@@ -81,7 +82,7 @@ def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Pa
     assert skeleton.sigmas == (COCO.sigmas[0], COCO.sigmas[3], COCO.sigmas[4], OTHER_SIGMA, OTHER_SIGMA)
     assert sum(source.sizes.values()) == 20
     assert not source.quarantined
-    assert any("limbs added between near joints" in note for note in source.notes)
+    assert any("limbs added between near joints" in note for note in source.words)
     given = opened(tmp_path, sigmas={"tail": 0.2}, mirrored=[["back", "tail"]]).skeleton
     assert (given.sigmas[-1], given.mirrored) == (0.2, (("back", "tail"),))
     with pytest.raises(SourceError, match="the settings name the joint 'paw'; there are nose, left_ear"):
@@ -106,7 +107,7 @@ def test_what_categories_leave_out_is_made_up_for_and_told(
     assert source.skeleton.joints == joints
     assert limbs is None or source.skeleton.limbs[: len(limbs)] == limbs
     assert len(source.skeleton.limbs) == 4, "every joint is reached, and no limb is twice"
-    assert any(note in told for told in source.notes), source.notes
+    assert any(note in told for told in source.words), source.words
 
 
 @pytest.mark.parametrize("joint", ["tail", "paw"])
@@ -121,7 +122,7 @@ def test_categories_with_the_same_joints_are_learned_as_one_and_of_others_one_is
     if joint == "tail":
         source = opened(tmp_path)
         assert source.skeleton.category == ""
-        assert sum(bool(image.annotations) for images in source.splits.values() for image in images) == 20
+        assert sum(bool(image.annotations) for images in people_in(source).values() for image in images) == 20
         return
     with pytest.raises(SourceError, match=r"2 categories with different joints vs one: .*conversion.category=NAME"):
         opened(tmp_path)
@@ -278,7 +279,7 @@ def test_nested_keypoints_are_the_same_records(tmp_path: Path) -> None:
     for annotation in made["annotations"]:
         annotation["keypoints"] = np.reshape(annotation["keypoints"], (5, 3)).tolist()
     nested = opened(written(tmp_path / "nested", made))
-    assert [one.annotations for one in nested.splits["train"]] == [one.annotations for one in flat.splits["train"]]
+    assert people_in(nested) == people_in(flat)
     made["annotations"][0]["keypoints"][0] = 5
     [left] = opened(written(tmp_path / "mixed", made)).quarantined
     assert left.record == "mouse 1.png (image 1)"
@@ -300,9 +301,9 @@ def test_crowds_and_boxes_without_keypoints_take_no_label_from_others(tmp_path: 
     made["annotations"] += [{"id": 100 + n, "image_id": n, "category_id": 3, **one} for n, one in enumerate(added, 1)]
     source = opened(written(tmp_path, made))
     assert not source.quarantined
-    images = {image.id: image for images in source.splits.values() for image in images}
+    images = {image.id: image for images in people_in(source).values() for image in images}
     for number in range(1, 8):
-        people, [ignored] = people_of(images[number].annotations, WIDTH, HEIGHT, 2, Counter())
+        people, [ignored] = chosen(images[number], 2, Counter())
         assert len(people) == 1
         assert ignored["bbox"] == ([5, 5, 20, 20] if number < 6 else [0, 0, 0, 0])
         truth = json.loads(images[number].annotations[1])

@@ -6,11 +6,10 @@ background. docs/how-to/coco.md lists the rules.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -29,19 +28,14 @@ from pydantic import (
 
 from podline.data import bounds
 from podline.data.lfs import refuse_lfs_pointer
+from podline.data.people.deeplabcut import as_coco, is_table
+from podline.data.people.files import AnnotationFile
+from podline.data.people.image import PERSON
 from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
-from podline.data.sources.coco_files import AnnotationFile, ImagePlace, images_in
-from podline.data.sources.deeplabcut import as_coco, is_table
-from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Limits, limits_of
-from podline.sandbox.pool import Sandbox
-from podline.store.contract import explained
-
-PERSON = 1
-"""COCO's ``category_id`` of people, and the converted one of any instance with joints in a user's data set."""
 
 _NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 
@@ -69,7 +63,7 @@ class ListedImage(_Checked):
 
 
 class RunLengths(_Checked):
-    """An outline as COCO's run lengths; see :mod:`podline.data.sources.coco_masks`."""
+    """An outline as COCO's run lengths; see :mod:`podline.data.people.masks`."""
 
     size: list[int]
     counts: str | Annotated[list[Length], Field(fail_fast=True)]
@@ -167,7 +161,6 @@ class ImageEntry:
         problem: why it cannot be converted; empty if it can.
         people: number of annotations with a joint.
         annotations: the annotations of its people, each an :class:`Annotation` as JSON.
-        file: the place of its file; None if it cannot be read.
     """
 
     record: str
@@ -178,52 +171,24 @@ class ImageEntry:
     problem: str = ""
     people: int = 0
     annotations: list[str] = field(default_factory=list)
-    file: ImagePlace | None = None
-
-    @classmethod
-    def from_json(cls, line: str) -> ImageEntry:
-        """Parse a line from :meth:`to_json`."""
-        entry = cls(*json.loads(line))
-        entry.file = entry.file and ImagePlace(*entry.file)
-        return entry
-
-    def to_json(self) -> str:
-        """Return the entry as one line."""
-        return json.dumps([getattr(self, name) for name in self.__slots__])
 
     def refuse(self, problem: str) -> None:
         """Record why the image cannot be converted; the first reason is kept."""
         self.problem = self.problem or problem
 
 
-class Listed(NamedTuple):
-    """An annotation file that was read and checked.
+class Entries(NamedTuple):
+    """The content of an annotation file.
 
     Attributes:
-        path: path of the file with its entries.
+        images: the images, and annotations without an image.
         others: number of annotations of other categories, which are skipped.
         strays: number of these that have joints.
-        image_files: number of image files, listed or not.
     """
 
-    place: AnnotationFile
-    path: Path
-    bytes: int
-    sha256: str
-    entries_sha256: str
+    images: list[ImageEntry]
     others: int
     strays: int
-    image_files: int
-
-    @property
-    def file(self) -> SourceFile:
-        """The annotation file's entry in the manifest: name, size and checksum."""
-        return SourceFile(name=self.place.name, bytes=self.bytes, sha256=self.sha256)
-
-    def entries(self) -> Iterator[ImageEntry]:
-        """Yield the entries in the file's order; those that cannot be converted have a problem."""
-        with explained("read", self.path), self.path.open() as lines:
-            yield from map(ImageEntry.from_json, lines)
 
 
 def limits_of_annotations(size: int) -> Limits:
@@ -231,70 +196,31 @@ def limits_of_annotations(size: int) -> Limits:
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 
 
-def read_annotations(
-    sandbox: Sandbox, places: Collection[AnnotationFile], folder: Path, ids: Collection[int | str], joints: int
-) -> list[Listed]:
-    """Read annotation files and find their images.
+def read_entries(place: AnnotationFile, ids: Collection[int | str], joints: int) -> Entries:
+    """Read and check an annotation file; runs in a sandbox.
 
     Args:
-        sandbox: runs :func:`list_images`.
-        places: the files and their images.
-        folder: a folder for the entries.
+        place: the file.
         ids: the ``category_id`` values to read; other annotations are skipped.
         joints: number of joints of an annotation.
 
     Raises:
-        SourceError: annotations or images cannot be read, or exceed the limits.
-        StoreError: the folder cannot be written.
+        SourceError: the file cannot be read, or is no COCO annotation file.
     """
-    listed = []
-    for place in places:
-        path, archive = folder / place.split, 0 if place.images.is_dir() else size_of(place.images)
-        with explained("write", path):
-            limits = limits_of_annotations(size_of(place.path) + archive)
-            found = sandbox.one((place, path, list(ids), joints), limits, str(place.path))
-        listed.append(Listed(place, path, *found))
-    return listed
-
-
-def lister() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return a function that calls :func:`list_images` with the values of an item."""
-    return lambda item: list_images(*item)
-
-
-def list_images(place: AnnotationFile, path: Path, ids: Collection[int | str], joints: int) -> tuple[Any, ...]:
-    """Write the entries of an annotation file, one per line; runs in a sandbox.
-
-    Returns:
-        The fields of :class:`Listed` from ``bytes`` on.
-    """
-    find, files = images_in(place.images)
-    data, document = document_of(place.path, place.member, "fetch the official annotations again")
+    document = document_of(place.path, place.member, "fetch the official annotations again")
     if document is None:
         raise SourceError(
             f"{place.path} is not a COCO annotation file: an object with lists images and annotations is needed"
         )
-    entries, others, strays = _checked(document, ids, joints)
-    digest = hashlib.sha256()
-    with path.open("wb") as stream:
-        for entry in entries:
-            found = find(entry.name) if entry.name else None
-            if isinstance(found, str):
-                entry.refuse(found)
-            else:
-                entry.file = found
-            line = f"{entry.to_json()}\n".encode()
-            digest.update(line)
-            stream.write(line)
-    return len(data), hashlib.sha256(data).hexdigest(), digest.hexdigest(), others, strays, files
+    return _checked(document, ids, joints)
 
 
-def document_of(path: Path, member: str, remedy: str) -> tuple[bytes, dict[str, Any] | None]:
+def document_of(path: Path, member: str, remedy: str) -> dict[str, Any] | None:
     """Read an annotation file, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
 
     Returns:
-        The bytes, and the document with lists ``images`` and ``annotations``, or None for another document. Outlines
-        that no record needs, which fill most of a file, are dropped.
+        The document with lists ``images`` and ``annotations``, or None for another document. Outlines that no record
+        needs, which fill most of a file, are dropped.
 
     Raises:
         SourceError: the file cannot be read or is not JSON.
@@ -312,7 +238,7 @@ def document_of(path: Path, member: str, remedy: str) -> tuple[bytes, dict[str, 
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown} is not valid JSON ({error}); {remedy}") from error
     lists = isinstance(document, dict) and isinstance(document.get("images"), list)
-    return data, document if lists and isinstance(document.get("annotations"), list) else None
+    return document if lists and isinstance(document.get("annotations"), list) else None
 
 
 def _member(path: Path, member: str, shown: str) -> bytes:
@@ -340,12 +266,7 @@ def size_of(path: Path) -> int:
         return sum(file.stat().st_size for file in files)
 
 
-def _checked(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> tuple[list[ImageEntry], int, int]:
-    """Check the entries of a document.
-
-    Returns:
-        The images, and annotations without an image; the numbers of other annotations, and of those with joints.
-    """
+def _checked(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
     names = [_id_of(image) for image in document["images"]]
     _refuse_twice(entries, names)
@@ -373,7 +294,7 @@ def _checked(document: Mapping[str, Any], ids: Collection[int | str], joints: in
             entry.refuse(f"annotation {shortened(name)} occurs twice")
         seen.add((entry.id, name))
         _add(entry, annotation, number, joints)
-    return entries, others, strays
+    return Entries(entries, others, strays)
 
 
 def _id_of(entry: object) -> int | str | None:

@@ -10,8 +10,9 @@ import cv2
 import numpy as np
 import pandas as pd
 import pytest
+from coco_files import people_in
 
-from podline.data.sources.coco import CocoSource
+from podline.data.people.source import PeopleSource
 from podline.data.sources.source import open_raw
 from podline.errors import SourceError
 from podline.recipes import datasets
@@ -50,11 +51,11 @@ def project(root: Path, frame: pd.DataFrame, config: str = CONFIG, seed: int = 0
     return root
 
 
-def opened(source: Path, work: Path, **settings: Any) -> CocoSource:
+def opened(source: Path, work: Path, **settings: Any) -> PeopleSource:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
     found = open_raw(dataset, str(source), given, work)
-    assert isinstance(found, CocoSource)
+    assert isinstance(found, PeopleSource)
     return found
 
 
@@ -66,7 +67,7 @@ def test_a_table_gives_every_label_its_place(
     places = frames(max(1, len(individuals)))
     source = opened(project(tmp_path / "project", table(places, cells, individuals)) / given, tmp_path / "work")
     prefix = {".": f"{FOLDER}/", "labeled-data": "video 1/"}.get(given, "")
-    found = {image.name: image for images in source.splits.values() for image in images}
+    found = {image.name: image for images in people_in(source).values() for image in images}
     assert len(found) == 11, "a frame without a label is not learned"
     for number, people in enumerate(places):
         labels = [np.column_stack([joints, np.where(np.isnan(joints[:, 0]), 0, 2)]) for joints in people]

@@ -13,8 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from podline.data.sources.coco_annotations import PERSON
-from podline.data.sources.coco_image import CocoImage
+from podline.data.people.image import PERSON, People
 from podline.documents.manifest import FileInfo, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import ArtifactError
@@ -27,7 +26,7 @@ def truth_name(split: str) -> str:
 
 
 def publish_truths(
-    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], skeleton: Skeleton
+    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[People]], skeleton: Skeleton
 ) -> dict[str, FileInfo]:
     """Publish each split's truth in the data set's folder; return split → its file.
 
@@ -65,12 +64,15 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
     return json.loads(data)
 
 
-def truth_of(images: Iterable[CocoImage], skeleton: Skeleton, description: str) -> str:
+def truth_of(images: Iterable[People], skeleton: Skeleton, description: str) -> str:
     """Return the JSON document, with one line per image and annotation.
 
     The category also has OKS's constants, ``sigmas``, which COCO's format does not contain.
     """
-    images, place = list(images), {joint: number for number, joint in enumerate(skeleton.annotated, start=1)}
+    images, place = (
+        sorted(images, key=lambda image: image.id),
+        {joint: number for number, joint in enumerate(skeleton.annotated, start=1)},
+    )
     category = {
         "supercategory": "",
         "id": PERSON,

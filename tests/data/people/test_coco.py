@@ -6,54 +6,54 @@ import io
 import json
 import math
 import os
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, person
+from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, people_in, person
 from PIL import Image
 
-from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.headers import PictureError, inspect_jpeg
+from podline.data.images import parsing
 from podline.data.keypoints import from_annotated
+from podline.data.letterbox import LetterBox, snapped
+from podline.data.people.image import People, chosen
+from podline.data.people.records import annotations_of
+from podline.data.people.settings import CocoSettings
+from podline.data.people.source import PeopleSource
 from podline.data.sources import decoding
-from podline.data.sources.coco import CocoImage, CocoSource
-from podline.data.sources.coco_files import ImagePlace
-from podline.data.sources.coco_image import PixelPlace, people_of
-from podline.data.sources.coco_records import annotations_of, squares_of
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def opened(folder: Path, **settings: Any) -> CocoSource:
-    return open_coco(folder, folder / "work", **settings)
+def opened(folder: Path, **settings: Any) -> PeopleSource:
+    return open_coco(folder, folder.parent / f"{folder.name} work", **settings)
 
 
-def ids(source: CocoSource) -> dict[str, list[int]]:
-    return {name: [image.id for image in images] for name, images in source.splits.items()}
+def ids(source: PeopleSource) -> dict[str, list[int]]:
+    return {name: [image.id for image in images] for name, images in people_in(source).items()}
 
 
-def both(tmp_path: Path, train: CocoFiles, **options: Any) -> CocoSource:
+def both(tmp_path: Path, train: CocoFiles, **options: Any) -> PeopleSource:
     """The source of a training split and a plain test split of images 101 and 102."""
     CocoFiles("val", 2, 101).write(tmp_path)
     return opened(train.write(tmp_path), **options)
 
 
-def left_out(source: CocoSource) -> dict[str, str]:
+def left_out(source: PeopleSource) -> dict[str, str]:
     assert source.read == sum(source.sizes.values()) + len(source.quarantined)
     return {record.record: record.reason for record in source.quarantined}
 
 
-def image_of(source: CocoSource, number: int) -> Any:
-    return next(image for image in source.splits["train"] if image.id == number)
+def image_of(source: PeopleSource, number: int) -> Any:
+    return next(image for image in people_in(source)["train"] if image.id == number)
 
 
-def test_one_split_is_cut_by_names_alone(tmp_path: Path) -> None:
+def test_one_split_is_cut_by_content_alone(tmp_path: Path) -> None:
     many, few = CocoFiles(images=60), CocoFiles(images=40)
     whole, part = ids(opened(many.write(tmp_path / "a"))), ids(opened(few.write(tmp_path / "b")))
     assert sorted(whole["train"] + whole["test"]) == list(range(1, 61))
@@ -69,9 +69,9 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
     assert folders.files == zips.files
     assert ids(folders) == ids(zips) == {"train": [1, 2, 3], "test": [101, 102, 103]}
     assert (folders.read, folders.quarantined, folders.counted) == (6, (), {})
-    for image, packed in zip(folders.splits["train"], zips.splits["train"], strict=True):
-        assert image.identity == packed.identity
-        np.testing.assert_array_equal(squares_of([image], folders.rows, 64), squares_of([packed], zips.rows, 64))
+    assert people_in(folders) == people_in(zips)
+    for here, packed in zip(folders.splits, zips.splits, strict=True):
+        np.testing.assert_array_equal(folders.pixels(here.kept), zips.pixels(packed.kept))
 
 
 def test_annotations_in_any_encoding(tmp_path: Path) -> None:
@@ -133,15 +133,15 @@ def bomb() -> bytes:
 
 FILES = [
     (None, "has no such file"),
-    (jpeg(3)[:-200], "the file is truncated"),
-    (jpeg(3)[:-2], "the file is truncated"),  # the end marker alone
-    (b"", "the file is empty"),
-    (b"GIF89a", "the file is damaged: it cannot be decoded"),
-    (bomb(), "the file has 65535×65535 pixels vs 48,000,000 at most"),
-    (jpeg(3, 50, 32), "the file has 50×32 pixels vs 48×32 in the annotations"),
-    (b"\xff\xd8\xff\xd9", "the file is a JPEG without an image"),
-    (jpeg(3).replace(b"\xff\xdb", b"\xff\xfe"), "the file is damaged: it cannot be decoded"),  # only by its decoder
-    (b"", "has 64,000,001 bytes vs 64,000,000 at most"),  # of which the disk holds next to nothing
+    (jpeg(3)[:-200], "is truncated"),
+    (jpeg(3)[:-2], "is truncated"),  # the end marker alone
+    (b"", "is empty"),
+    (b"GIF89a", "is damaged: it cannot be decoded"),
+    (bomb(), "has 65535×65535 pixels vs 48,000,000 at most"),
+    (jpeg(3, 50, 32), "has 50×32 pixels vs 48×32 in the annotations"),
+    (b"\xff\xd8\xff\xd9", "is a JPEG without an image"),
+    (jpeg(3).replace(b"\xff\xdb", b"\xff\xfe"), "is damaged: it cannot be decoded"),  # only by its decoder
+    (b"", "has more than 64,000,000 bytes"),  # of which the disk holds next to nothing
 ]
 
 
@@ -160,27 +160,15 @@ def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
 
 
 def test_what_was_decoded_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = CocoFiles().write(tmp_path)
-    first = opened(folder)
+    folder = CocoFiles().write(tmp_path / "raw")
+    first = open_coco(folder, tmp_path / "work")
     with monkeypatch.context() as patch:
         patch.setattr(decoding, "Decoder", None)
-        assert opened(folder) == first
+        patch.setattr(parsing, "Sandbox", None)
+        again = open_coco(folder, tmp_path / "work", max_people=1)
+        assert (again.files, people_in(again)) == (first.files, people_in(first))
     (folder / "train2017" / "000000000003.jpg").write_bytes(jpeg(4))
-    changed = opened(folder)
-    assert changed.files != first.files
-
-
-def test_damaged_pixels_in_the_cache_are_named(tmp_path: Path) -> None:
-    source = opened(CocoFiles().write(tmp_path))
-    images = source.splits["train"]
-    path = Path(source.rows[images[0].pixels.part].path)
-    content = bytearray(path.read_bytes())
-    content[images[0].pixels.row * (64 * 64 * 3 + 4) + 5] ^= 1
-    told = f"pixels: decoded images are damaged; delete {re.escape(str(path.parent))} and"
-    for damaged in (bytes(content), b""):
-        path.write_bytes(damaged)
-        with pytest.raises(SourceError, match=told):
-            squares_of(images, source.rows, 64)
+    assert open_coco(folder, tmp_path / "work").files != first.files
 
 
 def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Path) -> None:
@@ -191,7 +179,7 @@ def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Pa
     content = archive.read_bytes()
     assert content.count((1_000_002).to_bytes(4, "little")) == 2  # in the directory and before the member
     archive.write_bytes(content.replace((1_000_002).to_bytes(4, "little"), (900).to_bytes(4, "little")))
-    assert "is damaged there" in left_out(opened(folder))["000000000002.jpg (image 2)"]
+    assert "Bad CRC-32" in left_out(opened(folder))["000000000002.jpg (image 2)"]
 
 
 @pytest.mark.parametrize(
@@ -280,16 +268,16 @@ def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
         "boxes of no size": 1,
         "crowds": 1,
         "image files that no entry lists": 1,
-        "images with an EXIF rotation, left as stored": 1,
-        "images with an EXIF rotation, turned": 1,
         "images without instances": 1,
         "labelled joints outside the image": 19,
+        "left as stored in spite of EXIF": 1,
         "instances beyond the places of a record": 2,
         "instances whose num_keypoints is wrong": 1,
         "instances without a labelled joint": 2,
+        "turned as EXIF says": 1,
     }
     (third, _), (fourth, _), (seventh, beyond) = (
-        people_of(image_of(source, number).annotations, WIDTH, HEIGHT, 2, Counter()) for number in (3, 4, 7)
+        chosen(image_of(source, number), 2, Counter()) for number in (3, 4, 7)
     )
     assert [one.id for one in seventh] == [700, 7002]
     assert [annotation["id"] for annotation in beyond] == [7001, 7000]
@@ -302,9 +290,11 @@ def test_splits_never_share_an_image_and_equal_ids_are_not_the_same_image(tmp_pa
     files.images[0]["id"] = 101
     files.annotations[0]["image_id"] = 101
     files.files["000000000002.jpg"] = jpeg(102)
-    source = both(tmp_path, files)
-    assert left_out(source) == {"000000000002.jpg (image 2)": "the same file as 000000000102.jpg of the test split"}
-    assert ids(source) == {"train": [3, 4, 5, 6, 7, 8, 101], "test": [101, 102]}
+    CocoFiles("val", 100, 101).write(tmp_path)
+    source = opened(files.write(tmp_path))
+    told = "the same image as one of the test split: 000000000102.jpg (image 102)"
+    assert left_out(source) == {"000000000002.jpg (image 2)": told}
+    assert ids(source) == {"train": [3, 4, 5, 6, 7, 8, 101], "test": [*range(101, 201)]}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +312,7 @@ def test_ids_are_names_in_any_form(tmp_path: Path, of_images: Any, of_people: An
         annotation |= {"id": of_people(annotation["id"]), "category_id": "1"}
     source = both(tmp_path, files)
     assert left_out(source) == {}
-    images = source.splits["train"]
+    images = people_in(source)["train"]
     people = [json.loads(text) for image in images for text in image.annotations]
     assert ([image.id for image in images], [one["id"] for one in people]) == are
     assert [one["image_id"] for one in people] == are[0]
@@ -343,7 +333,7 @@ def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> Non
 def test_places_that_hold_no_coco(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is empty"):
         opened(tmp_path)
-    with pytest.raises(SourceError, match="is not a folder"):
+    with pytest.raises(SourceError, match="does not exist"):
         opened(tmp_path / "nowhere")
     folder = CocoFiles().write(tmp_path / "a")
     (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles().document())
@@ -354,27 +344,25 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
         opened(folder)
     lost = CocoFiles()
     lost.files = {}
-    with pytest.raises(SourceError, match="none of 8 records can be converted: 000000000001"):
+    with pytest.raises(SourceError, match=r"train split has no image .*8 of 8 files are left out: 000000000001"):
         opened(lost.write(tmp_path / "b"))
     os.truncate(CocoFiles().write(tmp_path / "c", zipped=True) / "train2017.zip", 900)
     with pytest.raises(SourceError, match=r"train2017\.zip cannot be read as a zip file"):
         opened(tmp_path / "c")
 
 
-def image(number: int, width: int, height: int, people: int) -> CocoImage:
+def image(number: int, width: int, height: int, people: int) -> People:
     """An image with some people, and one whom nobody labelled."""
     entries = [person(10 * number + n, number, area=100.5 * (n + 1)) for n in range(people)]
     nobody = person(10 * number + 9, number, num_keypoints=0, keypoints=[0] * 51)
-    place, pixels = ImagePlace(f"/images/{number}.jpg", 5, 7), PixelPlace(0, number)
-    return CocoImage(
-        number, f"{number}.jpg", width, height, place, "", pixels, tuple(map(json.dumps, [*entries, nobody]))
-    )
+    return People(number, f"{number}.jpg", width, height, people, tuple(map(json.dumps, [*entries, nobody])))
 
 
 def test_records_made_together_are_those_made_alone() -> None:
+    settings = CocoSettings(side=64, max_people=3)
     images = [image(1, WIDTH, HEIGHT, 2), image(2, HEIGHT, WIDTH, 0), image(3, 91, 70, 3), image(4, WIDTH, HEIGHT, 1)]
-    together = annotations_of(images, 64, 3, COCO)
-    alone = [annotations_of([one], 64, 3, COCO) for one in images]
+    together = annotations_of(images, settings, COCO)
+    alone = [annotations_of([one], settings, COCO) for one in images]
     for name, values in together.items():
         np.testing.assert_array_equal(values, np.concatenate([columns[name] for columns in alone]), err_msg=name)
     assert together["people"].tolist() == [2, 0, 3, 1]

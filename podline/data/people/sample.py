@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator, default_rng
 
-from podline.data.sources.coco_annotations import PERSON
+from podline.data.people.annotations import PERSON
 from podline.documents.skeleton import COCO
 from podline.errors import SettingsError
 from podline.store.contract import explained

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from podline.recipes.datasets import ConverterSettings
+from podline.data.images.settings import PictureSettings
 
-# Version of the records from COCO's images: raise it when a code change alters a byte.
-_COCO_VERSION = 4
+# Version of the records: raise it when a code change alters a byte.
+_VERSION = 4
 
 
-class CocoSettings(ConverterSettings):
+class PeopleSettings(PictureSettings):
     """The settings of records with people in images."""
+
+    kind: ClassVar[str] = "pose"
+    after_decoding: ClassVar[frozenset[str]] = PictureSettings.after_decoding | {"max_people"}
 
     side: int = Field(
         default=368,
@@ -31,27 +34,36 @@ class CocoSettings(ConverterSettings):
         exclude_if=lambda people: people == 20,
         description="the number of people that a record can hold",
     )
-    keep_jpeg: bool = Field(
-        default=False,
-        exclude_if=lambda keep: not keep,
-        description="store the squares in records as JPEG files of quality 90; the reader decodes them",
+    test_share: float = Field(
+        default=0.2,
+        gt=0,
+        lt=1,
+        exclude_if=lambda share: share == 0.2,
+        description="the share of images for the test split if the source has a single annotation file",
+    )
+    near_share: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: share == 1,
+        description="the largest share of test images with a near-duplicate among the training images; 1 finds none",
     )
 
     def converter(self) -> dict[str, int | str]:
-        """Return the values that determine a converted data set's bytes, including the decoder's pixels."""
-        from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
-        from podline.data.jpeg_files import converter  # noqa: PLC0415 (as the decoders)
-
-        return {
-            **(converter() if self.keep_jpeg else {}),
-            "side": self.side,
-            "max_people": self.max_people,
-            "coco_version": _COCO_VERSION,
-            "decoders": pixels_digest(),
-        }
+        """See :meth:`PictureSettings.converter`."""
+        return {**super().converter(), "max_people": self.max_people, "people_version": _VERSION}
 
 
-class KeypointSettings(CocoSettings):
+class CocoSettings(PeopleSettings):
+    """The settings of COCO's people."""
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Return COCO's layout."""
+        return ("podline.data.people.layouts:Coco",)
+
+
+class KeypointSettings(PeopleSettings):
     """How to read annotations in COCO's format; defaults come from the annotations."""
 
     category: str = Field(
@@ -70,7 +82,12 @@ class KeypointSettings(CocoSettings):
         description="pairs of joints that a mirror image exchanges; [] for none; detected by name if not given",
     )
 
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Return the layout of users' own annotations."""
+        return ("podline.data.people.layouts:Keypoints",)
+
     def converter(self) -> dict[str, int | str]:
-        """Return the values that determine a converted data set's bytes, including the decoder's pixels."""
+        """See :meth:`PictureSettings.converter`."""
         ours = self.model_dump(mode="json", include={"category", "sigmas", "mirrored"})
         return super().converter() | {"keypoints": json.dumps(ours, sort_keys=True)}
