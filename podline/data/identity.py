@@ -67,6 +67,11 @@ def identities_of(images: npt.NDArray[np.generic]) -> npt.NDArray[np.bytes_]:
     return np.array([digest(row) for row in rows], f"S{IDENTITY_BYTES}")
 
 
+def hexadecimal(identities: npt.NDArray[np.bytes_]) -> list[str]:
+    """Return identities in an array, which drops zeros at their ends, as text."""
+    return [identity.ljust(IDENTITY_BYTES, b"\0").hex() for identity in identities.tolist()]
+
+
 def _of_jpeg(data: bytes) -> Iterator[bytes | memoryview]:
     """Yield a JPEG's segments without metadata, then its orientation and colours."""
     orientation, jfif, transform, components = 1, False, -1, b""

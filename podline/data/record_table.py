@@ -8,10 +8,11 @@ its digest (of pixels and targets).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,11 @@ import pyarrow.parquet as pq
 
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
-from podline.documents.manifest import SplitInfo
+from podline.documents.manifest import ORDER, FileInfo, Manifest, SplitInfo, stored_name
 from podline.documents.shard_table import ShardTable
 from podline.errors import ArtifactError
+from podline.store import digests
+from podline.store.contract import Store
 
 RECORDS = "records.parquet"
 """The table's name in a data set's folder."""
@@ -42,13 +45,55 @@ _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
 pc: Any = pyarrow.compute  # its functions are created at import
 Ids = npt.NDArray[np.int64]
+Digests = npt.NDArray[np.bytes_]
+
+
+class Records(NamedTuple):
+    """Some records of a version.
+
+    Attributes:
+        ids: numbers of the records, ascending, (n,).
+        keys: identities of their images, (n,).
+        digests: digests of their pixels and targets, (n,).
+    """
+
+    ids: Ids
+    keys: Digests
+    digests: Digests
+
+    @classmethod
+    def of(cls, keys: Digests, digests: Digests, first: int = 0) -> Self:
+        """Return records numbered from ``first`` on."""
+        return cls(np.arange(first, first + len(keys)), keys, digests)
+
+    def some(self, places: Ids) -> Self:
+        """Return the records at some places."""
+        return self._make(column[places] for column in self)
+
+    def without(self, places: Ids) -> Self:
+        """Return all records except those at some places."""
+        return self._make(np.delete(column, places) for column in self)
+
+    def content(self) -> str:
+        """Return the sha256 of all keys and digests, in order."""
+        both = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, IDENTITY_BYTES) for column in self[1:]]
+        return hashlib.sha256(np.concatenate(both, axis=1).tobytes()).hexdigest()
+
+
+_NO_DIGESTS = np.empty(0, f"S{IDENTITY_BYTES}")
+NOTHING = Records.of(_NO_DIGESTS, _NO_DIGESTS)
+
+
+def together(parts: Iterable[Records]) -> Records:
+    """Concatenate records."""
+    return NOTHING._make(map(np.concatenate, zip(NOTHING, *parts, strict=True)))
 
 
 class RecordTable:
     """A table of records in a file.
 
     Attributes:
-        path: path of a file from :func:`write_records`.
+        path: path of a file from :func:`publish_records`.
         pixels: split → the sums of its pixels.
     """
 
@@ -62,6 +107,22 @@ class RecordTable:
         with _explained(path):
             sums = json.loads(pq.read_schema(path).metadata[_PIXELS])
             self.pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
+
+    @classmethod
+    def of(cls, store: Store, manifest: Manifest) -> Self:
+        """Return the table of a version.
+
+        Raises:
+            ArtifactError: the table is damaged, or of Podline 1.0, which identified images by the sha256 of their file.
+        """
+        if manifest.converter.get("order") != ORDER:
+            raise ArtifactError(f"{store.where(manifest.folder)} was written by Podline 1.0; convert the data again")
+        return cls(store.local(stored_name(manifest.folder, RECORDS)))
+
+    def records(self, split: str, first: int = 0) -> Records:
+        """Return the records of a split, numbered from ``first`` on."""
+        rows = self.of_split(split, "key", "digest")
+        return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), first)
 
     def of_split(self, split: str, *columns: str) -> Any:
         """Return the rows of a split's records, in its order: all columns, or the named ones."""
@@ -85,25 +146,31 @@ class RecordTable:
             )
 
 
-def write_records(path: Path, rows: Any, pixels: Mapping[str, PixelSums]) -> None:
-    """Write a table of records.
+def publish_records(store: Store, folder: str, rows: Any, pixels: Mapping[str, PixelSums]) -> FileInfo:
+    """Publish a table of records; return its entry in the manifest.
 
     Args:
-        path: path of the file.
+        store: the store of the version.
+        folder: the version's folder.
         rows: a table from :func:`rows_of`; ``split`` is null for records that only earlier versions have.
         pixels: split → the sums of its pixels.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
-    with pq.ParquetWriter(
-        path,
-        _STORED.with_metadata({_PIXELS: json.dumps(sums).encode()}),
-        compression="zstd",
-        use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
-        column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
-        write_statistics=False,
-    ) as file:
-        for first in range(0, max(1, len(rows)), _ROW_GROUP):
-            file.write_table(rows[first : first + _ROW_GROUP].cast(_STORED).combine_chunks())
+    with store.workspace("records") as workspace:
+        path = workspace / RECORDS
+        with pq.ParquetWriter(
+            path,
+            _STORED.with_metadata({_PIXELS: json.dumps(sums).encode()}),
+            compression="zstd",
+            use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
+            column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
+            write_statistics=False,
+        ) as file:
+            for first in range(0, max(1, len(rows)), _ROW_GROUP):
+                file.write_table(rows[first : first + _ROW_GROUP].cast(_STORED).combine_chunks())
+        info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
+        store.publish_file(path, f"{folder}/{RECORDS}", replace=True, flush=False)
+    return info
 
 
 def rows_of(columns: Mapping[str, Any]) -> Any:

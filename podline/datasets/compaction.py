@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from podline.data.identity import IDENTITY_BYTES
+from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, stored_digests
+from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, publish_records
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.sources.decoding import FORGOTTEN
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
-from podline.datasets.matching import joined
-from podline.datasets.publishing import publish_records
 from podline.datasets.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
@@ -85,7 +81,7 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
     """Write the version; return the number of records left out."""
     started, layout = time.monotonic(), stored_layout(manifest.fields)
     encoded = isinstance(layout, EncodedLayout)
-    table = RecordTable(store.local(f"{manifest.folder}/{RECORDS}"))
+    table = RecordTable.of(store, manifest)
     kept = {split.name: _kept(table, split.name, forgotten) for split in manifest.splits}
     sizes = {name: len(ids) for name, ids in kept.items()}
     if not all(sizes.values()):
@@ -112,7 +108,7 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
 def _kept(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Ids:
     """Return the positions of a split's records that are not forgotten, ascending."""
     keys = np.array([bytes.fromhex(image) for image in forgotten], f"S{IDENTITY_BYTES}")
-    return np.flatnonzero(~np.isin(stored_digests(table.of_split(split, "key")["key"]), keys))
+    return np.flatnonzero(~np.isin(table.records(split).keys, keys))
 
 
 def _shard(
@@ -149,17 +145,19 @@ def _publish(
     forgotten: Mapping[str, str],
 ) -> None:
     """Publish the table of records, and the files beside the shards; the manifest last."""
-    folder, contents = f"{manifest.folder.rpartition('/')[0]}/{known}", {name: hashlib.sha256() for name in written}
+    folder = f"{manifest.folder.rpartition('/')[0]}/{known}"
     left_out = [each for name in written for each in _left_out(table, name, forgotten)]
     pixels = {name: part.pixels for name, part in written.items()}
-    records = publish_records(store, folder, pa.concat_tables(_rows(table, written, kept, contents)), pixels)
+    rows = [in_shards(table.of_split(name).take(kept[name]), part.shards) for name, part in written.items()]
+    info = publish_records(store, folder, pa.concat_tables(rows), pixels)
     names = RecordNames(store, manifest)
     publish_names(store, folder, {name: names.of_split(name).take(ids) for name, ids in kept.items()})
-    splits = (part.info(name, None) for name, part in written.items())
+    splits = [part.info(name, None) for name, part in written.items()]
+    contents = {name: table.records(name).some(ids).content() for name, ids in kept.items()}
     changes = {
         "fingerprint": known,
-        "splits": tuple(one.model_copy(update={"content": contents[one.name].hexdigest()}) for one in splits),
-        "records": records,
+        "splits": tuple(one.model_copy(update={"content": contents[one.name]}) for one in splits),
+        "records": info,
         "base": "",
         "written": sum(map(len, kept.values())),
         "quarantined": (*manifest.quarantined, *left_out),
@@ -171,20 +169,10 @@ def _publish(
     publish_manifest(store, compacted)
 
 
-def _rows(
-    table: RecordTable, written: Mapping[str, Written], kept: Mapping[str, Ids], contents: Mapping[str, Any]
-) -> Iterator[Any]:
-    """Yield the kept rows of each split with their places in the new shards; hash their contents."""
-    for name, part in written.items():
-        rows = table.of_split(name).take(kept[name])
-        contents[name].update(joined(*(stored_digests(rows[column]) for column in ("key", "digest"))))
-        yield in_shards(rows, part.shards)
-
-
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
     """Yield the manifest's entries for a split's forgotten records."""
-    for key in table.of_split(split, "key")["key"].to_pylist() if forgotten else ():
-        if (image := key.hex()) in forgotten:
+    for image in hexadecimal(table.records(split).keys) if forgotten else ():
+        if image in forgotten:
             yield Quarantined(split=split, record=image, reason=f"{FORGOTTEN}: {forgotten[image]}")
 
 

@@ -6,7 +6,6 @@ conversion of all records at once, except for the places and first versions of r
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from podline.data.images.opening import ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
-    RECORDS,
+    NOTHING,
+    Records,
     RecordTable,
     in_shards,
     rows_of,
@@ -31,7 +31,6 @@ from podline.data.records import IMAGE, stored_layout
 from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
-from podline.datasets.matching import NOTHING, Records, joined, stored_identities
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
@@ -40,7 +39,6 @@ from podline.documents.manifest import (
     dataset_folder,
     listed_files,
     read_manifest,
-    stored_name,
 )
 from podline.documents.shard_table import ShardTable
 from podline.errors import PodlineError
@@ -215,10 +213,10 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
         ArtifactError: a file of the base is damaged.
         StoreError: a file of the base cannot be read.
     """
-    now = {name: Records.of(found) for name, found in source.identities().items()}
-    table = RecordTable(store.local(stored_name(base.folder, RECORDS))) if base else None
+    now, table = source.identities(), RecordTable.of(store, base) if base else None
     names = dict.fromkeys([*now, *(table.pixels if table else ())])
-    found = {name: _difference(Records.of(stored_identities(table, name)), now.get(name, NOTHING)) for name in names}
+    then = {name: table.records(name) if table else NOTHING for name in names}
+    found = {name: _difference(then[name], now.get(name, NOTHING)) for name in names}
     splits, changes = dict[str, SplitGrowth](), Counter[str]()
     for name, change in found.items():
         elsewhere = np.concatenate([NOTHING.keys, *(other.new.keys for at, other in found.items() if at != name)])
@@ -237,8 +235,8 @@ def _difference(then: Records, now: Records) -> Difference:
     """Compare a split with an older version of it."""
     old, new = equal_pairs(then.keys, now.keys)
     same = then.digests[old] == now.digests[new]
-    dead, content = then.without(old[same]), hashlib.sha256(joined(now.keys, now.digests)).hexdigest()
-    return Difference(len(now.keys), content, now.without(new[same]), dead, np.isin(dead.keys, now.keys))
+    dead = then.without(old[same])
+    return Difference(len(now.keys), now.content(), now.without(new[same]), dead, np.isin(dead.keys, now.keys))
 
 
 def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:

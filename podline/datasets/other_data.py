@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from podline.data.images.opening import ImagesSource
-from podline.data.record_table import RECORDS, RecordTable
+from podline.data.record_table import RecordTable
 from podline.data.shown import shortened
 from podline.data.sources.source import RawData
-from podline.documents.manifest import Manifest, dataset_folder, read_manifest, stored_name
+from podline.documents.manifest import Manifest, dataset_folder, read_manifest
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.documents.versions import versions
 from podline.errors import PodlineError, SourceError
@@ -71,7 +71,7 @@ def _share_an_image(store: Store, manifest: Manifest, source: RawData) -> bool:
     if manifest.records is None or not isinstance(source, ImagesSource):
         return False
     with contextlib.suppress(PodlineError):  # the table is damaged
-        known = RecordTable(store.local(stored_name(manifest.folder, RECORDS))).keys()
+        known = RecordTable.of(store, manifest).keys()
         return any(np.isin(found.keys, known).any() for found in source.identities().values())
     return False
 

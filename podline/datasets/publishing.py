@@ -9,12 +9,10 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from podline.data.images.opening import ImagesSource
-from podline.data.pixels import PixelSums
 from podline.data.planning import ShardPlans
-from podline.data.record_table import RECORDS, write_records
+from podline.data.record_table import publish_records
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files
@@ -36,7 +34,6 @@ from podline.errors import PodlineError
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
-from podline.store import digests
 from podline.store.contract import Store
 from podline.store.prefetch import in_order
 
@@ -103,16 +100,6 @@ def publish_dataset(
     store.flush(found.name for found in store.listing(folder))  # a manifest lists only complete files
     publish_manifest(store, manifest)
     return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
-
-
-def publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, PixelSums]) -> FileInfo:
-    """Publish the table of records."""
-    with store.workspace("records") as workspace:
-        path = workspace / RECORDS
-        write_records(path, rows, sums)
-        info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
-        store.publish_file(path, f"{folder}/{RECORDS}", replace=True, flush=False)
-    return info
 
 
 def complete_conversion(

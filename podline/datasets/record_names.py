@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from podline.data.identity import IDENTITY_BYTES, identities_of
+from podline.data.identity import hexadecimal, identities_of
 from podline.data.images.arrow_file import decoded, encoded
 from podline.data.reader import open_split
-from podline.data.record_table import RECORDS, RecordTable, stored_digests
+from podline.data.record_table import RecordTable
 from podline.data.records import IMAGE
 from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.errors import ArtifactError, SettingsError
@@ -177,7 +177,5 @@ def identities(store: Store, manifest: Manifest, split: str, records: Sequence[i
     if manifest.records is None:
         reader = open_split(store, manifest.folder, manifest, split)
         images = reader.gather(np.array(records, np.int64), (IMAGE,))[IMAGE]
-        return [image.ljust(IDENTITY_BYTES, b"\0").hex() for image in identities_of(images).tolist()]
-    table = RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
-    keys = stored_digests(table.of_split(split, "key")["key"])
-    return [keys[record : record + 1].tobytes().hex() for record in records]
+        return hexadecimal(identities_of(images))
+    return hexadecimal(RecordTable.of(store, manifest).records(split).keys[np.array(records, np.int64)])

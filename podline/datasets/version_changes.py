@@ -13,12 +13,11 @@ import numpy as np
 from podline.arrays import Arrays
 from podline.data.order import permuted
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, Ids, RecordTable
+from podline.data.record_table import NOTHING, Ids, Records, RecordTable, together
 from podline.data.records import IMAGE, LABEL
 from podline.datasets.census import equal_pairs
-from podline.datasets.matching import NOTHING, Records, stored_identities, together
 from podline.datasets.record_names import RecordNames, SourceFacts
-from podline.documents.manifest import TRAIN, Manifest, stored_name
+from podline.documents.manifest import TRAIN, Manifest
 from podline.errors import SettingsError
 from podline.kinds.table import text_targets
 from podline.store.contract import Store
@@ -43,7 +42,7 @@ class VersionRecords:
                 f"data set {manifest.dataset}: got no versions, expected a data set of your own images; "
                 "`podline report` shows the changes since another run"
             )
-        self.manifest, self._table = manifest, RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
+        self.manifest, self._table = manifest, RecordTable.of(store, manifest)
         self.splits = [split.name for split in manifest.splits]
         self._firsts = np.cumsum([0, *(split.records for split in manifest.splits)])
         self._readers = dict[int, SplitReader]()
@@ -53,7 +52,7 @@ class VersionRecords:
         """Return the records of a split; nothing for a missing split."""
         if split not in self.splits:
             return NOTHING
-        return Records.of(stored_identities(self._table, split), int(self._firsts[self.splits.index(split)]))
+        return self._table.records(split, int(self._firsts[self.splits.index(split)]))
 
     def facts(self, ids: Ids) -> SourceFacts:
         """Return the names of some records in the source, and the sizes of their pictures."""

@@ -29,6 +29,8 @@ APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
 """Pairs of splits that must not share images. A shared image is left out of the first split of its pair."""
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
+ORDER = "identity"
+"""The order of records with versions, in ``converter``; that of Podline 1.0 was another one."""
 MANY_CLASSES = 128
 # A folder in a data set's folder, with the facts about each shard.
 SHARD_RECORDS = "shards"

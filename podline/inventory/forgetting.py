@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podline.data.identity import IDENTITY_BYTES, identified
-from podline.data.images.settings import ORDER
-from podline.data.record_table import RECORDS, RecordTable
+from podline.data.record_table import RecordTable
 from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import source_cache
 from podline.datasets.record_names import RecordNames, identities
@@ -191,15 +190,10 @@ def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]
         raise SettingsError(
             f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
         )
-    if manifest.converter["order"] != ORDER:
-        raise SettingsError(
-            f"{manifest.folder} was written by Podline 1.0, which did not know images by their identity; convert the "
-            "data again, then delete this version with `podline store prune`"
-        )
     if not images:
         return set()
     try:
-        known = RecordTable(store.local(f"{manifest.folder}/{RECORDS}")).keys()
+        known = RecordTable.of(store, manifest).keys()
     except ArtifactError as error:
         raise ArtifactError(f"{error}; or delete the version with `podline store prune`") from error
     return {image for image in images if np.any(known == bytes.fromhex(image).rstrip(b"\0"))}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from podline.data.images.table_source import TableSource, most_left_out, quarant
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
+from podline.data.record_table import Records
 from podline.data.records import IMAGE, Feature
 from podline.data.shown import shortened
 from podline.data.sources.decoding import DECODING
@@ -55,13 +56,6 @@ _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all 
 _FORM = "mapped columns, of all splits, with identities, stamps and targets"  # version of the files in the cache folder
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
-
-
-class Identities(NamedTuple):
-    """The identities of records, (n,) each: of their images, and the digests of their content."""
-
-    keys: npt.NDArray[np.bytes_]
-    digests: npt.NDArray[np.bytes_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,17 +153,17 @@ class ImagesSource(TableSource):
         """
         return super().shard_tables(plans, None, folder)
 
-    def identities(self) -> dict[str, Identities]:
+    def identities(self) -> dict[str, Records]:
         """Return the identities of each split's records, in order."""
         return {split.name: self._identities(split) for split in self.splits}
 
-    def _identities(self, split: SourceSplit) -> Identities:
+    def _identities(self, split: SourceSplit) -> Records:
         numbers = self.images.ordered(self.images.kept(split.name))
         keys, pixels = (self.images.column(name)[numbers] for name in ("identity", "pixels"))
         targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
         known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
         digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
-        return Identities(keys, np.array(digests, f"S{IDENTITY_BYTES}"))
+        return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"))
 
     def names(self, _seed: int, /) -> Mapping[str, Any]:
         """See :meth:`RawData.names`."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from podline import entry_points
-from podline.documents.manifest import Fit
+from podline.documents.manifest import ORDER, Fit
 from podline.kinds.contract import TextTargets
 from podline.kinds.shipped import USUAL_KIND
 from podline.kinds.table import text_targets
@@ -20,8 +20,6 @@ from podline.store import digests
 # MNIST has up to 5 % test images this near to another writer's digit, CIFAR-10 has 1.5 %.
 NEAR_SHARE = 0.1
 AUTO = "auto"
-ORDER = "identity"
-"""The order of records, in manifests."""
 MARKS = ("|", ";", ",")
 """Separators of labels in a text; the first one that occurs is used."""
 
