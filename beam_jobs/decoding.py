@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,7 +17,8 @@ import apache_beam as beam
 import numpy as np
 
 from podline import settings
-from podline.beam_jobs.steps import LOOKS, REQUESTS, Decode, Home, Task, decode_or_find
+from podline.beam_jobs.jobs import JobContext
+from podline.beam_jobs.workers import LOOKS, REQUESTS, DecodeBatches
 from podline.data.decoded_rows import FILES, PIXELS, StoredRows, batch_name, joined, row_bytes
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
@@ -30,8 +30,6 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 _BATCH_BYTES, _BATCH_IMAGES = 16_000_000, 2_000
-# A job is submitted as this many work items, if it has enough numbers.
-_PIECES = 10_000
 _BATCHES = "batches.json"
 
 
@@ -40,28 +38,27 @@ _File = bytes | str | StoredFile
 _Batch = list[tuple[Request, _File]]
 
 
-class OnEngine:
+class EngineDecoding:
     """Decodes images on an engine's workers; see :class:`podline.data.sources.decoding.Decoding`.
 
     Args:
-        home: the raw data and settings of the job.
-        run: runs a task on the engine: called with the batches' folder, their number, and a function that adds the
-            steps.
+        context: what all steps of the job know.
+        run: runs a step on the engine: called with the batches' folder, their number, and the step.
     """
 
-    def __init__(self, home: Home, run: Callable[[str, int, Callable[[beam.Pipeline], None]], None]) -> None:
-        self._home, self._run = home, run
-        self._store = open_store(home.root)
+    def __init__(self, context: JobContext, run: Callable[[str, int, beam.DoFn], None]) -> None:
+        self._context, self._run = context, run
+        self._store = open_store(context.root)
 
     @property
     def key(self) -> str:
         """Return the job's folder, which its images share."""
-        return self._home.folder
+        return self._context.folder
 
     def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
         """See :meth:`podline.data.sources.decoding.Decoding.looks`."""
         # The folder's name includes everything that determines the batches, so an earlier start made the same ones.
-        batches = f"{self._home.folder}/{folder.name}"
+        batches = f"{self._context.folder}/{folder.name}"
         there, asked = set(self._store.list(batches)), iter(requests)
         firsts = [0]
         while batch_name(batches, len(firsts) - 1, REQUESTS) in there:
@@ -70,9 +67,9 @@ class OnEngine:
         numbered = enumerate(_batches(asked), len(firsts) - 1)
         for images in in_order(partial(self._publish, batches), numbered, self._store.parallel + 1):
             firsts.append(firsts[-1] + images)
-        count, task = len(firsts) - 1, Decode(self._home, batches, becoming, settings.load().parse_limits)
+        count, step = len(firsts) - 1, DecodeBatches(self._context, batches, becoming, settings.load().parse_limits)
         if any(batch_name(batches, number, LOOKS) not in there for number in range(count)):
-            self._run(batches, count, lambda pipeline: add_steps(pipeline, count, decode_or_find, task))
+            self._run(batches, count, step)
         with explained("write", folder):
             (folder / _BATCHES).write_text(json.dumps([batches, firsts]))
         names = (batch_name(batches, number, LOOKS) for number in range(count))
@@ -83,12 +80,12 @@ class OnEngine:
         """See :meth:`podline.data.sources.decoding.Decoding.rows`."""
         with explained("read", folder):
             batches, firsts = json.loads((folder / _BATCHES).read_text())
-        return StoredRows((batches,), tuple(firsts), self._home.root)
+        return StoredRows((batches,), tuple(firsts), self._context.root)
 
     def shared(self, folders: Sequence[Path], shape: tuple[int, int, int]) -> StoredRows:
         """See :meth:`podline.data.sources.decoding.Decoding.shared`."""
         rows, length = joined([folder / PIXELS for folder in folders], shape), row_bytes(shape)
-        batches = f"{self._home.folder}/{digests.of_list(folder.name for folder in folders)[:16]}"
+        batches = f"{self._context.folder}/{digests.of_list(folder.name for folder in folders)[:16]}"
         firsts, there = range(0, rows.count, max(1, _BATCH_BYTES // length)), set(self._store.list(batches))
 
         def publish(numbered: tuple[int, int]) -> None:
@@ -99,7 +96,7 @@ class OnEngine:
                 self._store.publish_bytes(name, content, replace=True, flush=False)
 
         deque(in_order(publish, enumerate(firsts), self._store.parallel), maxlen=0)
-        return StoredRows((batches,), (*firsts, rows.count), self._home.root)
+        return StoredRows((batches,), (*firsts, rows.count), self._context.root)
 
     def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> int:
         """Publish a batch; return the number of its images."""
@@ -129,7 +126,10 @@ def _size(data: _File) -> int:
 
 
 def _batches(requests: Iterable[Request]) -> Iterator[_Batch]:
-    """Yield images with their files in batches; a batch has files from a bucket or local files, never both."""
+    """Yield images with their files in batches.
+
+    A batch has files from a bucket or local files, never both: workers read the former from the bucket themselves.
+    """
     batch, size, in_bucket = _Batch(), 0, False
     for request in requests:
         path = getattr(request.place, "path", "")
@@ -144,17 +144,3 @@ def _batches(requests: Iterable[Request]) -> Iterator[_Batch]:
         size += _size(data)
     if batch:
         yield batch
-
-
-def add_steps(pipeline: beam.Pipeline, count: int, step: Callable[[tuple[int, int], Task], None], task: Task) -> None:
-    """Add steps that process ``count`` numbers; the description of a million is as small as that of 10,000."""
-    each = math.ceil(count / _PIECES)
-    _ = (
-        pipeline
-        | "Plan" >> beam.Create([(first, min(first + each, count)) for first in range(0, count, each)])
-        # tuple[int, int]: ranges of batch or shard numbers
-        | "Spread" >> beam.Reshuffle()
-        # as above, but any worker can take each of them
-        | "Make or find" >> beam.Map(step, task)
-        # None: all results are in the store
-    )

@@ -23,7 +23,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from podline.beam_jobs.runners import last_line, quiet
+from podline.beam_jobs.failures import last_line
+from podline.beam_jobs.runners import quiet
 from podline.engines import DASK, DATAFLOW, LOCAL, PRISM
 from podline.entry_points import install_command
 from podline.errors import EngineError, SettingsError

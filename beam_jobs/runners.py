@@ -1,11 +1,8 @@
-"""Runs a Beam pipeline, silences Beam's logging, and converts an engine's exceptions to Podline's errors."""
+"""Runs a Beam pipeline, and silences Beam's logging."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import functools
-import json
 import logging
 import queue
 import re
@@ -18,16 +15,12 @@ import apache_beam as beam
 import grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from podline.beam_jobs.failures import error_within, holds_error, last_line
 from podline.cores import memory_kills
 from podline.engines import LOCAL
 from podline.errors import (
     ChildKilledError,
-    EngineError,
-    EngineLostError,
     OutOfMemoryError,
-    PodlineError,
-    QuotaError,
-    from_json,
 )
 
 
@@ -43,39 +36,7 @@ _WORKER_THREAD = "run_worker"
 _TO_WIND_UP = 5.0  # seconds for Beam to end its other workers
 _TO_CANCEL = 25.0  # seconds for an engine to accept and cancel a job; a stage has 30 to end
 _TO_NOTICE = 1.0  # seconds until all of Beam's threads have noticed a lost connection
-_MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
-
 _RUNS = re.compile(r"already active job named \S+ with id: (\S+)\. ")
-
-# Error texts of engines and Beam, with their meaning; the first match applies.
-_MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
-    (
-        r"No module named 'podline|No module named 'apache_beam",
-        EngineError,
-        "a worker of the engine has no Podline; install the same release there, or start workers from Podline's image",
-    ),
-    (
-        r"Can't get attribute|No module named|cannot import name|ModuleNotFoundError",
-        EngineError,
-        "the engine's workers have different software; start them from this machine's image or lock file",
-    ),
-    (r"(?i)quota", QuotaError, "the engine's quota is used up; raise it, or request fewer workers"),
-    (
-        r"KilledWorker|worker .*(died|was lost)",
-        EngineLostError,
-        "the engine repeatedly lost workers, perhaps because memory ran out; give them more",
-    ),
-    (
-        r"\b40[13]\b|[Pp]ermission.?[Dd]enied|PERMISSION_DENIED|UNAUTHENTICATED|Forbidden",
-        EngineError,
-        "the engine refuses this account; give it permission to start jobs there",
-    ),
-    (
-        r"Timed out|TimeoutError|UNAVAILABLE|DEADLINE_EXCEEDED|onnection|ancelled|CommClosed|ended as|\b50[0234]\b",
-        EngineLostError,
-        "the engine does not answer, or the connection was lost; check whether it runs",
-    ),
-)
 
 
 def run(
@@ -94,8 +55,7 @@ def run(
 
     Raises:
         ChildKilledError: a worker process of the local engine was killed; OutOfMemoryError if memory ran out.
-        PodlineError: a step's error under :func:`crossing_borders`, with its class; otherwise the error that stands
-            for the engine's failure.
+        PodlineError: a step's error, with its class; otherwise the error that stands for the engine's failure.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     lost, taken = threading.Event(), threading.Event()
@@ -136,7 +96,7 @@ def run(
         if error is None:
             return
         text = _with_causes(error)
-        if not _MARK.search(text) and lost.wait(_TO_NOTICE):
+        if not holds_error(text) and lost.wait(_TO_NOTICE):
             out = memory_kills() > kills
             raise (OutOfMemoryError if out else ChildKilledError)(
                 f"a worker process of the conversion was killed{' as memory ran out' * out}; start the conversion "
@@ -211,39 +171,6 @@ def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
-    """Pass a step's :class:`PodlineError` to :func:`run` through any runner; Beam transmits only an error's text."""
-
-    @functools.wraps(step)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return step(*args, **kwargs)
-        except PodlineError as error:
-            text = base64.urlsafe_b64encode(json.dumps(error.to_json()).encode()).decode()
-            raise RuntimeError(f"{error} podline-error:{text}") from error
-
-    return wrapped
-
-
-def error_within(text: str, engine: str) -> PodlineError:
-    """Return a step's error, parsed from Beam's text, or a general error with the last line of the text."""
-    mark = _MARK.search(text)
-    if mark:
-        return from_json(json.loads(base64.urlsafe_b64decode(mark.group(1))))
-    line = last_line(text)
-    if engine != LOCAL:
-        for words, error, means in _MEANINGS:
-            if re.search(words, text):
-                return error(f"engine {engine}: {means}: {line}")
-    return PodlineError(f"the Beam job failed: {line}")
-
-
-def last_line(text: str) -> str:
-    """Return the last line that is not blank: in a traceback, the error."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pyarrow as pa
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, stored_digests, write_records
+from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, stored_digests
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.sources.decoding import FORGOTTEN
@@ -22,11 +22,11 @@ from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
 from podline.datasets.matching import joined
+from podline.datasets.publishing import publish_records
 from podline.datasets.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
-    FileInfo,
     Manifest,
     Quarantined,
     dead_share,
@@ -152,18 +152,14 @@ def _publish(
     folder, contents = f"{manifest.folder.rpartition('/')[0]}/{known}", {name: hashlib.sha256() for name in written}
     left_out = [each for name in written for each in _left_out(table, name, forgotten)]
     pixels = {name: part.pixels for name, part in written.items()}
-    with store.workspace("records") as workspace:
-        write_records(workspace / RECORDS, pa.concat_tables(_rows(table, written, kept, contents)), pixels)
-        size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
-        store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
+    records = publish_records(store, folder, pa.concat_tables(_rows(table, written, kept, contents)), pixels)
     names = RecordNames(store, manifest)
     publish_names(store, folder, {name: names.of_split(name).take(ids) for name, ids in kept.items()})
     splits = (part.info(name, None) for name, part in written.items())
-    info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
     changes = {
         "fingerprint": known,
         "splits": tuple(one.model_copy(update={"content": contents[one.name].hexdigest()}) for one in splits),
-        "records": info,
+        "records": records,
         "base": "",
         "written": sum(map(len, kept.values())),
         "quarantined": (*manifest.quarantined, *left_out),

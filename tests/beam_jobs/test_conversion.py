@@ -139,7 +139,7 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     def full(_path: Path, *args: object, **settings: object) -> object:
         return shards.write_shard(Path("/dev/full"), *args, **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", full)
+    monkeypatch.setattr("podline.beam_jobs.workers.write_shard", full)
     with pytest.raises(StoreError) as error:
         convert(spec, silent())
     assert str(error.value) == (
@@ -188,7 +188,7 @@ def test_the_plan_is_in_the_store_while_the_job_runs(spec: ConvertSpec, monkeypa
         assert {name.split("/")[1] for name in store.list("jobs")} - {"running", "killed"}
         return shards.write_shard(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", look)
+    monkeypatch.setattr("podline.beam_jobs.workers.write_shard", look)
     convert(spec, silent())
     assert seen == {"train.npy", "test.npy"}
     assert store.list("jobs") == ["jobs/running/train.npy"]

@@ -22,7 +22,7 @@ from killed_conversions import in_a_process
 from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
-from podline.beam_jobs.steps import Home
+from podline.beam_jobs.jobs import JobContext
 from podline.cli import cli
 from podline.documents.manifest import read_manifest
 from podline.errors import EngineError, EngineLostError, PreemptedError
@@ -113,7 +113,7 @@ def test_a_worker_of_another_release_is_refused(
 ) -> None:
     raw = write_raw_cifar(hidden / "other")
     spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine)
-    monkeypatch.setattr("podline.beam_jobs.conversion.Home", partial(Home, release="0.1.0"))
+    monkeypatch.setattr("podline.beam_jobs.conversion.JobContext", partial(JobContext, release="0.1.0"))
     with pytest.raises(EngineError, match=r"^Podline \S+ here, but 0\.1\.0 where the job was started; install the"):
         convert(spec, silent())
 

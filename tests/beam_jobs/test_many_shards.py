@@ -11,24 +11,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from raw_cifar import convert_spec, write_raw_cifar
 
-from podline.beam_jobs.conversion import _Conversion
-from podline.beam_jobs.steps import Home
+from podline.beam_jobs import conversion
+from podline.beam_jobs.jobs import Job, JobContext
 from podline.data.images.table_source import TableSource
 from podline.data.pixels import PixelSums
 from podline.data.planning import ShardPlans
 from podline.data.shards import RowsByPlace, WrittenShard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import ShardTables
+from podline.datasets.fingerprint import effective
 from podline.documents.manifest import SHARD_RECORDS
 from podline.documents.shard_table import ShardInfo
 from podline.progress import silent
-from podline.store.contract import Listed
+from podline.stages.specs import ConvertSpec
+from podline.store.contract import Listed, Store
 from podline.store.folder import FolderStore
 
 RECORDS, SHARDS = 500_000_000, 500_000  # of each of two splits
@@ -95,21 +98,21 @@ class Weighing(PipelineRunner):
         return Done(PipelineState.DONE)
 
 
-class Conversion(_Conversion):
-    """The conversion of many records."""
-
-    def _opened(self) -> Any:
-        source = open_source("cifar10", self.spec.source, self.store.scratch)
-        return ManySplits(**{each.name: getattr(source, each.name) for each in fields(source)})
+def opened(spec: ConvertSpec, store: Store) -> ManySplits:
+    """Open the source of many records."""
+    source: Any = open_source("cifar10", spec.source, store.scratch)
+    return ManySplits(**{each.name: getattr(source, each.name) for each in fields(source)})
 
 
 def convert_many(work: Path) -> dict[str, float]:
     """Convert; return the bytes and seconds that were needed."""
     spec = convert_spec(work / "root", write_raw_cifar(work / "raw"), shard_bytes=1000 * 3126, min_shards=1)
     engine, before = Weighing(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    home, started = Home(spec.root, "jobs/many", "prism"), time.monotonic()
+    context, started = JobContext(spec.root, "jobs/many", "prism"), time.monotonic()
     store = ManyShards(Path(spec.root))
-    result = Conversion(spec, silent(), store, lambda _name: beam.Pipeline(runner=engine), home).result()
+    job = Job(context, store, silent(), lambda _name: beam.Pipeline(runner=engine))
+    with mock.patch.object(conversion, "source_of", opened):
+        result = conversion.convert_in(job, effective(spec, store))
     manifest = store.find(f"{result.folder}/manifest.json")
     assert (result.written, result.shards_reused, manifest is not None) == (2 * RECORDS, 2 * SHARDS, True)
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ from drawn_images import drawn, encoded
 from raw_cifar import convert_spec
 
 from podline.beam_jobs import decoding, runners
-from podline.beam_jobs.decoding import OnEngine
+from podline.beam_jobs.conversion import add_steps
+from podline.beam_jobs.decoding import EngineDecoding
 from podline.beam_jobs.engines import open_engine
-from podline.beam_jobs.runners import crossing_borders, error_within, run
-from podline.beam_jobs.steps import Home
+from podline.beam_jobs.failures import error_within, keep_podline_errors
+from podline.beam_jobs.jobs import JobContext
+from podline.beam_jobs.runners import run
 from podline.data.decoded_rows import DecodedRows
 from podline.data.places import Place
 from podline.data.sources.decoding import Here, Look, Pictures, Request
@@ -94,7 +95,7 @@ def test_prism_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [SourceError("a 'quoted' line\nand a second"), StoreUnavailableError("später")])
 def test_an_error_survives_as_text(error: PodlineError) -> None:
-    @crossing_borders
+    @keep_podline_errors
     def step() -> None:
         raise error
 
@@ -177,6 +178,7 @@ def test_an_interrupted_job_is_cancelled_or_the_user_is_warned(
         ("FutureCancelledError: x cancelled for reason: scheduler-connection-lost", EngineLostError, "was lost"),
         ("StatusCode.UNAVAILABLE failed to connect to all addresses", EngineLostError, "does not answer"),
         ("ValueError: no luck", PodlineError, "the Beam job failed"),
+        ("ValueError: shard 403 of 504 in /quota/connections", PodlineError, "the Beam job failed"),
     ],
 )
 def test_what_an_engine_says_is_permanent_or_transient(text: str, error: type[PodlineError], words: str) -> None:
@@ -193,15 +195,15 @@ class InThisProcess:
     """Runs steps as an engine would; keeps them, to run them again."""
 
     def __init__(self) -> None:
-        self.add: Callable[[beam.Pipeline], None] = lambda _pipeline: None
+        self.count, self.step = 0, beam.DoFn()
 
-    def __call__(self, _folder: str, _count: int, add: Callable[[beam.Pipeline], None]) -> None:
-        self.add = add
+    def __call__(self, _folder: str, count: int, step: beam.DoFn) -> None:
+        self.count, self.step = count, step
         self.again()
 
     def again(self) -> None:
         pipeline = beam.Pipeline()
-        self.add(pipeline)
+        add_steps(pipeline, self.count, self.step)
         run(pipeline)
 
 
@@ -223,7 +225,7 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
     here.mkdir()
     there.mkdir()
     expected = list(Here().looks(BECOMING, requests, here))
-    on_engine = OnEngine(Home(str(tmp_path / "root"), "jobs/x"), engine)
+    on_engine = EngineDecoding(JobContext(str(tmp_path / "root"), "jobs/x"), engine)
     looks = list(on_engine.looks(BECOMING, requests, there))
     assert looks == expected
     assert [look.reason[:7] for look in looks if look.reason] == ["there i", "is not "]
@@ -259,19 +261,19 @@ def test_a_driver_that_starts_again_reads_and_decodes_only_what_is_missing(
         path.write_bytes(encoded(drawn(number)))
     requests, home, folder = (
         [Request(Place(str(path))) for path in paths],
-        Home(str(tmp_path / "root"), "jobs/x"),
+        JobContext(str(tmp_path / "root"), "jobs/x"),
         "key",
     )
     (tmp_path / "first" / folder).mkdir(parents=True)
     (tmp_path / "second" / folder).mkdir(parents=True)
-    looks = list(OnEngine(home, InThisProcess()).looks(BECOMING, requests, tmp_path / "first" / folder))
+    looks = list(EngineDecoding(home, InThisProcess()).looks(BECOMING, requests, tmp_path / "first" / folder))
     store, batches = open_store(tmp_path / "root"), f"jobs/x/{folder}"
     for lost in ("0000001.looks", "0000002.looks", "0000002.requests"):  # killed before the last was published
         store.delete(f"{batches}/{lost}")
     before = {found.name: found.version for found in store.listing(batches)}
     for path in paths[:6]:
         path.unlink()
-    again = OnEngine(home, InThisProcess())
+    again = EngineDecoding(home, InThisProcess())
     assert list(again.looks(BECOMING, requests, tmp_path / "second" / folder)) == looks
     assert store.find(f"{batches}/0000000.pixels").version == before[f"{batches}/0000000.pixels"]
     assert pixels(again.rows(tmp_path / "second" / folder, BECOMING.shape), looks).any()

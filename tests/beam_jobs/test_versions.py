@@ -320,9 +320,9 @@ def shown(root: Path, record: str) -> Any:
 
 CONVERSION = (
     ("podline.data.shards:pixel_sums", 1),  # in the middle of a shard
-    ("podline.beam_jobs.conversion:_publish", 1),  # all shards
-    ("podline.beam_jobs.conversion:publish_manifest", 1),  # the table of records
-    ("podline.beam_jobs.conversion:publish_version", 1),  # the manifest and the completion record
+    ("podline.beam_jobs.conversion:publish_dataset", 1),  # all shards
+    ("podline.datasets.publishing:publish_manifest", 1),  # the table of records
+    ("podline.datasets.publishing:publish_version", 1),  # the manifest and the completion record
 )
 COMPACTION = (
     ("podline.datasets.compaction:write_shard", 2),

@@ -1,0 +1,97 @@
+"""Converts an engine's exceptions to Podline's errors.
+
+Beam transmits only the text of an error. A step's own error is therefore encoded in it; the texts of engines and of
+Beam are sorted by a table, on the line that names the exception.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+from podline.engines import LOCAL
+from podline.errors import EngineError, EngineLostError, PodlineError, QuotaError, from_json
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
+
+# Error texts of engines and Beam, with their meaning; the first match applies.
+_MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
+    (
+        r"No module named 'podline|No module named 'apache_beam",
+        EngineError,
+        "a worker of the engine has no Podline; install the same release there, or start workers from Podline's image",
+    ),
+    (
+        r"Can't get attribute|No module named|cannot import name|ModuleNotFoundError",
+        EngineError,
+        "the engine's workers have different software; start them from this machine's image or lock file",
+    ),
+    (
+        r"HttpError 429|[Qq]uota exceeded|RESOURCE_EXHAUSTED",
+        QuotaError,
+        "the engine's quota is used up; raise it, or request fewer workers",
+    ),
+    (
+        r"KilledWorker|worker .*(died|was lost)",
+        EngineLostError,
+        "the engine repeatedly lost workers, perhaps because memory ran out; give them more",
+    ),
+    (
+        r"HttpError 40[13]|PermissionDenied|PERMISSION_DENIED|UNAUTHENTICATED|Forbidden:",
+        EngineError,
+        "the engine refuses this account; give it permission to start jobs there",
+    ),
+    (
+        (
+            r"Timed out trying|TimeoutError|UNAVAILABLE|DEADLINE_EXCEEDED|Connection\w*Error|CancelledError|CommClosed|"
+            r"connection[- ]lost|the job ended as|HttpError 50[0234]"
+        ),
+        EngineLostError,
+        "the engine does not answer, or the connection was lost; check whether it runs",
+    ),
+)
+
+
+def keep_podline_errors(step: Callable[P, R]) -> Callable[P, R]:
+    """Pass a step's :class:`PodlineError` to :func:`run` through any runner; Beam transmits only an error's text."""
+
+    @functools.wraps(step)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return step(*args, **kwargs)
+        except PodlineError as error:
+            text = base64.urlsafe_b64encode(json.dumps(error.to_json()).encode()).decode()
+            raise RuntimeError(f"{error} podline-error:{text}") from error
+
+    return wrapped
+
+
+def error_within(text: str, engine: str) -> PodlineError:
+    """Return a step's error, parsed from Beam's text, or a general error with the last line of the text."""
+    mark = _MARK.search(text)
+    if mark:
+        return from_json(json.loads(base64.urlsafe_b64decode(mark[1])))
+    line = last_line(text)
+    if engine != LOCAL:
+        for words, error, means in _MEANINGS:
+            if re.search(words, text):
+                return error(f"engine {engine}: {means}: {line}")
+    return PodlineError(f"the Beam job failed: {line}")
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not blank: in a traceback, the error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def holds_error(text: str) -> bool:
+    """Return whether Beam's text has a step's error in it."""
+    return bool(_MARK.search(text))

@@ -1,0 +1,172 @@
+"""A conversion's job: its folder in the store, and its pipelines on an engine, with their progress."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineResult
+
+from podline import __version__
+from podline.beam_jobs.engines import where
+from podline.beam_jobs.runners import quiet, run
+from podline.engines import LOCAL
+from podline.errors import PermanentError, PodlineError
+from podline.progress import Reporter
+from podline.stages.specs import ConvertSpec
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.prefetch import in_order
+
+WORKERS = "workers"
+"""The folder, in a job's folder, with a file for each worker process."""
+
+_JOBS = "jobs"
+# A later job deletes what an interrupted job left behind, unless another job has continued it.
+_OLD_JOB_SECONDS = 7 * 24 * 3600
+# A folder is listed without cost; the listing of a bucket costs a request.
+_POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What all steps of a conversion's job know.
+
+    Attributes:
+        root: the location of the store.
+        folder: the job's folder in the store.
+        engine: the engine that runs the job.
+        host: the machine that started the job.
+        release: the version of Podline on that machine.
+    """
+
+    root: str
+    folder: str
+    engine: str = LOCAL
+    host: str = field(default_factory=socket.gethostname)
+    release: str = __version__
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs pipelines on an engine, and reports their progress.
+
+    Attributes:
+        context: what all steps know.
+        store: the store of the data set.
+        reporter: receives progress and warnings.
+        engine: creates named pipelines.
+    """
+
+    context: JobContext
+    store: Store
+    reporter: Reporter
+    engine: Callable[[str], beam.Pipeline]
+
+    def run(
+        self,
+        folder: str,
+        add: Callable[[beam.Pipeline], None],
+        what: str,
+        total: int,
+        done: Callable[[], tuple[int, dict[str, float]]],
+    ) -> None:
+        """Run steps on the engine, and report their progress.
+
+        Args:
+            folder: the store's folder with their input; the engine's job has a distinct name for each folder.
+            add: adds the steps to a pipeline.
+            what: the kind of item that they produce.
+            total: the number of items.
+            done: returns the number of finished items, and figures for the report.
+        """
+        engine, jobs, reported = self.context.engine, list[PipelineResult](), list[tuple[int, str]]()
+
+        def tell(job: PipelineResult) -> None:
+            jobs.append(job)
+            if engine != LOCAL:
+                self.reporter.log(f"the engine {engine} accepted the job; {where(job, pipeline.options)}".rstrip("; "))
+
+        def report() -> None:
+            there, metrics = done()
+            note = " ".join(f"{engine} {job.state} {where(job, pipeline.options)}".strip() for job in jobs)
+            if engine == LOCAL:
+                note = ""
+            else:
+                metrics["workers"] = len(self.store.list(f"{self.context.folder}/{WORKERS}"))
+            if [(there, note)] != reported[-1:]:  # a report without a change would look like progress
+                reported.append((there, note))
+                self.reporter.progress(there, total, what, metrics, note)
+
+        self.reporter.progress(0, total, what)
+        reported.append((0, ""))
+        poll = _POLL_SECONDS if isinstance(self.store, FolderStore) else _POLL_BUCKET_SECONDS
+        with quiet(), _reporting_every(report, poll):
+            pipeline = self.engine(f"podline-{digests.of_json(folder)[:16]}")
+            add(pipeline)
+            run(pipeline, engine, tell, self.reporter.warn)
+
+
+@contextlib.contextmanager
+def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
+    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job, which is continued.
+
+    The folder is emptied when the conversion is done or refused, unless another process on this machine uses it.
+    """
+    ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
+    name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"
+    for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
+        newest = max(file.published for file in files)
+        if job.startswith(f"{_JOBS}/{ours}-"):
+            name = job
+        elif time.time() - newest > _OLD_JOB_SECONDS:
+            _delete_folder(store, job)
+    goes_on = True
+    try:
+        with store.using([ours]):
+            yield name
+        goes_on = False
+    except PermanentError:
+        goes_on = False
+        raise
+    finally:
+        with contextlib.suppress(PodlineError), store.alone(ours) as free:
+            if free and not goes_on:
+                _delete_folder(store, name)
+
+
+def _delete_folder(store: Store, folder: str) -> None:
+    deque(in_order(store.delete, (file.name for file in store.listing(folder)), store.parallel), maxlen=0)
+
+
+@contextlib.contextmanager
+def _reporting_every(report: Callable[[], None], poll: float) -> Iterator[None]:
+    """Report what any process has finished, every ``poll`` seconds while the body runs and once at its end."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        pause = poll
+        while True:
+            last, began = ended.wait(pause), time.monotonic()
+            with contextlib.suppress(Exception):  # the store or service may be available again at the next poll
+                report()
+            if last:
+                return
+            pause = max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
+
+    watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()

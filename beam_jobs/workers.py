@@ -1,0 +1,208 @@
+"""The steps of the Beam job: decode batches of images, and write shards, unless they are in the store.
+
+A worker receives only the numbers of a few batches or shards. It reads all other data from the store, and writes its
+results there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+
+from podline import __version__
+from podline.beam_jobs.failures import keep_podline_errors
+from podline.beam_jobs.jobs import WORKERS, JobContext
+from podline.data.decoded_rows import FILES, HASHES, PIXELS, batch_name, rows_of
+from podline.data.images.hashing import hashes, shown_box
+from podline.data.places import Place, StoredFile
+from podline.data.planning import ShardPlans
+from podline.data.records import stored_layout
+from podline.data.shards import ShardFiller, WrittenShard, write_shard
+from podline.data.sources.decoding import Decoder, Look, Pictures, Request
+from podline.data.sources.source import RawData
+from podline.documents.manifest import shard_record
+from podline.engines import LOCAL
+from podline.errors import ArtifactError, EngineError, PodlineError
+from podline.kinds.table import kind_named
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.store.prefetch import in_order
+
+REQUESTS, LOOKS = "requests", "looks"
+"""For a batch: the position of each image in its files, and the facts about each image."""
+
+_CLOCK_SECONDS = 120.0  # Google refuses signatures whose time is wrong by a few minutes
+
+
+def tables_of(context: JobContext, folder: str) -> str:
+    """Return the store's folder for the plan tables of a data set folder."""
+    return f"{context.folder}/{folder.rpartition('/')[2]}"
+
+
+class _NumberedStep(beam.DoFn, ABC):
+    """Processes the numbers of batches or shards, after checks of the worker."""
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__()
+        self.context = context
+
+    @keep_podline_errors
+    def process(self, numbers: tuple[int, int]) -> None:
+        """Process a range of numbers: from the first one up to the second one."""
+        try:
+            if self.context.engine != LOCAL:
+                _begin(self.context.root, self.context.folder, self.context.release)
+            for number in range(*numbers):
+                self.make_or_find(number)
+        except PodlineError as error:
+            if socket.gethostname() == self.context.host:
+                raise
+            raise type(error)(f"on worker {socket.gethostname()}: {error}") from error
+
+    @abstractmethod
+    def make_or_find(self, number: int) -> None:
+        """Process a number, unless its outcome is in the store.
+
+        Raises:
+            EngineError: this worker has a different release of Podline, or its clock is wrong.
+            StoreError: the store cannot be read or written.
+        """
+
+
+class DecodeBatches(_NumberedStep):
+    """Decodes batches of images, and publishes the outcomes of each, the facts about its images last.
+
+    Args:
+        context: see :class:`JobContext`.
+        folder: the batches' folder in the store.
+        form: the form to which images are converted.
+        factor: the factor for all limits, from the setting ``parse_limits``.
+    """
+
+    def __init__(self, context: JobContext, folder: str, form: Pictures, factor: float) -> None:
+        super().__init__(context)
+        self.folder, self.form, self.factor = folder, form, factor
+        self._decoder: Decoder | None = None
+
+    def setup(self) -> None:
+        """Begin with no processes that decode images; batches share them."""
+        self._decoder = Decoder(self.form)
+
+    def teardown(self) -> None:
+        """End the processes that decode images."""
+        if self._decoder:
+            self._decoder.close()
+
+    def make_or_find(self, number: int) -> None:
+        """Decode a batch; see :meth:`_NumberedStep.make_or_find`."""
+        store, name = open_store(self.context.root), functools.partial(batch_name, self.folder, number)
+        if store.exists(name(LOOKS)):
+            return
+        with store.workspace("decode") as folder, contextlib.ExitStack() as stack:
+            decoder = self._decoder or stack.enter_context(Decoder(self.form))
+            files, pixels = folder / FILES, folder / PIXELS
+            pixels.touch()
+            said = json.loads(store.read_bytes(name(REQUESTS)))
+            if said["objects"]:
+                objects = (StoredFile(*one) for one in said["objects"])
+                files.write_bytes(b"".join(in_order(StoredFile.read, objects, store.parallel)))
+            else:
+                files.write_bytes(store.read_bytes(name(FILES)))
+            places = [
+                (place if isinstance(place, str) else Place(str(files), *place), size) for place, size in said["asked"]
+            ]
+            asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
+            looks = list(decoder.looks(asked, self.factor, processes=1))
+            store.publish_bytes(name(HASHES), _hashes(looks, self.form, folder), replace=True, flush=False)
+            store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
+        store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)
+
+
+def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
+    """Return the pictures' perceptual hashes, for the machine that started the job: it reads no pixels."""
+    rows = rows_of(folder, becoming.shape)
+
+    def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        return rows.read(wanted, math.prod(becoming.shape)).reshape(-1, *becoming.shape)
+
+    boxes = np.array([shown_box(look.height, look.width, becoming.shape, becoming.fit) for look in looks], np.int64)
+    return hashes(read, boxes).tobytes()
+
+
+class WriteShards(_NumberedStep):
+    """Writes shards, each with a record. A shard is published before its record, so one without it is written again.
+
+    Args:
+        context: see :class:`JobContext`; its folder has the plan's tables.
+        folder: the data set's folder in the store.
+        source: the source of the records; only what a worker needs of it is sent.
+        plans: the shards.
+        filler: creates the records.
+    """
+
+    def __init__(
+        self, context: JobContext, folder: str, source: RawData, plans: ShardPlans, filler: ShardFiller
+    ) -> None:
+        super().__init__(context)
+        self.folder, self.plans, self.filler = folder, plans, filler
+        self.layout, self.kind, self.classes = stored_layout(source.features), source.kind, len(source.class_names)
+
+    def make_or_find(self, number: int) -> None:
+        """Write a shard; see :meth:`_NumberedStep.make_or_find`.
+
+        Raises:
+            SourceError: a raw file cannot be read.
+        """
+        store, plan = open_store(self.context.root), self.plans[number]
+        record = f"{self.folder}/{shard_record(plan.file)}"
+        if _is_there(store, self.folder, record):
+            return
+        table = store.local(f"{tables_of(self.context, self.folder)}/{self.filler.table(plan)}")
+        fill = self.filler.filler(plan, self.layout.decoded, table)
+        with store.workspace("shard") as workspace:
+            census = functools.partial(kind_named(self.kind).targets().census, classes=self.classes)
+            written = write_shard(workspace / plan.file, plan, self.layout, census, fill)
+            # All shards are flushed together before the manifest is published; flushing each took 20 % of the time.
+            for file in written.info.files:
+                store.publish_file(workspace / file.file, f"{self.folder}/{file.file}", replace=True, flush=False)
+        store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
+
+
+@functools.lru_cache(maxsize=1)
+def _begin(root: str, folder: str, release: str) -> None:
+    """Register this process in the job's folder, once, and compare its clock with the store's clock.
+
+    A different release may write different bytes, and credentials are refused if the clock is wrong.
+    """
+    if release != __version__:
+        raise EngineError(f"Podline {__version__} here, but {release} where the job was started; install the same")
+    store, name = open_store(root), f"{folder}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
+    store.publish_bytes(name, b"", replace=True)
+    found = store.find(name)
+    off = time.time() - found.published if found else 0.0
+    if abs(off) > _CLOCK_SECONDS:
+        raise EngineError(f"the clock here is {off:+,.0f} s off the store's; set it, or use NTP")
+
+
+def _is_there(store: Store, folder: str, record: str) -> bool:
+    """Return whether an earlier run wrote a shard, and its checksums still match."""
+    if not store.exists(record):
+        return False
+    try:
+        known = WrittenShard.model_validate(store.read_json(record))
+    except (ValueError, ArtifactError):
+        return False  # the record is damaged: write the shard again
+    names = [(f"{folder}/{file.file}", file.sha256) for file in known.info.files]
+    return all(store.exists(name) and store.sha256(name) == sha256 for name, sha256 in names)

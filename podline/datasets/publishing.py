@@ -1,0 +1,162 @@
+"""Publishes a converted data set: the files beside its shards, its manifest, its completion record, its version.
+
+They come in this order, so a conversion that is killed leaves a state that the next one completes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from podline.data.images.opening import ImagesSource
+from podline.data.pixels import PixelSums
+from podline.data.planning import ShardPlans
+from podline.data.record_table import RECORDS, write_records
+from podline.data.shards import WrittenShard
+from podline.data.sources.source import RawData, Remarks
+from podline.data.tfds import tfds_files
+from podline.datasets.draft import class_names_of, manifest_of, written_splits
+from podline.datasets.fingerprint import EffectiveSpec
+from podline.datasets.growth import Growth, fitting_base, growth_of
+from podline.datasets.record_names import NAMES, publish_names
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    dataset_folder,
+    listed_files,
+    publish_manifest,
+    read_manifest,
+    shard_record,
+)
+from podline.documents.versions import Version, publish_version, versions
+from podline.errors import PodlineError
+from podline.progress import Reporter
+from podline.stages.completed import complete
+from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.prefetch import in_order
+
+
+@contextlib.contextmanager
+def growth_since(
+    store: Store, spec: EffectiveSpec, source: RawData, known: str, reporter: Reporter
+) -> Iterator[Growth | None]:
+    """Yield how the user's own images extend an older version; None for other data.
+
+    A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
+    """
+    if not (isinstance(source, ImagesSource) and source.grows):
+        yield None
+        return
+    dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
+    found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
+    others = bases = [other for other in found if other != known]
+    if store.exists(f"{folder}/{MANIFEST}"):
+        with contextlib.suppress(PodlineError):
+            bases = [base for base in (read_manifest(store, folder).base,) if base]
+    with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
+        base = fitting_base(store, spec, source, iter(bases))
+        growth = growth_of(store, source, known, base)
+        if others[:1] != bases[:1]:
+            before = fitting_base(store, spec, source, iter(others))
+            growth = replace(growth, before=before, changes=growth_of(store, source, known, before).changes)
+        if growth.before:
+            changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
+            reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
+        elif others:
+            reporter.log("all records will be written: no older version has these settings, classes and files")
+        yield growth
+
+
+def publish_dataset(
+    store: Store,
+    spec: ConvertSpec,
+    source: RawData,
+    truths: Mapping[str, FileInfo],
+    folder: str,
+    plans: ShardPlans,
+    growth: Growth | None,
+) -> list[str]:
+    """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
+
+    TFDS reads a data set whose shards are in a single folder.
+    """
+    names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
+    shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
+    written, table, base = written_splits(plans, shards), None, ""
+    if names_of_records := source.names(spec.seed):
+        publish_names(store, folder, names_of_records)
+    if growth:
+        splits, sums = growth.infos(written)
+        table = publish_records(store, folder, growth.rows(written), sums)
+        base = growth.base.fingerprint if growth.base else ""
+    else:
+        splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
+    manifest = manifest_of(spec, source, splits, table, base)
+    beside = {} if base else tfds_files(manifest, class_names_of(source))
+    for name, content in beside.items():
+        store.publish_bytes(f"{folder}/{name}", content, replace=True)
+    store.flush(found.name for found in store.listing(folder))  # a manifest lists only complete files
+    publish_manifest(store, manifest)
+    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
+
+
+def publish_records(store: Store, folder: str, rows: Any, sums: Mapping[str, PixelSums]) -> FileInfo:
+    """Publish the table of records."""
+    with store.workspace("records") as workspace:
+        path = workspace / RECORDS
+        write_records(path, rows, sums)
+        info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
+        store.publish_file(path, f"{folder}/{RECORDS}", replace=True, flush=False)
+    return info
+
+
+def complete_conversion(
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
+) -> ConvertResult:
+    """Write the completion record of a conversion, and return its result."""
+    manifest = read_manifest(store, folder)
+    shards = sum(len(split.shards) for split in manifest.splits)
+    result = ConvertResult(
+        seconds=seconds,
+        dataset=spec.dataset,
+        fingerprint=manifest.fingerprint,
+        folder=folder,
+        read=manifest.read,
+        written=manifest.written,
+        quarantined=len(manifest.quarantined),
+        splits={split.name: split.records for split in manifest.splits},
+        bytes=manifest.bytes,
+        shards_written=shards - reused,
+        shards_reused=reused,
+        official=remarks.official,
+        contradicting=dict(remarks.contradicting),
+    )
+    published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
+    complete(store, folder, spec, result, beside, published=published)
+    return result
+
+
+def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporter) -> None:
+    """Publish a finished data set as the newest version of its source."""
+    base = growth.before.fingerprint if growth.before else ""
+    known, changes = growth.fingerprint, dict(growth.changes)
+    version = Version(number=0, fingerprint=known, content=known, base=base, **changes)
+    published = publish_version(store, dataset, version)
+    reporter.log(f"this is version {published.number}: {dataset}@{published.number}")
+
+
+def delete_orphans(store: Store, folder: str) -> None:
+    """Delete shards in a finished folder that interrupted conversions with other base versions left there."""
+    shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
+    kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
+    kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
+    with store.alone(folder) as free:  # another conversion may be writing
+        if free:
+            there = (file.name for file in store.listing(folder))
+            orphans = (name for name in there if ".tfrecord-" in name and name not in kept)
+            deque(in_order(store.delete, orphans, store.parallel), maxlen=0)
