@@ -68,9 +68,9 @@ class DataSet:
     Attributes:
         name: see :data:`DatasetName`.
         open: ``(dataset, source, settings, work) -> RawData``: opens raw data, given this object, the user's folder,
-            file or ``gs://`` prefix, the settings, and the cache folder for unpacked files. A
-            :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one from
-            a function that returns images. Exceptions are reported in one line.
+            file or ``gs://`` prefix, the settings, and the cache folder for unpacked files;
+            :mod:`podline.data.sources.decoded` makes one from a function that returns images. Exceptions are reported
+            in one line.
         kind: the kind of task of its records; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
         version: version of the reading code; raise it when a change alters a byte of the records. 0 is omitted.

@@ -90,7 +90,7 @@ def test_every_record_has_the_pixels_and_the_label_of_its_file(made: tuple[Train
         assert records(root, folder, split) == sorted(pairs)
     manifest = read_manifest(open_store(str(root)), folder)
     assert [(record.record, record.reason) for record in manifest.quarantined] == [
-        ("train_32x32.mat[3]", "the same image as test_32x32.mat[0] of the test split")
+        ("train_32x32.mat[3]", "the same image as one of the test split: test_32x32.mat[0]")
     ]
     assert manifest.converter["version"] == 1
     assert [file.name for file in manifest.source] == ["train_32x32.mat", "test_32x32.mat"]

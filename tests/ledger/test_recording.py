@@ -313,7 +313,7 @@ def test_data_that_are_gone_are_no_reason_not_to_train(tmp_path):
 def test_a_promotion_is_told_with_its_reason(tmp_path, result, told):
     names = dict.fromkeys(("dataset", "fingerprint", "recipe", "weights_sha256", "evaluation_sha256"), "x")
     asked = PromoteSpec(root=str(tmp_path), run="r", **names)
-    named = {"run": "r", "recipe": "x", "against": "s", "measure": "top1", "headline": "h", "promotion_sha256": "0"}
+    named = {"run": "r", "recipe": "x", "reference": "s", "measure": "top1", "headline": "h", "promotion_sha256": "0"}
     decided = PromoteResult.model_validate({"seconds": 1.0, "floor": 0.8, **named, **result})
     entry = night(tmp_path, lambda notes: notes.answered(asked, decided, 1.0))
     assert entry.promotion == PromotionSummary(reference="s", floor=0.8, **told)

@@ -91,9 +91,10 @@ def outside(file: Found, reason: str) -> Item:
     if file.hidden:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:
-        empty = Path(file.path).is_dir()
-        problem = "is a folder without a file" if empty else "cannot be read as a file"
-        return Item(file.name, b"", reason=problem, stray=empty or not file.is_image)
+        folder, readable = Path(file.path).is_dir(), file.changed
+        problem = "is a folder without a file" if readable else "is a folder that may not be read"
+        reason = problem if folder else "cannot be read as a file"
+        return Item(file.name, b"", reason=reason, stray=folder or not file.is_image)
     return Item(file.name, Place(file.path), reason=reason, stray=not file.is_image)
 
 

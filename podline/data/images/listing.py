@@ -54,6 +54,10 @@ class Found(NamedTuple):
         """Return whether the file, or a folder above it, is hidden or belongs to the system."""
         return _NOT_OURS.search(self.name) is not None
 
+    def ends(self, *endings: str) -> bool:
+        """Return whether the name has one of these endings, in any case of letters."""
+        return self.name.lower().endswith(endings)
+
     @property
     def is_image(self) -> bool:
         """Return whether the name ends like that of an image."""
@@ -86,8 +90,8 @@ class Listing(Sequence[Found]):
         yield from self._files(self._table)
 
     def ending(self, *endings: str) -> Iterator[Found]:
-        """Yield the files whose names have one of these endings."""
-        found = [compute.ends_with(self._table["name"], encoded(ending)) for ending in endings]
+        """Yield the files whose names have one of these endings, in any case of letters."""
+        found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
 
     def __len__(self) -> int:
@@ -105,6 +109,11 @@ class Listing(Sequence[Found]):
 
     def __getstate__(self) -> tuple[str, Path]:
         return self._folder, self._path
+
+    def relative(self, path: str) -> str:
+        """Return a path relative to the folder, if it is an absolute one in it, or the path itself."""
+        top = f"{os.path.abspath(self._folder)}/"  # noqa: PTH100 (links stay as they are)
+        return path.removeprefix(top)
 
     def __setstate__(self, state: tuple[str, Path]) -> None:
         self._folder, self._path = state
@@ -233,10 +242,16 @@ def one(path: Path) -> Found:
 def _below(
     folder: str, prefix: str, above: tuple[tuple[int, int], ...], visits: Counter[tuple[int, int]]
 ) -> Iterator[Found]:
-    with reading(folder):
-        status = Path(folder).stat()
-        with os.scandir(folder) as entries:
-            names = sorted(f"{entry.name}/" if _is_folder(entry) else entry.name for entry in entries)
+    try:
+        with reading(folder):
+            status = Path(folder).stat()
+            with os.scandir(folder) as entries:
+                names = sorted(f"{entry.name}/" if _is_folder(entry) else entry.name for entry in entries)
+    except SourceError as error:
+        if not above or not isinstance(error.__cause__, PermissionError):
+            raise
+        yield Found(prefix.rstrip("/"), folder, -1, 0)  # as lost+found at the top of a disk
+        return
     here = (status.st_dev, status.st_ino)
     visits[here] += 1
     if visits[here] > _MOST_VISITS or len(above) > _DEEPEST:

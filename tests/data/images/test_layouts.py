@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shlex
 import shutil
@@ -117,6 +119,32 @@ def test_rows_that_name_no_file_of_the_source_are_left_out(tmp_path: Path) -> No
         "all/000.png": "is listed before",
         "all/001.jpeg": "is listed as 'cat' and as '日本 dog'",
     }
+
+
+def test_a_table_may_be_called_in_capitals_and_name_files_by_their_absolute_paths(tmp_path: Path) -> None:
+    folder = table(tmp_path)
+    expected = records(opened(folder))
+    text = (folder / "labels.csv").read_text().replace("all/", f"{folder}/all/")
+    (folder / "labels.csv").unlink()
+    (folder / "Labels.CSV").write_text(f"{text}\n  \n , \n")
+    source = opened(folder)
+    assert (records(source), reasons(source)) == (expected, {})
+
+
+def test_a_folder_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, scandir = table(tmp_path), os.scandir
+    expected = records(opened(folder))
+    (folder / "System Volume Information").mkdir()
+
+    def refused(path: Any) -> Any:  # root may read everything
+        if str(path).endswith("Information"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    source = opened(folder)
+    assert records(source) == expected
+    assert reasons(source) == {"System Volume Information": "is a folder that may not be read"}
 
 
 def test_an_id_is_the_name_of_an_image_without_its_ending(tmp_path: Path) -> None:

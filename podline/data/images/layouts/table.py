@@ -24,7 +24,7 @@ from podline.data import bounds
 from podline.data.images.columns import Columns, Labels, class_columns, text_of
 from podline.data.images.items import Item, Place, read_items, split_in_name, write_item
 from podline.data.images.layout import Layout, opened
-from podline.data.images.listing import Files, Found, Names
+from podline.data.images.listing import Files, Found, Listing, Names
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
@@ -96,7 +96,7 @@ class Tables(Layout):
     """
 
     tables: Sequence[Table]
-    around: Sequence[Found]
+    around: Listing
     settings: ImagesSettings
 
     accepts = "a table of labels with files or images (CSV, TSV, JSON Lines, Parquet)"
@@ -112,7 +112,7 @@ class Tables(Layout):
         """
         tables, problems = [], []
         for file in files.ending(*ENDINGS):
-            schema = _schema(file) if file.name.endswith(PARQUET) else None
+            schema = _schema(file) if file.ends(PARQUET) else None
             images = [field.name for field in schema or () if _holds_bytes(field.type)]
             try:
                 tables.append(_table_of_images(file, schema, images, settings) if images else _table(file, settings))
@@ -211,8 +211,10 @@ class Tables(Layout):
             return -1, Item(row.key, b"", reason=str(error))
         if name is None:
             return -1, Item(row.key, b"", label, reason="names no file")
-        folder = "" if self.settings.images else posixpath.dirname(table.file.name)
-        path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
+        name = name.replace("\\", "/")
+        inside = self.around.relative(name)
+        folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
+        path = posixpath.normpath(posixpath.join(folder, inside))
         files = self._by_name.find(path)
         if not files and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:
             files = self._by_stem.find(path)
@@ -311,18 +313,18 @@ def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
 
 
 def _header(table: Found) -> Sequence[str]:
-    if table.name.endswith(PARQUET):
+    if table.ends(PARQUET):
         return _schema(table).names
-    if table.name.endswith((".csv", ".tsv")):
+    if table.ends(".csv", ".tsv"):
         return next((names for _, names in _lines(table)), [])
     return list(next((row.values for row in _objects(table)), {}))
 
 
 def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
-    if table.name.endswith(PARQUET):
+    if table.ends(PARQUET):
         for number, values in enumerate(_parquet_rows(table, columns)):
             yield Row(f"{table.name}[{number}]", values)
-    elif table.name.endswith((".csv", ".tsv")):
+    elif table.ends(".csv", ".tsv"):
         lines = _lines(table)
         _, names = next(lines)
         for number, values in lines:
@@ -342,10 +344,10 @@ def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
         if len(first) == bounds.CLASS_FILE_BYTES:
             raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
         stream.seek(0)
-        mark = "\t" if table.name.endswith(".tsv") else max(_MARKS, key=first.count)
+        mark = "\t" if table.ends(".tsv") else max(_MARKS, key=first.count)
         lines = csv.reader(stream, delimiter=mark, skipinitialspace=True, strict=True)
         for values in lines:
-            if values:
+            if any(map(str.strip, values)):
                 yield lines.line_num, values
 
 

@@ -170,7 +170,7 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
 
 def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
     """Yield an archive's files with the places of their bytes, or the bytes themselves if it is compressed."""
-    packed, unpacked, most = not file.name.endswith(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
+    packed, unpacked, most = not file.ends(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
     # tarfile's own reading of gzip copies the rest of its unpacked data for each member.
     unpack: Any = gzip.open if packed else Path.open
     with (
