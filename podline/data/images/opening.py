@@ -22,7 +22,7 @@ from podline import settings as machine
 from podline.data.decoded_rows import HASHES, SourceSplit
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
-from podline.data.identity import IDENTITY_BYTES
+from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.images.corrections import Corrected, correct
 from podline.data.images.deciding import decide
 from podline.data.images.decoded import IMAGES, decode_images
@@ -282,20 +282,16 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
 
 def _content_of(images: ImageTable) -> SourceFile:
     """Describe all images with a class, and their splits, as one file that is the same in any layout."""
-    classes, order = sorted(images.labels.values), np.array([_FILES_OF.index(split) for split in SPLITS])
-    ranks = np.array([classes.index(label) for label in images.labels.values], np.int64)
+    classes, order = images.labels.values, np.array([_FILES_OF.index(split) for split in SPLITS])
+    ranks = np.argsort(np.argsort(np.array(classes, object)))
     identities, sizes, codes = images.column("identity"), images.column("bytes"), images.labels.codes
     numbers = images.ordered((codes >= 0) & (identities != b""))
-    splits, labels = order[images.splits[numbers]], ranks[codes[numbers]]
-    sorting = np.lexsort((labels, splits))
+    numbers = numbers[np.lexsort((ranks[codes[numbers]], order[images.splits[numbers]]))]
     content = (
-        (
-            _FILES_OF[splits[at]],
-            classes[labels[at]] + images.text("target", int(numbers[at])),
-            identities[numbers[at : at + 1]].tobytes().hex(),
-            int(sizes[numbers[at]]),
+        (images.split_of(at), classes[codes[at]] + images.text("target", at), identity, size)
+        for at, identity, size in zip(
+            numbers.tolist(), hexadecimal(identities[numbers]), sizes[numbers].tolist(), strict=True
         )
-        for at in sorting.tolist()
     )
     return SourceFile(name="images", bytes=int(sizes[numbers].sum()), sha256=digests.of_list(content))
 

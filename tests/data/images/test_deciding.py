@@ -43,6 +43,16 @@ def test_neither_order_nor_other_images_change_a_split(tmp_path: Path) -> None:
     assert decided(tmp_path, some, test_share=0.2).items() <= every.items()
 
 
+@pytest.mark.parametrize("test_share", [0.02, 0.98])
+def test_a_small_source_has_images_of_both_splits_and_whole_groups(tmp_path: Path, test_share: float) -> None:
+    for first in range(0, 500, 10):
+        images = [seen(first + at, group=str(first + at // 2) if at < 4 else "") for at in range(6)]
+        found = [split for split, _ in decided(tmp_path, images, test_share=test_share).values()]
+        assert {*found} == {"train", "test"}
+        assert found[0] == found[1]
+        assert found[2] == found[3]
+
+
 def test_an_image_or_a_group_of_several_splits_stays_in_the_later_one(tmp_path: Path) -> None:
     """Of training, validation and test, in this order: nothing that decides or judges is seen before."""
     count = {"train": 300, "val": 300, "test": 300}
