@@ -18,7 +18,7 @@ from PIL import Image
 from podline.data.headers import PictureError, inspect_jpeg
 from podline.data.images import parsing
 from podline.data.keypoints import from_annotated
-from podline.data.letterbox import LetterBox, snapped
+from podline.data.letterbox import LetterBox, areas_in_squares, snapped
 from podline.data.people.image import People, chosen
 from podline.data.people.records import annotations_of
 from podline.data.people.settings import CocoSettings
@@ -372,5 +372,5 @@ def test_records_made_together_are_those_made_alone() -> None:
     moved = np.where(pose[:, 2:] > 0, snapped(box.joints_to_network(pose[:, :2])), 0)
     np.testing.assert_array_equal(together["keypoints"][2, 0, :, :2], moved)
     np.testing.assert_array_equal(together["boxes"][2, 0], snapped(box.boxes_to_network(person(1, 1)["bbox"])))
-    assert together["areas"][2].tolist() == np.float32(box.areas_to_network([301.5, 201, 100.5])).tolist()
+    assert together["areas"][2].tolist() == np.float32(areas_in_squares([301.5, 201, 100.5], box.scale)).tolist()
     assert together["annotation_ids"][2].tolist() == [32, 31, 30]
