@@ -321,6 +321,21 @@ def test_ids_are_names_in_any_form(tmp_path: Path, of_images: Any, of_people: An
     assert "occurs twice" in again
 
 
+def test_near_duplicates_are_searched_where_a_share_of_them_is_refused(tmp_path: Path) -> None:
+    test, stream = CocoFiles("val", 40, 101), io.BytesIO()
+    Image.open(io.BytesIO(jpeg(3))).save(stream, "JPEG", quality=90)
+    test.files["000000000101.jpg"] = stream.getvalue()
+    test.write(tmp_path / "raw")
+    folder = CocoFiles().write(tmp_path / "raw")
+    assert opened(folder).near == ()
+    assert not list((tmp_path / "raw work").glob("*/hashes"))
+    source = opened(folder, near_share=0)
+    assert [(pair.image.key, pair.repeated.key) for pair in source.near] == [
+        ("000000000101.jpg (image 101)", "000000000003.jpg (image 3)")
+    ]
+    assert source.counted["test images that nearly repeat a training image"] == 1
+
+
 @pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"[]", b'{"images": []}', b"\xff\xfe\x00"])
 def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
     folder = CocoFiles().write(tmp_path)
