@@ -92,5 +92,5 @@ def test_each_choice_is_a_recipe_that_can_be_cut_short(few) -> None:
     found = FirstImages(images=few.images, side=few.side)
     recipe = for_first_images(RECIPE, found)
     assert few_in_words(RECIPE, few.images, few.side)
-    assert len(recipe.by_phase) == 2
-    assert len(registry.override(recipe, {"duration.epochs": 2}).by_phase) == 2
+    phases = 2 if few.images > 300 else 1
+    assert len(recipe.by_phase) == len(registry.override(recipe, {"duration.epochs": 2}).by_phase) == phases

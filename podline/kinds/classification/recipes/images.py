@@ -44,16 +44,16 @@ _PRETRAINED: dict[str, Json] = {
 _CLASSIFIER, _BLOCKS = 0.004, 0.001
 
 
-def _few(images: int, side: int, views: int, rate: float = 1.0) -> FewSettings:
+def _few(images: int, side: int, views: int, rate: float = 1.0, *, blocks: bool = True) -> FewSettings:
     """Return the values for up to a number of training images: the side of their records, and what fits the number."""
     changes = _UPPER | {"schedule.learning_rate": rate * _BLOCKS}
     by_number: dict[str, Json] = {
         "conversion.side": side,
         "augmentation.views": views,
         "schedule.learning_rate": rate * _CLASSIFIER,
-        "phases": [{"from_share": 0.5, "changes": changes}],
     }
-    return FewSettings(images=images, side=64, changes=_PRETRAINED | by_number)
+    later: dict[str, Json] = {"phases": [{"from_share": 0.5, "changes": changes}]} if blocks else {}
+    return FewSettings(images=images, side=64, changes=_PRETRAINED | by_number | later)
 
 
 RECIPE = Recipe(
@@ -69,6 +69,8 @@ RECIPE = Recipe(
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
     few=(
+        # 126 photographs of ants and bees: the classifier alone 94.8 %, and 92.2 % after the last blocks trained too.
+        _few(300, side=224, views=8, rate=0.3, blocks=False),
         _few(1_000, side=224, views=8, rate=0.3),
         _few(5_000, side=192, views=2),
         _few(13_000, side=128, views=2),
