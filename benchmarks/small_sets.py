@@ -33,8 +33,6 @@ from podline.recipes.settings import ModelSettings
 from podline.store.opening import open_store
 
 LITE = "efficientnet-lite0"
-OWN = ("--set", "few=[]")
-"""Options that keep the recipe's own network."""
 
 
 class Way(NamedTuple):
@@ -51,7 +49,7 @@ class Way(NamedTuple):
 
 
 def podline_run(source: Path, root: Path, minutes: float, *options: str) -> Way:
-    """Run the whole pipeline as a user does; 7 is the exit code of a model that is no better than guessing."""
+    """Run the whole pipeline as a user does; exit code 7 is a model that is no better than guessing."""
     command = [str(Path(sys.executable).with_name("podline")), "run", "images", "--source", str(source), "--json"]
     command += ["--root", str(root), "--minutes", str(minutes), *options]
     ran = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603 (our own, in our own interpreter)
@@ -96,9 +94,8 @@ def main() -> None:
     for source in args.sources:
         work = args.work / source.name
         ways = podline_run(source, work / "ours", args.minutes), script(source, work / "script")
-        before = podline_run(source, work / "small", args.minutes, *OWN)
-        cells = map(str, (*ways, before))
-        labels = ways[0].labels
+        before = podline_run(source, work / "small", args.minutes, "--set", "few=[]")
+        cells, labels = map(str, (*ways, before)), before.labels
         sys.stdout.write(f"| {source.name} | {len(labels):,}, {len(np.unique(labels))} | {' | '.join(cells)} |\n")
         sys.stdout.flush()
 

@@ -355,11 +355,8 @@ def _check(
             if checked is None:
                 raise
         listener({"event": "result", "stage": "check", "result": {}})
-    if not hasattr(checked, "write_sheet"):
-        if sheet is not None or near_duplicates is not None:
-            raise SettingsError(f"{source} holds keypoints, which have no sheet; leave the option out")
-        answer(checked.document(), checked.lines, as_json=as_json)
-        return
+    if not hasattr(checked, "write_sheet") and (sheet is not None or near_duplicates is not None):
+        raise SettingsError(f"{source} holds keypoints, which have no sheet; leave the option out")
     drawn = []
     if sheet is not None:
         checked.write_sheet(sheet)

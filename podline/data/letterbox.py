@@ -62,10 +62,6 @@ class LetterBox:
         """Map boxes (…, 4), left, top, width, height, of the image to the square, float64."""
         return boxes_in_squares(boxes, self.scale, self.offset)
 
-    def areas_to_network(self, areas: npt.ArrayLike) -> Array:
-        """Convert areas in the image's pixels to the square's pixels, float64."""
-        return areas_in_squares(areas, self.scale)
-
 
 def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
     """Map joints (…, 2) to squares with a scale and offset each, (…, 2), float64."""

@@ -92,7 +92,7 @@ def write_parts(read: Callable[..., Iterable[Part]], paths: Sequence[Path], fold
     names = parts[0].others if parts else ()
     columns: Any = {name: np.concatenate([part.others[name] for part in parts]) for name in names}
     with explained("write", folder):
-        np.savez(folder / COLUMNS, shape=shape, labels=labels, identities=identities, **columns)
+        np.savez(folder / COLUMNS, shape=(len(labels), *shape), labels=labels, identities=identities, **columns)
 
 
 def sides(shape: Sequence[int]) -> str:

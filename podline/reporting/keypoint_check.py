@@ -7,6 +7,7 @@ from typing import Any
 
 from podline.data.people.layouts import has_annotations
 from podline.data.people.source import PeopleSource
+from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
@@ -46,6 +47,18 @@ class CheckedKeypoints:
             *(f"{rule}: {count:,}" for rule, count in self.source.counted.items()),
             *(f"left out: {record.record}: {record.reason}" for record in left_out),
         ]
+
+    def refuse(self, allow_left_out: float) -> None:
+        """Refuse a source that a conversion would refuse.
+
+        Args:
+            allow_left_out: the largest share of a split, or of its instances, that may be left out.
+
+        Raises:
+            SourceError: too much is left out, or too many images have near-duplicates.
+        """
+        refuse_left_out(self.source.dataset, self.source.left_out, allow_left_out)
+        self.source.remarks()
 
 
 def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:

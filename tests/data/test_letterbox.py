@@ -11,7 +11,7 @@ from pycocotools import mask as rle
 
 from podline.data.fitting import fitted
 from podline.data.keypoints import from_annotated, mirrored, to_annotated
-from podline.data.letterbox import LetterBox, from_cells, snapped
+from podline.data.letterbox import LetterBox, areas_in_squares, from_cells, snapped
 from podline.data.people.masks import ignored_mask
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
@@ -109,7 +109,7 @@ def test_the_image_fits_and_is_centred(letterbox):
     assert 0 <= side - height - 2 * top <= 1
     box = letterbox.boxes_to_network([0, 0, letterbox.width, letterbox.height])
     assert box.tolist() == pytest.approx([left, top, width, height])
-    assert letterbox.areas_to_network(letterbox.width * letterbox.height) == pytest.approx(width * height)
+    assert areas_in_squares(letterbox.width * letterbox.height, letterbox.scale) == pytest.approx(width * height)
 
 
 def test_places_are_centres_of_pixels():

@@ -9,21 +9,23 @@ from __future__ import annotations
 import hashlib
 import math
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from podline.cores import usable_cores
 from podline.data.decoded_rows import SourceSplit
 from podline.data.identity import IDENTITY_BYTES
+from podline.data.images.arrow_file import TEXT, compute, encoded
 from podline.data.images.deciding import decide
 from podline.data.images.decoded import IMAGES
-from podline.data.images.image_table import Image, ImageTable, write_images
+from podline.data.images.image_table import ImageTable, write_columns
 from podline.data.images.table_source import TableSource, quarantined, refuse_empty, targets_by_row
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
@@ -35,7 +37,7 @@ from podline.sandbox.pool import Sandbox
 from podline.store import digests
 from podline.store.prefetch import in_order
 
-_FORM = 1  # version of the cached files
+_FORM = 2  # version of the cached files
 
 
 class _Found(NamedTuple):
@@ -44,27 +46,40 @@ class _Found(NamedTuple):
     Attributes:
         split: their split.
         file: the group's first file.
+        folder: their folder in the cache.
         shape: (height, width, channels) of each image.
-        labels: texts of their targets, (n,).
-        identities: identity of each image, (n,); see :mod:`podline.data.identity`.
         others: values of further label features, (n,) each.
+        rows: their number.
     """
 
     split: str
     file: RawFile
+    folder: Path
     shape: tuple[int, int, int]
-    labels: npt.NDArray[np.str_]
-    identities: npt.NDArray[np.bytes_]
     others: Mapping[str, npt.NDArray[np.uint8]]
+    rows: int
 
-    def images(self, first: int) -> Iterator[Image]:
-        """Yield the images; their rows begin at ``first``."""
-        height, width, _ = self.shape
-        listed = zip(self.labels.tolist(), self.identities.tolist(), strict=True)
-        for at, (label, identity) in enumerate(listed):
-            known = identity.ljust(IDENTITY_BYTES, b"\0")  # NumPy drops zeros at the end
-            named, size = Image(f"{self.file.name}[{at}]", label, self.split, "", row=first + at), math.prod(self.shape)
-            yield named._replace(identity=known, pixels=known, bytes=size, width=width, height=height)
+    def columns(self, first: int) -> dict[str, Any]:
+        """Return the columns of a table of images whose rows begin at ``first``."""
+        with np.load(self.folder / COLUMNS) as stored:
+            labels, known = stored["labels"], stored["identities"]
+        values, codes = np.unique(labels, return_inverse=True)
+        numbers = pa.array(np.arange(self.rows)).cast(pa.string())
+        keys = compute.binary_join_element_wise(f"{self.file.name}[", numbers, "]", "")
+        kind = pa.binary(IDENTITY_BYTES)
+        identities = pa.FixedSizeBinaryArray.from_buffers(kind, self.rows, [None, pa.py_buffer(known.tobytes())])
+        return {
+            "key": keys.cast(TEXT),
+            "label": pa.array(list(map(encoded, values.tolist())), TEXT).take(pa.array(codes)),
+            "split": self.split,
+            "group": "",
+            "row": pa.array(np.arange(first, first + self.rows)),
+            "identity": identities,
+            "pixels": identities,
+            "bytes": math.prod(self.shape),
+            "height": self.shape[0],
+            "width": self.shape[1],
+        }
 
 
 def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> TableSource:
@@ -112,11 +127,11 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Tab
 
 
 def _common_shape(place: str, found: Sequence[_Found]) -> tuple[int, int, int]:
-    first = next((each for each in found if len(each.labels)), None)
+    first = next((each for each in found if each.rows), None)
     if first is None:
         raise SourceError(f"{place}: no file holds an image: 0 vs 1 at least; restore the files")
     for each in found:
-        if len(each.labels) and each.shape != first.shape:
+        if each.rows and each.shape != first.shape:
             raise SourceError(
                 f"{each.file.path}: images are {sides(each.shape)} vs {sides(first.shape)} in {first.file.path}"
             )
@@ -124,9 +139,8 @@ def _common_shape(place: str, found: Sequence[_Found]) -> tuple[int, int, int]:
 
 
 def _write_table(found: Sequence[_Found], folder: Path) -> list[RawFile]:
-    firsts = accumulate((len(each.labels) for each in found), initial=0)
-    listed = (image for each, first in zip(found, firsts, strict=False) for image in each.images(first))
-    write_images(folder / IMAGES, listed, {})
+    firsts = accumulate((each.rows for each in found), initial=0)
+    write_columns(folder / IMAGES, (each.columns(first) for each, first in zip(found, firsts, strict=False)))
     return [raw_file(IMAGES, folder / IMAGES)]
 
 
@@ -150,6 +164,6 @@ def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tup
 
 def _found(split: str, file: RawFile, folder: Path) -> _Found:
     with np.load(folder / COLUMNS) as stored:
-        columns = dict(stored)
-    shape, labels, known = (columns.pop(name) for name in ("shape", "labels", "identities"))
-    return _Found(split, file, tuple(shape.tolist()), labels, known, columns)
+        names = set(stored) - {"shape", "labels", "identities"}
+        count, height, width, channels = stored["shape"].tolist()
+        return _Found(split, file, folder, (height, width, channels), {name: stored[name] for name in names}, count)

@@ -35,10 +35,16 @@ def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]], about: M
     Raises:
         StoreError: the file cannot be written.
     """
-    schema, stream = pa.schema(types, metadata=about), iter(rows)
+    stream = iter(rows)
+    parts = iter(lambda: list(islice(stream, _BATCH)), [])
+    write_parts(path, types, (map(_column, types.values(), zip(*some, strict=True)) for some in parts), about)
+
+
+def write_parts(path: Path, types: Types, parts: Iterable[Iterable[pa.Array]], about: Mapping[str, str]) -> None:
+    """Write consecutive parts of columns into a file; see :func:`write_rows`."""
+    schema = pa.schema(types, metadata=about)
     with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-        while some := list(islice(stream, _BATCH)):
-            columns = map(_column, types.values(), zip(*some, strict=True))
+        for columns in parts:
             writer.write_batch(pa.record_batch(list(columns), schema=schema))
 
 

@@ -1,6 +1,6 @@
-"""Finds a table's columns for file, label, split and group; refuses labels that are not classes of whole images.
+"""Finds a table's columns for file, label, split and group by their names; refuses labels that are not classes.
 
-Several labels per image, boxes of objects and decimal numbers are not classes of whole images.
+Several labels per image, boxes of objects, and labels that mostly occur once are not classes of whole images.
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ _CORNERS = (
     *("xmin ymin", "minx miny", "x1 y1", "x0 y0", "left top", "xcenter ycenter", "centerx centery", "cx cy"),
     *("bboxx bboxy", "bboxxmin bboxymin", "bboxx1 bboxy1", "x y w h", "x y width height"),
 )
-_TAGS = {"tags", "tag", "keywords", "keyword", "attributes"}
-_PLURAL = _TAGS | {"labels", "classes", "categories", "classnames"}
+_JOINING = MARKS[:2]  # a comma may be a part of a name
 _MOST_LISTS = 0.1  # share of list labels; a smaller share is left out image by image
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?")
-_WHOLE = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
+_FEW = 20  # labels, of which any number may occur once
 _ONES = ("1", "1.0", "true")
 _BITS = ("0", "0.0", "false", *_ONES)
 ROWS = 200
@@ -141,7 +139,8 @@ def class_columns(
         if bits:
             return found._replace(bits=bits)
     if settings.several and found.label:
-        return found._replace(mark=_joining(settings, found.label, rows))
+        mark = settings.joining
+        return found._replace(mark=_mark_in(row.get(found.label) for row in rows()) if mark is None else mark)
     for what in ("file", "label"):
         if not getattr(found, what):
             raise NoColumnError(
@@ -223,22 +222,21 @@ class Labels:
             settings: settings that may declare every label a class.
 
         Raises:
-            SourceError: some labels are lists, join several labels, or are decimal numbers.
+            SourceError: many labels are lists, some join several labels, or most occur once.
         """
         lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + self._texts.total()))
         if not settings.several and not lists_are_few:
             _refuse_several(where, column, self._lists[0])
         if not settings.one_class:
             return
-        if not all(map(_NUMBER.fullmatch, self._texts)):
-            joined = _joined(sorted(self._texts), _letters(column))
-            if joined is not None:
-                _refuse_several(where, column, joined)
-        elif decimal := next((text for text in self._texts if not _WHOLE.fullmatch(text)), None):
+        if joined := min((text for text in self._texts if _mark_in([text]) in _JOINING), default=""):
+            _refuse_several(where, column, joined)
+        once, total = sorted(text for text, count in self._texts.items() if count == 1), self._texts.total()
+        if total > _FEW and 2 * len(once) > total:
             raise SourceError(
-                f"{where}: the column {shortened(column)} holds decimal numbers, as {decimal}: these are values to "
-                f"estimate, and {_READ}; give another column (conversion.label_column), or, if each number is a "
-                f"class, {_ALLOW}"
+                f"{where}: the column {shortened(column)} holds {total:,} labels, of which {len(once):,} occur once, "
+                f"like {shortened(once[0])}: these are values, names or captions, and {_READ}; give another column "
+                f"(conversion.label_column), or, if each is a class, {_ALLOW}"
             )
 
 
@@ -250,22 +248,10 @@ def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
     )
 
 
-def _joined(labels: Sequence[str], column: str) -> str | None:
-    """Return a label that joins several labels, or None.
-
-    A ``|`` or ``;`` separates labels, and so do blanks in a column of tags and commas in a column with a plural name.
-    In other columns a comma may be part of a name, as in ``tench, Tinca tinca``: it separates labels if all parts of a
-    text also occur in other labels.
-    """
-    marks = [*MARKS[:2], *MARKS[2:] * (column in _PLURAL), *([" "] if column in _TAGS else [])]
-    counts = Counter(part for label in labels for part in set(_parts(label, ",")))
-    for label in labels:
-        parts = _parts(label, ",")
-        if any(len(_parts(label, mark)) > 1 for mark in marks):
-            return label
-        if len(parts) > 1 and all(counts[part] > 1 for part in parts):
-            return label
-    return None
+def _mark_in(values: Iterable[Any]) -> str:
+    """Return the separator of labels in a column's texts; empty if there is none."""
+    texts = {value for value in values if isinstance(value, str) and not _is_list(value)}
+    return next((mark for mark in MARKS if any(mark in text for text in texts)), "")
 
 
 def _parts(label: str, mark: str) -> list[str]:
@@ -312,18 +298,6 @@ def _refuse_one_hot(where: str, bits: Sequence[str]) -> NoReturn:
         f"{_READ}; give a table with one column that names the class, as pandas' idxmax(axis=1) makes it, or convert "
         "it as the data set labels"
     )
-
-
-def _joining(settings: ImagesSettings, column: str, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> str:
-    return _mark_in(column, (row.get(column) for row in rows())) if settings.joining is None else settings.joining
-
-
-def _mark_in(column: str, values: Iterable[Any]) -> str:
-    """Return the separator of labels in a column's texts; empty if there is none."""
-    texts = {value for value in values if isinstance(value, str) and not _is_list(value)}
-    mark = next((mark for mark in MARKS if any(mark in text for text in texts)), "")
-    tags = _letters(column) in _TAGS or all(part.isdecimal() for text in texts for part in text.split())
-    return mark or (" " if tags else "")
 
 
 def _is_list(text: str) -> bool:

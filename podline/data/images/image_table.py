@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.arrow_file import TEXT, decoded, digests_in, mapped, write_rows
+from podline.data.images.arrow_file import TEXT, decoded, digests_in, encoded, mapped, write_parts, write_rows
 from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
@@ -74,6 +74,18 @@ _TYPES: dict[str, pa.DataType] = {
 def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) -> None:
     """Write images into a file in reading order; see :func:`write_rows`."""
     write_rows(path, _TYPES, images, about)
+
+
+def write_columns(path: Path, parts: Iterable[Mapping[str, Any]]) -> None:
+    """Write images into a file, a part after the other: column → an Arrow array, or one value for all rows."""
+    write_parts(path, _TYPES, map(_columns, parts), {})
+
+
+def _columns(part: Mapping[str, Any]) -> Iterator[pa.Array]:
+    for name, kind in _TYPES.items():
+        value = part[name] if name in part else Image._field_defaults[name]
+        text = encoded(value) if isinstance(value, str) else value
+        yield value if isinstance(value, pa.Array) else pa.repeat(pa.scalar(text, kind), len(part["row"]))
 
 
 class Texts(NamedTuple):

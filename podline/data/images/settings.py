@@ -159,7 +159,7 @@ class ImagesSettings(PictureSettings):
 
     @property
     def one_class(self) -> bool:
-        """Return whether multiple labels, decimal values and object labels are refused."""
+        """Return whether multiple labels, labels that occur once and object labels are refused."""
         return False
 
     @property
@@ -177,12 +177,12 @@ class ClassesSettings(ImagesSettings):
 
     labels_are_classes: bool = Field(
         default=False,
-        description="take each label as the class of its whole image, including decimal numbers, texts such as 'a|b', "
-        "and labels beside boxes",
+        description="take each label as the class of its whole image, including those that occur once, texts such as "
+        "'a|b', and labels beside boxes",
         exclude_if=lambda value: not value,
     )
 
     @property
     def one_class(self) -> bool:
-        """Return whether multiple labels, decimal values and object labels are refused."""
+        """Return whether multiple labels, labels that occur once and object labels are refused."""
         return not self.labels_are_classes

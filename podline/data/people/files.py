@@ -36,11 +36,6 @@ class AnnotationFile(NamedTuple):
     member: str
     images: Path
 
-    @property
-    def name(self) -> str:
-        """The file's name without folders."""
-        return PurePosixPath(self.member).name or self.path.name
-
 
 def find_coco(place: Path) -> list[AnnotationFile]:
     """Find the splits of COCO 2014 or 2017 in a folder, training first, without opening a file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline.data.images.arrow_file import TEXT, decoded, mapped, write_rows
+from podline.data.images.arrow_file import TEXT, decoded, mapped
 from podline.data.keypoints import from_annotated
 from podline.data.letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.people.image import MASK_STRIDE, People, chosen
@@ -25,7 +25,8 @@ from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 
 Columns = dict[str, np.ndarray]
-_TABLE = {"row": pa.int64(), "width": pa.int32(), "height": pa.int32(), "target": TEXT}
+TABLE = {"row": pa.int64(), "width": pa.int32(), "height": pa.int32(), "target": TEXT}
+"""The columns of a shard's table: where the image is, its size, and its people as text."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,6 @@ class PeopleByPlace(RowsByPlace):
             layout.fill(frames, {IMAGE: self.images(rows[some]), **people})
 
         return fill
-
-
-def write_tables(plans: Iterable[tuple[Path, Iterable[tuple[int, int, int, str]]]]) -> Iterator[Path]:
-    """Write each shard's table for :class:`PeopleByPlace`, one after another.
-
-    Raises:
-        StoreError: a table cannot be written.
-    """
-    for path, rows in plans:
-        write_rows(path, _TABLE, rows, {})
-        yield path
 
 
 def features_of(settings: PeopleSettings, skeleton: Skeleton) -> tuple[Feature, ...]:

@@ -8,18 +8,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from podline.data.images.arrow_file import write_rows
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.people.image import BEYOND, People, chosen
 from podline.data.people.layouts import COUNTED, NOTES, STRAYS
 from podline.data.people.masks import check_outlines
-from podline.data.people.records import PeopleByPlace, features_of, write_tables
+from podline.data.people.records import TABLE, PeopleByPlace, features_of
 from podline.data.people.settings import CocoSettings, PeopleSettings
 from podline.data.people.truth import publish_truths
 from podline.data.planning import ShardPlans, shard_order
@@ -112,7 +112,7 @@ class PeopleSource(ImagesSource):
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
         """See :func:`podline.data.people.truth.publish_truths`."""
-        splits = {split.name: self.people(self.images.ordered(self.images.kept(split.name))) for split in self.splits}
+        splits = {split: self.people(self.images.ordered(self.images.kept(split))) for split in self.sizes}
         return publish_truths(store, folder, self.dataset, splits, self.skeleton)
 
     def people(self, numbers: Numbers) -> Iterator[People]:
@@ -122,18 +122,15 @@ class PeopleSource(ImagesSource):
     def shard_tables(self, plans: ShardPlans, _seed: int | None, folder: Path, /) -> ShardTables:
         """See :meth:`RawData.shard_tables`; records are ordered as those of all images."""
         filler = PeopleByPlace(self.splits[0].pixels, self.settings.shape, None, self.settings, self.skeleton)
-        numbers = {split.name: self._numbers[split.kept] for split in self.splits}
-        orders = ((plan, shard_order(None, plan, len(numbers[plan.split]))) for plan in plans)
-        tables = ((folder / filler.table(plan), self._targets(numbers[plan.split][order])) for plan, order in orders)
-        return filler, write_tables(tables)
+        numbers = {split: self.images.ordered(self.images.kept(split)) for split in self.sizes}
 
-    @cached_property
-    def _numbers(self) -> Numbers:
-        """Return the number of the image in each row."""
-        rows = self.images.column("row")
-        numbers = np.zeros(rows.max(initial=-1) + 1, np.int64)
-        numbers[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
-        return numbers
+        def tables() -> Iterator[Path]:
+            for plan in plans:
+                path, mine = folder / filler.table(plan), numbers[plan.split]
+                write_rows(path, TABLE, self._targets(mine[shard_order(None, plan, len(mine))]), {})
+                yield path
+
+        return filler, tables()
 
     def _targets(self, numbers: Numbers) -> Iterator[tuple[int, int, int, str]]:
         """Yield row, width, height and target of some images."""
@@ -154,7 +151,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         SourceError: the source has no annotations, or a split has no image that can be converted.
         StoreError: the cache folder cannot be written.
     """
-    found, wanted = list[Inspected](), _needed() if isinstance(settings, CocoSettings) else _every
+    found, wanted = list[Inspected](), _needed(of_coco=isinstance(settings, CocoSettings))
     opened = open_images(
         dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings.max_people))
     )
@@ -166,19 +163,15 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     return PeopleSource(**shared, skeleton=Skeleton.model_validate(facts[SKELETON]), inspected=found[0])
 
 
-def _every(_name: str) -> bool:
-    return True
-
-
-def _needed() -> Callable[[str], bool]:
-    """Return a function that tells whether a file of a bucket is needed; test images need annotations before them."""
-    annotated = False
+def _needed(*, of_coco: bool) -> Callable[[str], bool]:
+    """Return a function that tells whether a file is needed; COCO's test images need annotations before them."""
+    annotated = not of_coco
 
     def is_needed(name: str) -> bool:
         nonlocal annotated
         found = _TEST.search(name)
         annotated = annotated or bool(found and found[1])
-        return not _UNLABELLED.search(name) and (annotated or not found)
+        return not (of_coco and _UNLABELLED.search(name)) and (annotated or not found)
 
     return is_needed
 

@@ -26,8 +26,7 @@ class LabelledImages(ImagesSettings):
 
     joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = Field(
         default=AUTO,
-        description="the separator of labels in a text; auto uses the first of |, ; and , in a column, or a blank in a "
-        "column of tags or numbers",
+        description="the separator of labels in a text; auto uses the first of |, ; and , in a column",
         exclude_if=lambda value: value == AUTO,
     )
 

@@ -18,7 +18,7 @@ from PIL import Image
 from podline.data.headers import PictureError, inspect_jpeg
 from podline.data.images import parsing
 from podline.data.keypoints import from_annotated
-from podline.data.letterbox import LetterBox, snapped
+from podline.data.letterbox import LetterBox, areas_in_squares, snapped
 from podline.data.people.image import People, chosen
 from podline.data.people.records import annotations_of
 from podline.data.people.settings import CocoSettings
@@ -321,6 +321,21 @@ def test_ids_are_names_in_any_form(tmp_path: Path, of_images: Any, of_people: An
     assert "occurs twice" in again
 
 
+def test_near_duplicates_are_searched_where_a_share_of_them_is_refused(tmp_path: Path) -> None:
+    test, stream = CocoFiles("val", 40, 101), io.BytesIO()
+    Image.open(io.BytesIO(jpeg(3))).save(stream, "JPEG", quality=90)
+    test.files["000000000101.jpg"] = stream.getvalue()
+    test.write(tmp_path / "raw")
+    folder = CocoFiles().write(tmp_path / "raw")
+    assert opened(folder).near == ()
+    assert not list((tmp_path / "raw work").glob("*/hashes"))
+    source = opened(folder, near_share=0)
+    assert [(pair.image.key, pair.repeated.key) for pair in source.near] == [
+        ("000000000101.jpg (image 101)", "000000000003.jpg (image 3)")
+    ]
+    assert source.counted["test images that nearly repeat a training image"] == 1
+
+
 @pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"[]", b'{"images": []}', b"\xff\xfe\x00"])
 def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
     folder = CocoFiles().write(tmp_path)
@@ -372,5 +387,5 @@ def test_records_made_together_are_those_made_alone() -> None:
     moved = np.where(pose[:, 2:] > 0, snapped(box.joints_to_network(pose[:, :2])), 0)
     np.testing.assert_array_equal(together["keypoints"][2, 0, :, :2], moved)
     np.testing.assert_array_equal(together["boxes"][2, 0], snapped(box.boxes_to_network(person(1, 1)["bbox"])))
-    assert together["areas"][2].tolist() == np.float32(box.areas_to_network([301.5, 201, 100.5])).tolist()
+    assert together["areas"][2].tolist() == np.float32(areas_in_squares([301.5, 201, 100.5], box.scale)).tolist()
     assert together["annotation_ids"][2].tolist() == [32, 31, 30]

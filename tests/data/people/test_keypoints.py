@@ -273,6 +273,22 @@ def test_data_check_says_what_a_conversion_would_make_of_keypoints(tmp_path: Pat
         CliRunner().invoke(cli, [*command, "--sheet", "s.png"], obj={}, catch_exceptions=False)
 
 
+def test_data_check_ends_with_the_error_of_the_conversion(tmp_path: Path) -> None:
+    made = document()
+    for image in made["images"][3:6]:
+        image["file_name"] = f"gone {image['id']}.png"
+    source = written(tmp_path / "mice", document())
+    (source / "mice.json").write_text(json.dumps(made))
+    with pytest.raises(SourceError) as refused:
+        convert(spec_of(tmp_path / "root", source), silent())
+    command = ["data", "check", str(source), "--root", str(tmp_path / "root")]
+    with pytest.raises(SourceError, match="are left out") as checked:
+        CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+    assert str(checked.value) == str(refused.value)
+    said = CliRunner().invoke(cli, [*command, "--allow-left-out", "0.3"], obj={}, catch_exceptions=False).stdout
+    assert "read 20 = written 17" in said
+
+
 def test_nested_keypoints_are_the_same_records(tmp_path: Path) -> None:
     made = document()
     flat = opened(written(tmp_path / "flat", made))
