@@ -26,6 +26,7 @@ from podline.data.images.parsing import Parsed, delete_parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import RawFile, made_earlier, made_once, raw_file, unpacked
 from podline.data.sources.decoding import Decoding, Look, Pictures, Request
+from podline.data.sources.remote import copy_of
 from podline.progress import counted
 from podline.store import digests
 from podline.store.contract import explained
@@ -193,7 +194,8 @@ def _stamp(request: Request, folder: Path) -> tuple[int, int]:
         facts = os.stat(place.path)  # noqa: PTH116 (millions of them)
     except OSError:  # decoding it will report the error
         return 0, 0
-    known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}\0{request.size}"
+    file = copy_of(place.path) or f"{place.path}\0{facts.st_ino}\0{facts.st_ctime_ns}"
+    known = f"{file}\0{facts.st_size}\0{request.size}"
     digest = hashlib.blake2b(known.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True), facts.st_size
 

@@ -41,7 +41,7 @@ from podline.data.record_table import Records
 from podline.data.records import IMAGE, Feature
 from podline.data.shown import shortened
 from podline.data.sources.decoding import DECODING
-from podline.data.sources.remote import on_this_machine
+from podline.data.sources.remote import is_remote, on_this_machine
 from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
 from podline.errors import SettingsError, SourceError
@@ -214,20 +214,25 @@ def open_images(
             f"in {dataset.settings}"
         )
     with on_this_machine(source, work, wanted) as place:
-        return _opened(dataset, place, settings, work, inspect)
+        return _opened(dataset, place, source if is_remote(source) else "", settings, work, inspect)
 
 
 def _opened(
-    dataset: DataSet, place: Path, settings: PictureSettings, work: Path, inspect: Callable[[ImageTable], object]
+    dataset: DataSet,
+    place: Path,
+    uri: str,
+    settings: PictureSettings,
+    work: Path,
+    inspect: Callable[[ImageTable], object],
 ) -> ImagesSource:
     source, targets = str(place), settings.targets
     becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode more images
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
-        files, form = source_files(place, settings, folder), digests.of_json([*depends, source])
+        files, form = source_files(place, settings, folder), digests.of_json([*depends, uri or source])
         read = partial(parsed, source, files, settings)
-        key = digests.of_json([form, files.state])
+        key = digests.of_json([form, source if uri else files.state])  # links to a bucket's objects have a state's name
         cached = made_once(work, key, partial(decode_images, read, settings, decoding, form, work))[0].path.parent
     pixels = decoding.rows(cached, settings.shape)
     images = ImageTable(cached / IMAGES)

@@ -159,6 +159,12 @@ def stored_at(path: str) -> StoredFile | None:
     return None
 
 
+def copy_of(path: str) -> str:
+    """Return the path of the copy of a bucket's object, which its generation determines; empty for other files."""
+    linked = any(path.startswith(f"{folder}/") for folder in _standing_for) and os.path.islink(path)  # noqa: PTH114
+    return os.readlink(path) if linked else ""  # noqa: PTH115 (as many as images)
+
+
 @contextlib.contextmanager
 def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Iterator[Path]:
     """Yield a source's folder or file on this machine; download a bucket's, and keep its names in errors.

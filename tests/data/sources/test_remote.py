@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,12 @@ import fault_proxy
 import numpy as np
 import pytest
 from coco_files import CocoFiles, open_coco, people_in
+from drawn_images import as_folders, drawn, encoded
 from gcs_emulator import upload
 from published import archive_of, same_content, write_cifar10_bins, write_cifar100_pickles, write_mnist
 
+from podline.data.images.opening import open_images
+from podline.data.images.settings import ImagesSettings
 from podline.data.people.source import PeopleSource, open_people
 from podline.data.sources import remote
 from podline.data.sources.opening import open_source
@@ -84,6 +88,24 @@ def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     monkeypatch.setattr(remote, "objects_of", lambda _uri: listed)
     with pytest.raises(ArtifactError, match=r"raw/.* is generation \d+ now, and was \d+ at the first look"):
         open_source("cifar10", uri, tmp_path / "work")
+
+
+def test_only_new_images_of_a_bucket_are_decoded(tmp_path: Path, gcs_root: str) -> None:
+    of_class = {name: {f"{n}.png": encoded(drawn(9 * at + n)) for n in range(9)} for at, name in enumerate("ab")}
+    uri, dataset = upload(as_folders(tmp_path / "raw", of_class), f"{gcs_root}photos"), datasets.find("images")
+
+    def rows() -> list[int]:
+        source = open_images(dataset, uri, ImagesSettings(side=8), tmp_path / "work")
+        return np.diff(source.splits[0].pixels.edges).tolist()
+
+    assert rows() == rows() == [18]
+    for link in (tmp_path / "work" / "remote").rglob("*.png"):
+        os.utime(link.resolve())  # as the cache does when another process uses it
+    assert rows() == [18]
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "new.png").write_bytes(encoded(drawn(100)))
+    upload(tmp_path / "more", f"{gcs_root}photos/a")
+    assert rows() == [18, 1]
 
 
 def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: str) -> None:
