@@ -349,9 +349,10 @@ def _check(
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
         try:
-            checked = entry_points.load(_CHECK)(place, recipe, store)
+            checked = entry_points.load(_CHECK)(place, recipe, store, given.allow_left_out)
         except SourceError:
-            checked = entry_points.load(_CHECK_KEYPOINTS)(place, store)
+            people = registry.for_data(registry.get("keypoints"), name, place)
+            checked = entry_points.load(_CHECK_KEYPOINTS)(place, people, store, given.allow_left_out)
             if checked is None:
                 raise
         listener({"event": "result", "stage": "check", "result": {}})
@@ -365,7 +366,7 @@ def _check(
         written = checked.write_pairs(near_duplicates)
         drawn.append(str(near_duplicates) if written else f"no near-duplicates; {near_duplicates} is not written")
     answer(checked.document(), lambda: checked.lines() + drawn, as_json=as_json)
-    checked.refuse(given.allow_left_out)
+    checked.refuse(store)
 
 
 @data.command("preview")

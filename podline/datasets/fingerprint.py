@@ -138,15 +138,30 @@ def source_of(spec: EffectiveSpec, store: Store) -> RawData:
 
     Raises:
         SettingsError: the data set does not exist.
-        SourceError: the source is missing, damaged or another data set, leaves out more than the spec allows, or
-            continues no version of its data set.
+        SourceError: the source is missing, damaged or another data set; or see :func:`require_convertible`.
         StoreError: the cache folder cannot be written.
     """
-    work = store.own_folder(source_cache(store).name)
-    source = open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
-    refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
-    refuse_other_data(store, spec.dataset, source)
+    source = opened(spec, store)
+    require_convertible(spec, store, source)
     return source
+
+
+def opened(spec: EffectiveSpec, store: Store) -> RawData:
+    """Open the source of a conversion, also one that a conversion refuses; see :func:`source_of`."""
+    work = store.own_folder(source_cache(store).name)
+    return open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
+
+
+def require_convertible(spec: EffectiveSpec, store: Store, source: RawData) -> None:
+    """Check an opened source as its conversion does.
+
+    Raises:
+        SourceError: it leaves out more than the spec allows, its splits have too many near-duplicates, or it continues
+            no version of its data set.
+    """
+    refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
+    source.remarks()
+    refuse_other_data(store, spec.dataset, source)
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:

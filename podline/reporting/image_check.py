@@ -21,15 +21,12 @@ from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
 from podline.data.shown import printable
-from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.source import open_raw
-from podline.datasets.fingerprint import effective, source_cache
+from podline.datasets.fingerprint import EffectiveSpec, effective, opened, require_convertible
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
 from podline.kinds.table import text_targets
 from podline.plurals import plural
-from podline.recipes import datasets
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
@@ -48,10 +45,12 @@ class Checked:
     """A source that was decoded.
 
     Attributes:
+        spec: the conversion of the source.
         source: the source of images.
         seconds: duration of decoding; almost zero if the images were in the cache.
     """
 
+    spec: EffectiveSpec
     source: ImagesSource
     seconds: float
 
@@ -100,17 +99,13 @@ class Checked:
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
-    def refuse(self, allow_left_out: float) -> None:
+    def refuse(self, store: Store) -> None:
         """Refuse a source that a run would refuse.
 
-        Args:
-            allow_left_out: the largest share of a split that may be left out.
-
         Raises:
-            SourceError: too much is left out, too many images have near-duplicates, or the test split proves nothing.
+            SourceError: see :func:`require_convertible`; or the test split proves nothing.
         """
-        refuse_left_out(self.source.dataset, self.source.left_out, allow_left_out)
-        self.source.remarks()
+        require_convertible(self.spec, store, self.source)
         if self.source.doubt and self.source.doubt.certain:
             raise SourceError(self.source.doubt.words)
 
@@ -204,13 +199,23 @@ def _write(figure: Sheet, file: Path) -> None:
         figure.savefig(file, format="png")
 
 
-def check(source: str, recipe: Recipe, store: Store) -> Checked:
-    """Check a source like its conversion would.
+def conversion(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> EffectiveSpec:
+    """Return the conversion of a source; see :func:`check`."""
+    settings = converter_settings(recipe.dataset, recipe, {})
+    spec = ConvertSpec(
+        root=store.uri, dataset=recipe.dataset, source=source, settings=settings, allow_left_out=allow_left_out
+    )
+    return effective(spec, store)
+
+
+def check(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> Checked:
+    """Open a source as its conversion does.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.
         recipe: the recipe for the images.
         store: the store whose cache keeps the decoded images.
+        allow_left_out: the largest share of a split that may be left out.
 
     Raises:
         SettingsError: the recipe's data set is not one of the user's own images.
@@ -218,9 +223,8 @@ def check(source: str, recipe: Recipe, store: Store) -> Checked:
         StoreError: the cache cannot be written.
     """
     started = time.monotonic()
-    settings = converter_settings(recipe.dataset, recipe, {})
-    spec = effective(ConvertSpec(root=store.uri, dataset=recipe.dataset, source=source, settings=settings), store)
-    opened = open_raw(datasets.find(recipe.dataset), source, spec.settings, source_cache(store))
-    if not isinstance(opened, ImagesSource):
+    spec = conversion(source, recipe, store, allow_left_out)
+    found = opened(spec, store)
+    if not isinstance(found, ImagesSource):
         raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
-    return Checked(opened, time.monotonic() - started)
+    return Checked(spec, found, time.monotonic() - started)

@@ -7,21 +7,25 @@ from typing import Any
 
 from podline.data.people.layouts import has_annotations
 from podline.data.people.source import PeopleSource
-from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import open_raw
-from podline.datasets.fingerprint import source_cache
+from podline.datasets.fingerprint import EffectiveSpec, opened, require_convertible, source_cache
 from podline.errors import SourceError
 from podline.plurals import plural
-from podline.recipes import datasets
+from podline.recipes.settings import Recipe
+from podline.reporting.image_check import conversion
 from podline.store.contract import Store
 
 
 @dataclass(frozen=True)
 class CheckedKeypoints:
-    """A source of keypoints that was decoded."""
+    """A source of keypoints that was decoded, and its conversion."""
 
+    spec: EffectiveSpec
     source: PeopleSource
+
+    def refuse(self, store: Store) -> None:
+        """Refuse a source that a run would refuse; see :func:`require_convertible`."""
+        require_convertible(self.spec, store, self.source)
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -48,21 +52,9 @@ class CheckedKeypoints:
             *(f"left out: {record.record}: {record.reason}" for record in left_out),
         ]
 
-    def refuse(self, allow_left_out: float) -> None:
-        """Refuse a source that a conversion would refuse.
 
-        Args:
-            allow_left_out: the largest share of a split, or of its instances, that may be left out.
-
-        Raises:
-            SourceError: too much is left out, or too many images have near-duplicates.
-        """
-        refuse_left_out(self.source.dataset, self.source.left_out, allow_left_out)
-        self.source.remarks()
-
-
-def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:
-    """Check a source like its conversion with default settings would; return None without annotations.
+def check_keypoints(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> CheckedKeypoints | None:
+    """Open a source as its conversion does; return None without annotations.
 
     Raises:
         SourceError: the source cannot be converted.
@@ -73,6 +65,6 @@ def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:
                 return None
     except SourceError:
         return None
-    dataset = datasets.find("keypoints")
-    opened = open_raw(dataset, source, dataset.settings_of({}), source_cache(store))
-    return CheckedKeypoints(opened) if isinstance(opened, PeopleSource) else None
+    spec = conversion(source, recipe, store, allow_left_out)
+    found = opened(spec, store)
+    return CheckedKeypoints(spec, found) if isinstance(found, PeopleSource) else None

@@ -14,11 +14,15 @@ from PIL import Image
 from small_coco import publish_people
 from small_dataset import publish_dataset
 
+from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.identity import identified
+from podline.data.people.sample import write_coco_sample
 from podline.errors import SourceError
+from podline.progress import silent
 from podline.recipes import registry
 from podline.stages.from_recipe import training_spec
+from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -107,6 +111,19 @@ def test_what_a_conversion_would_leave_out_too_much_of_is_refused_unless_it_is_a
     assert "4 of 18 images of the train split are left out" in str(refused.exception)
     assert "left out: 4 files" in refused.stdout
     assert check(source, "--set", "conversion.side=16", "--allow-left-out", "0.23").exit_code == 0
+
+
+def test_keypoints_of_which_too_much_is_left_out_are_refused_as_by_the_conversion(tmp_path: Path) -> None:
+    source = write_coco_sample(tmp_path / "raw", train=6, test=4)
+    for file in sorted((source / "train2017").iterdir())[:3]:
+        file.write_bytes(b"no picture")
+    said = check(source)
+    spec = ConvertSpec(root=str(tmp_path / "other"), dataset="keypoints.raw", source=str(source))
+    with pytest.raises(SourceError) as refused:
+        convert(spec, silent())
+    assert str(said.exception) == str(refused.value)
+    assert said.stdout.count("no picture") + said.stdout.count("left out: ") >= 3
+    assert check(source, "--allow-left-out", "0.7").exit_code == 0
 
 
 def test_classes_whose_images_are_all_held_out_are_named_with_the_remedy(tmp_path: Path) -> None:
