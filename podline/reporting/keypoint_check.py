@@ -7,7 +7,6 @@ from typing import Any
 
 from podline.data.people.layouts import has_annotations
 from podline.data.people.source import PeopleSource
-from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import on_this_machine
 from podline.datasets.fingerprint import EffectiveSpec, opened, require_convertible, source_cache
 from podline.errors import SourceError
@@ -52,18 +51,6 @@ class CheckedKeypoints:
             *(f"{rule}: {count:,}" for rule, count in self.source.counted.items()),
             *(f"left out: {record.record}: {record.reason}" for record in left_out),
         ]
-
-    def refuse(self, allow_left_out: float) -> None:
-        """Refuse a source that a conversion would refuse.
-
-        Args:
-            allow_left_out: the largest share of a split, or of its instances, that may be left out.
-
-        Raises:
-            SourceError: too much is left out, or too many images have near-duplicates.
-        """
-        refuse_left_out(self.source.dataset, self.source.left_out, allow_left_out)
-        self.source.remarks()
 
 
 def check_keypoints(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> CheckedKeypoints | None:
