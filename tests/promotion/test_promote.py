@@ -214,7 +214,10 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
 
 
 def test_a_form_that_answers_with_no_finite_numbers_is_refused_by_name(fresh, runs, monkeypatch):
-    monkeypatch.setattr(exports, "_saved_model", lambda *_: lambda images: [np.full((len(images), len(CLASS_NAMES)), np.nan)])
+    def nothing(images):
+        return [np.full((len(images), len(CLASS_NAMES)), np.nan)]
+
+    monkeypatch.setattr(exports, "_saved_model", lambda *_: nothing)
     result = promote(spec(fresh, runs[0], anyway=True), silent())
     assert not result.promoted
     assert result.refusals[0].endswith("gives no answers: its answers are not finite numbers")
