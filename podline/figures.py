@@ -126,4 +126,6 @@ def rounded(number: float) -> str:
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     text = f"{number:.4g}"
-    return text if "e" not in text or abs(number) < 1e-6 else f"{number:,.0f}"
+    if "e" not in text or abs(number) < 1e-6:
+        return text
+    return f"{number:,.0f}" if abs(number) > 1 else f"{float(text):.10f}".rstrip("0")

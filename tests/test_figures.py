@@ -44,6 +44,8 @@ def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, met
         (figures.short_count, 10.49e9, "10.5 billion"),
         (figures.rounded, 0.00025, "0.00025"),
         (figures.rounded, 1e-7, "1e-07"),
+        (figures.rounded, -2.5e-6, "-0.0000025"),
+        (figures.rounded, 123_456.7, "123,457"),
         (figures.rate, 0.512, "0.512"),
         (figures.rate, 98.76, "98.8"),
         (figures.rate, 1851.7, "1,852"),

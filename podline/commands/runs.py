@@ -73,12 +73,11 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
         wanted = wanted[:last]  # avoids reading the others
-    if export is not None:
-        _export(export, list(itertools.islice(entries(store, wanted, **kept), last)), as_json=as_json)
-        return
     damaged: list[ArtifactError] = []
     shown = list(itertools.islice(entries(store, wanted, **kept, damaged=damaged.append), last))
-    if shown or as_json or not damaged:
+    if export is not None:
+        _export(export, shown, as_json=as_json)
+    elif shown or as_json or not damaged:
         none = [f"{store.uri}: no such run has ended; `podline run` makes one"]
         answer(list(map(row_of, shown)), lambda: _table(shown) or none, as_json=as_json)
     for name in foreign(store):
@@ -211,7 +210,8 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
     store = existing_store(options)
     write_killed(store)
     if metrics is not None:
-        text = openmetrics(entries(store, reversed(names(store))))
+        every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"left out: {error}", err=True))
+        text = openmetrics(every)
         with explained("write", metrics):
             metrics.with_name(f"{metrics.name}.new").write_text(text)
             metrics.with_name(f"{metrics.name}.new").replace(metrics)

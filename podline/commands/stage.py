@@ -216,7 +216,7 @@ def performed(spec: Any, listener: Listener, settings: Settings, by: Performer =
 def _is_recorded(store: Store, training: TrainSpec) -> bool:
     """Return whether the ledger has an entry of a finished run; the newest entries are searched first."""
     finished = ledger.names(store, recipe=training.recipe.name, state="finished")
-    return any(entry.run == training.run for entry in ledger.entries(store, finished))
+    return any(entry.run == training.run for entry in ledger.entries(store, finished, damaged=lambda _: None))
 
 
 def _training_of(spec: Any, store: Store) -> TrainSpec | None:

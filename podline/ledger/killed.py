@@ -126,7 +126,7 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
     )
     spent = time_spent(entry.seconds, entry.waiting, attempts, lines, events, notes.around)
     if not notes.stage:
-        spent["lost"] = spent.pop("unattributed", 0.0)
+        spent["lost"] = spent.get("lost", 0.0) + spent.pop("unattributed", 0.0)
     return entry.model_copy(update={"spent": {kind: took for kind, took in spent.items() if took}})
 
 

@@ -176,7 +176,7 @@ def entry_of(store: Store, name: str) -> Entry:
         return read(store, by_name[0].name)
     # A run's name begins with the recipe's name.
     likely = (named for named in there if name.startswith(named.recipe) or named.recipe.startswith(name))
-    for entry in entries(store, likely):
+    for entry in entries(store, likely, damaged=lambda _: None):
         if entry.run.startswith(name):
             return entry
     raise StoreError(

@@ -66,8 +66,8 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Settings that name places on this machine, and differ between copies of a store.
-_NOT_TOLD = ("root", "store.cache", "strategy", "tracking")
+# Settings that name places, which differ between copies of a store, or addresses, which may have a password.
+_NOT_TOLD = ("root", "store.cache", "strategy", "tracking", "launch")
 
 
 @contextlib.contextmanager
@@ -302,8 +302,8 @@ class Notes:
             try:
                 entry = ledger.read(self.store, named.name)
             except PodlineError as error:
-                self._reporter.warn(f"the ledger entry does not say what changed in the data: {one_line(error)}")
-                return None
+                self._reporter.warn(f"left out of the comparison of data: {one_line(error)}")
+                continue
             if entry.data is not None:
                 return entry
         return None
@@ -325,7 +325,11 @@ class Notes:
         entry, waiting = self.entry, self._retry_delays()
         if not entry.run:
             return waiting
-        tpu_log = [told for told in read_tpu_log(self.store, f"runs/{entry.run}") if told.at >= entry.began]
+        try:
+            tpu_log = [told for told in read_tpu_log(self.store, f"runs/{entry.run}") if told.at >= entry.began]
+        except PodlineError as error:
+            self._reporter.warn(f"the ledger entry does not describe waiting for the TPU: {one_line(error)}")
+            return waiting
         turn = sum(told.took for told in tpu_log if told.event is Event.WAIT and told.what.startswith(TURN))
         waits = sum(told.took for told in tpu_log if told.event is Event.WAIT)
         repairs = sum(told.took for told in tpu_log if told.event in REPAIRS)
@@ -371,7 +375,11 @@ class Notes:
         weights = self.store.find(f"{folder}/{WEIGHTS}")
         if weights is None or not self.store.exists(name):
             return None
-        document = read_evaluation(self.store, folder)
+        try:
+            document = read_evaluation(self.store, folder)
+        except PodlineError as error:
+            self._reporter.warn(f"the ledger entry has no result: {one_line(error)}")
+            return None
         if document.weights_sha256 != self._trained.weights_sha256:
             return None  # from an earlier, incomplete training
         return outcome_of(document, self._trained.parameters, weights.bytes, self.store.sha256(name))

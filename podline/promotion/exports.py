@@ -8,6 +8,7 @@ store before the comparison.
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import time
 import warnings
@@ -62,7 +63,9 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
         allowed = tolerance * max(1.0, *(float(np.abs(answer).max()) for answer in expected))
         difference, problem = None, ""
         try:
-            difference = largest(expected, in_batches(opened(name), images))
+            found_difference = largest(expected, in_batches(opened(name), images))
+            difference = found_difference if math.isfinite(found_difference) else None
+            problem = "" if difference is not None else "its answers are not finite numbers"
         except Exception as error:
             # A file that a library cannot read or run must not be used, whatever the error.
             problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -4,8 +4,8 @@
     nights = ledger.load("podline-root", recipe="cifar10")
     nights.plot(x="ended", y="top1")
 
-Missing values are NaN, NA or NaT. The columns are :data:`COLUMNS`. :func:`podline.ledger.ledger.entries` has all other
-values (every setting, every package, every class).
+Missing values are NaN, NA or NaT. The columns are those of :func:`columns`.
+:func:`podline.ledger.ledger.entries` has all other values (every setting, every package, every class).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MOMENT, _TEXT, _NUMBER, _COUNT, _TRUTH = "datetime64[us, UTC]", "str", "float64", "Int64", "boolean"
 _KIND = "category"
 _STAGES = [stage.name for stage in CHAIN]
+_ENDS = {"": "value", "_low": "low", "_high": "high"}
 
 
 class Column(NamedTuple):
@@ -82,7 +83,7 @@ def _worst(entry: Entry) -> tuple[str, Metric] | None:
     return min(parts.items(), key=lambda part: part[1].value, default=None)
 
 
-COLUMNS: tuple[Column, ...] = (
+_FIXED: tuple[Column, ...] = (
     # The run, how and when it ended.
     Column("name", _TEXT, "name"),
     Column("run", _TEXT, "run"),
@@ -138,11 +139,6 @@ COLUMNS: tuple[Column, ...] = (
     *(Column(end, _NUMBER, f"outcome.main.{end}") for end in ("value", "low", "high")),
     Column("untrained", _NUMBER, "outcome.untrained"),
     Column("examples", _COUNT, "outcome.examples"),
-    *(
-        Column(f"{metric}{suffix}", _NUMBER, f"outcome.metrics.{metric}.{end}")
-        for metric in known()
-        for suffix, end in (("", "value"), ("_low", "low"), ("_high", "high"))
-    ),
     Column("worst_part", _TEXT, lambda entry: (worst := _worst(entry)) and worst[0]),
     Column("worst_part_value", _NUMBER, lambda entry: (worst := _worst(entry)) and worst[1].value),
     Column("parameters", _COUNT, "outcome.parameters"),
@@ -151,7 +147,19 @@ COLUMNS: tuple[Column, ...] = (
     Column("verdict", _KIND, "promotion.verdict"),
     Column("verdict_reason", _TEXT, "promotion.reason"),
 )
-"""The columns, in order."""
+
+
+def columns() -> list[Column]:
+    """Return all columns in order; a metric with the name of another column has the prefix ``metric_``."""
+    taken = {column.name for column in _FIXED}
+    metrics = [
+        Column(f"{'metric_' if taken & {metric + each for each in _ENDS} else ''}{metric}{suffix}", _NUMBER, path)
+        for metric in known()
+        for suffix, end in _ENDS.items()
+        for path in [f"outcome.metrics.{metric}.{end}"]
+    ]
+    place = [column.name for column in _FIXED].index("worst_part")
+    return [*_FIXED[:place], *metrics, *_FIXED[place:]]
 
 
 def load(
@@ -185,18 +193,19 @@ def load(
 
 
 def frame_of(found: Iterable[Entry]) -> pd.DataFrame:
-    """Return entries as a table with the columns :data:`COLUMNS`, in the given order."""
+    """Return entries as a table with the columns of :func:`columns`, in the given order."""
     # Imported here: pandas takes half a second, which only tables need.
     import pandas as pd  # noqa: PLC0415
 
-    rows = [[column.of(entry) for column in COLUMNS] for entry in found]
-    frame = pd.DataFrame(rows, columns=[column.name for column in COLUMNS], dtype="object")
-    for column in COLUMNS:
+    every = columns()
+    rows = [[column.of(entry) for column in every] for entry in found]
+    frame = pd.DataFrame(rows, columns=[column.name for column in every], dtype="object")
+    for column in every:
         if column.dtype == _MOMENT:
             frame[column.name] = pd.to_datetime(frame[column.name].astype("float64"), unit="s", utc=True)
-    return frame.astype({column.name: column.dtype for column in COLUMNS})
+    return frame.astype({column.name: column.dtype for column in every})
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
     """Return an entry's row: column → value, with times as Unix times; None is missing."""
-    return {column.name: column.of(entry) for column in COLUMNS}
+    return {column.name: column.of(entry) for column in columns()}

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from podline import figures
 from podline.documents import champions
 from podline.documents.ledger_entry import Entry, Outcome
+from podline.errors import ArtifactError, one_line
 from podline.ledger import ledger
 from podline.measures import measure_named
 from podline.plurals import plural
@@ -56,11 +57,10 @@ def write_index(store: Store) -> str:
 
     Raises:
         StoreError: the ledger cannot be read, or the index cannot be written.
-        ArtifactError: an entry of the ledger is damaged.
     """
     for _ in range(_MOST_ROUNDS):
         wanted = ledger.names(store)
-        page = index_page(store.uri, ledger.entries(store, reversed(wanted)), _champions(store))
+        page = _page(store, wanted)
         store.publish_bytes(INDEX, page.encode(), replace=True)
         if ledger.names(store) == wanted:
             break
@@ -72,16 +72,22 @@ def page_elsewhere(store: Store) -> str:
 
     Raises:
         StoreError: the ledger cannot be read.
-        ArtifactError: an entry of the ledger is damaged.
     """
-    entries = ledger.entries(store, reversed(ledger.names(store)))
-    return index_page(store.uri, entries, _champions(store), base=_base(store.uri))
+    return _page(store, ledger.names(store), _base(store.uri))
 
 
-def _champions(store: Store) -> dict[str, str]:
-    """Return recipe → the run of its champion."""
-    found = {recipe: champions.champion(store, recipe) for recipe in champions.recipes(store)}
-    return {recipe: crowned.run for recipe, crowned in found.items() if crowned}
+def _page(store: Store, wanted: Sequence[ledger.Named], base: str = "") -> str:
+    """Render the page of some entries; damaged ones, and damaged histories of champions, are named at its top."""
+    problems, crowned = list[str](), dict[str, str]()
+    for recipe in champions.recipes(store):
+        try:
+            found = champions.champion(store, recipe)
+        except ArtifactError as error:
+            problems.append(one_line(error))
+            continue
+        crowned |= {recipe: found.run} if found else {}
+    entries = ledger.entries(store, reversed(wanted), damaged=lambda error: problems.append(one_line(error)))
+    return index_page(store.uri, entries, crowned, base, problems)
 
 
 def _base(uri: str) -> str:
@@ -92,7 +98,13 @@ def _base(uri: str) -> str:
     return f"{Path(uri).as_uri()}/"
 
 
-def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] | None = None, base: str = "") -> str:
+def index_page(
+    where: str,
+    entries: Iterable[Entry],
+    crowned: Mapping[str, str] | None = None,
+    base: str = "",
+    problems: Sequence[str] = (),
+) -> str:
     """Render the page.
 
     Args:
@@ -100,6 +112,7 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         entries: the entries, oldest first; each is read once and not kept.
         crowned: recipe → run of its champion.
         base: address that is put before names in the store; empty for a page in the store's root.
+        problems: what is left out, filled while the entries are read.
     """
     nights, others, every = _RunsTable("every night"), _RunsTable("other runs"), AllSeries()
     last = None
@@ -114,7 +127,8 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         last = entry
         if series:
             series.add(entry)
-    header = [Kicker([where]), Title(plural(nights.count, "night"), _sentence(last, others.count))]
+    header: list[Block] = [Kicker([where]), Title(plural(nights.count, "night"), _sentence(last, others.count))]
+    header += [Text(f"Left out: {problem}", "warning") for problem in problems]
     sections = [*_charted(every.newest_first(), crowned or {}), *_lists(nights, others)]
     return document("Nights", header, sections, ("page.css", "nights.css"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.documents.champions import Crowned
+from podline.documents.champions import HISTORY, Crowned
 from podline.documents.manifest import read_manifest
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
@@ -21,6 +22,10 @@ Images = npt.NDArray[np.uint8]
 
 _WARM_UP = (1, 2)  # TensorFlow traces the second batch size for any further one
 _BATCH = 16  # images in memory at once, with all activations of the network
+
+
+# Seconds between two attempts to load a bad champion.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 class Champion(NamedTuple):
@@ -84,22 +89,30 @@ class Follower:
     def __init__(self, store: Store, recipe: str) -> None:
         """Load the champion; raise as :func:`load_champion` does."""
         self._store, self._recipe = store, recipe
-        self._names = store.list(f"models/{recipe}")
+        self._names = self._changes()
+        self._failed, self._again, self._pause = list[str](), 0.0, _SHORTEST_PAUSE
         self.champion = load_champion(store, recipe)
         self.problem = ""
+
+    def _changes(self) -> list[str]:
+        """Return the entries of the champion's history; other files of the folder change without it."""
+        return [name for name in self._store.list(f"models/{self._recipe}") if HISTORY.has(name)]
 
     def refresh(self) -> str:
         """Load a new champion if there is one, and switch to it.
 
         Returns:
             A description of the change, for the log; empty without one. If the new champion cannot be loaded, the old
-            one stays, ``problem`` has the reason, and the next call tries again.
+            one stays, ``problem`` has the reason, and a call after a pause tries again.
         """
         before = self.problem
         try:
-            names = self._store.list(f"models/{self._recipe}")
-            if names == self._names:
+            names = self._changes()
+            if names == self._names or (names == self._failed and time.monotonic() < self._again):
                 return ""
+            # A bad champion is downloaded again after a pause that doubles.
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if names == self._failed else _SHORTEST_PAUSE
+            self._failed, self._again = names, time.monotonic() + self._pause
             self.champion = load_champion(self._store, self._recipe)
             self._names, self.problem = names, ""
         except Exception as error:

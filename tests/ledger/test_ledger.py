@@ -8,11 +8,14 @@ import pytest
 from ledger_entries import DAY, NOON, night
 
 from podline.documents.ledger_entry import ChangedRecords, DataChange, PromotionSummary, SplitChange
+from podline.documents.metric import Metric
 from podline.errors import ArtifactError, StoreError
 from podline.ledger import ledger
+from podline.ledger.alike import same_but_for_seed
 from podline.ledger.ledger import entry_of, names, publish
+from podline.measures import Measure, known
 from podline.reporting import ledger as reporting_ledger
-from podline.reporting.ledger import COLUMNS, frame_of, load
+from podline.reporting.ledger import columns, frame_of, load
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
@@ -50,7 +53,7 @@ def test_names_tell_moment_recipe_and_state_without_a_look_inside(store, monkeyp
 
 
 def test_the_frame_has_every_column_with_its_dtype_whatever_is_in_it(store):
-    dtypes = {column.name: column.dtype for column in COLUMNS}
+    dtypes = {column.name: column.dtype for column in columns()}
     assert {name: str(dtype) for name, dtype in load(store.uri).dtypes.items()} == dtypes
     publish(store, night(0, state="failed", data=None, stages={}))
     publish(store, night(1))
@@ -58,6 +61,26 @@ def test_the_frame_has_every_column_with_its_dtype_whatever_is_in_it(store):
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == dtypes
     assert list(frame["state"]) == ["failed", "finished"]
     assert frame["top1"].isna().tolist() == [True, False]
+
+
+def test_a_measure_with_the_name_of_a_column_has_a_column_of_its_own(monkeypatch):
+    monkeypatch.setitem(known(), "seconds", Measure("seconds", "seconds", compute=lambda _: 0.0))
+    metrics = {**night().outcome.metrics, "seconds": Metric(value=7.0, low=6.0, high=8.0)}
+    frame = frame_of([night(outcome=night().outcome.model_copy(update={"metrics": metrics}))])
+    assert frame[["seconds", "metric_seconds", "metric_seconds_low"]].iloc[0].tolist() == [600.0, 7.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"seed": 1, "new_field": 3}, {"seed": 2}, True),
+        ({"model": {"options": {}}}, {"model": {"options": {"heads": 8}}}, False),
+        ({"conversion": {}}, {"conversion": {"side": 64}}, False),
+        ({"model": {"width": 1.0, "newer": 1}}, {"model": {"width": 1.0}}, True),
+    ],
+)
+def test_free_options_that_one_run_has_are_other_settings_and_fields_of_a_newer_version_are_not(one, other, same):
+    assert same_but_for_seed({"name": "r", **one}, {"name": "r", **other}) is same
 
 
 def test_the_frame_says_what_the_entry_says():

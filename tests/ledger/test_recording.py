@@ -165,6 +165,22 @@ def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
     assert (waiting.turn, waiting.tpu, waiting.repairs) == (20.0, 300.0, 90.0)
 
 
+@pytest.mark.parametrize("file", ["evaluation.json", "tpu.json"])
+def test_a_damaged_file_of_the_run_costs_the_entry_what_it_says_and_no_more(tmp_path, file):
+    def damage(notes):
+        notes.store.publish_bytes(f"runs/{notes.entry.run}/{file}", b"{", replace=True)
+
+    entry = night(tmp_path, damage)
+    assert entry.state == "finished"
+    assert (entry.outcome is None) == (file == "evaluation.json")
+
+
+def test_addresses_that_may_have_a_password_are_not_told(tmp_path):
+    notes = Notes(open_store(tmp_path), night(tmp_path), silent(), lambda _: None)
+    notes.planned(registry.get("sample"), Settings(root=str(tmp_path), launch="ray:http://me:hunter2@head:8265"), "cpu")
+    assert "hunter2" not in notes.entry.model_dump_json()
+
+
 @pytest.mark.parametrize(
     ("error", "state", "cause"),
     [

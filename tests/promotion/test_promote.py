@@ -137,6 +137,10 @@ def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
     assert PROMOTE.find(spec(fresh, runs[1], again=True), silent()) is None
     assert promote(spec(fresh, runs[1], again=True), silent()).promoted
     assert [entry.run for entry in champions.history(fresh, "t")] == [*runs, runs[0], runs[1]]
+    assert decision(fresh, runs[1]).reference == runs[0]
+    # A repeated promotion compares neither with the model itself, nor with a champion that was rolled back.
+    promote(spec(fresh, runs[1], again=True), silent())
+    assert (decision(fresh, runs[1]).reference, decision(fresh, runs[1]).known) == (runs[0], (runs[0],))
     with pytest.raises(ArtifactError, match="evaluate the run again"):
         promote(spec(fresh, runs[0], evaluation_sha256="0" * 64), silent())
 
@@ -207,6 +211,16 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     assert champions.champion(fresh, "t") is None
     assert PROMOTE.find(spec(fresh, runs[0]), silent()) is None
     assert promote(spec(fresh, runs[0]), silent()).promoted
+
+
+def test_a_form_that_answers_with_no_finite_numbers_is_refused_by_name(fresh, runs, monkeypatch):
+    def nothing(images):
+        return [np.full((len(images), len(CLASS_NAMES)), np.nan)]
+
+    monkeypatch.setattr(exports, "_saved_model", lambda *_: nothing)
+    result = promote(spec(fresh, runs[0], anyway=True), silent())
+    assert not result.promoted
+    assert result.refusals[0].endswith("gives no answers: its answers are not finite numbers")
 
 
 def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs, monkeypatch):

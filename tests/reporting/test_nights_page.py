@@ -15,6 +15,7 @@ from podline.cli import cli
 from podline.documents.champions import Candidate, crown
 from podline.documents.ledger_entry import Entry, PromotionSummary, Waiting
 from podline.documents.metric import Metric
+from podline.errors import ArtifactError
 from podline.ledger import ledger
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
@@ -232,6 +233,24 @@ def test_a_night_that_ends_meanwhile_is_in_the_index_of_whoever_comes_last(
     monkeypatch.setattr(nights_page, "index_page", overtaken)
     write_index(store)
     assert len(_rows((tmp_path / "index.html").read_text())) == 2
+
+
+def test_damaged_entries_and_histories_are_named_and_stop_neither_page_nor_metrics_nor_table(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "root")
+    _publish(store, 2)
+    for name in (ledger.file_of(night(7).name), "models/cifar10/history/000001.json"):
+        store.publish_bytes(name, b"torn")
+    write_index(store)
+    page = store.read_bytes("index.html").decode()
+    assert len(_rows(page)) == 2
+    assert page.count("Left out: ") == 2
+    metrics, table = tmp_path / "metrics.prom", tmp_path / "runs.csv"
+    command = ["runs", "nights", "--root", store.uri, "--metrics", str(metrics)]
+    assert CliRunner().invoke(cli, command, catch_exceptions=False).exit_code == 0
+    assert "podline_night_result" in metrics.read_text()
+    with pytest.raises(ArtifactError):
+        CliRunner().invoke(cli, ["runs", "list", "--root", store.uri, "--export", str(table)], catch_exceptions=False)
+    assert len(table.read_text().splitlines()) == 3
 
 
 def test_poses_are_told_in_their_own_measure() -> None:

@@ -27,6 +27,7 @@ from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
+from podline.errors import ArtifactError
 from podline.kinds.classification.guesses import Guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
@@ -275,6 +276,12 @@ def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, t
         assert sorted(path.name for path in place.parent.iterdir()) == [str(now.number)]
         assert (place / "saved_model.pb").is_file()
         assert (place / "variables" / "variables.index").is_file()
+    file = place / "saved_model.pb"
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"another model")
+    with pytest.raises(ArtifactError, match=rf"{file} has sha256 .* of the champion number {now.number}.*move"):
+        CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+    file.write_bytes(whole)
     loaded: Any = tf.saved_model.load(str(place))
     logits = loaded.serve(tf.constant(IMAGES)).numpy()
     assert np.array_equal(logits.argmax(1), Guesses.read(store, f"runs/{now.run}").predictions)

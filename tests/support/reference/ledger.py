@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from podline.documents.ledger_entry import Entry, SplitChange
-from podline.reporting.ledger import COLUMNS
+from podline.reporting.ledger import columns
 from reference import attributes_of, table
 from reference.fields import inner_model
 
@@ -39,8 +39,8 @@ def fields(model: type[BaseModel] = Entry, prefix: str = "") -> Iterator[tuple[s
 
 def tables() -> dict[str, str]:
     """The fields of an entry, and the columns of the table of all entries."""
-    columns = textwrap.fill(" ".join(each.name for each in COLUMNS), 110)
+    names = textwrap.fill(" ".join(each.name for each in columns()), 110)
     return {
         "An entry's fields": table(("field", "meaning"), fields()),
-        "The table's columns": f"```\n{columns}\n```",
+        "The table's columns": f"```\n{names}\n```",
     }
