@@ -208,7 +208,7 @@ def open_images(
         SourceError: the source has no known layout, too few classes, or a split without images.
         StoreError: the cache folder cannot be written, or a bucket cannot be read.
     """
-    if settings.kind != dataset.kind:
+    if settings.targets and settings.kind != dataset.kind:
         raise SettingsError(
             f"data set {dataset.name}: its settings are of the kind {settings.kind}, expected {dataset.kind}; set kind "
             f"in {dataset.settings}"
@@ -264,7 +264,7 @@ def _opened(
         corrected=corrected,
         words=(*_words(layout, given, settings, images, names), *_untrained(untrained, given)),
         settings=settings,
-        kind=settings.kind,
+        kind=dataset.kind,
     )
 
 

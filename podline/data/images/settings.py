@@ -28,7 +28,7 @@ class PictureSettings(ConverterSettings):
     """The settings of every source of pictures.
 
     Attributes:
-        kind: the kind of task.
+        kind: the kind of task whose targets labels are.
         after_decoding: the settings on which no decoded picture depends.
     """
 

@@ -16,7 +16,6 @@ _VERSION = 4
 class PeopleSettings(PictureSettings):
     """The settings of records with people in images."""
 
-    kind: ClassVar[str] = "pose"
     after_decoding: ClassVar[frozenset[str]] = PictureSettings.after_decoding | {"max_people"}
 
     side: int = Field(
@@ -51,7 +50,7 @@ class PeopleSettings(PictureSettings):
 
     def converter(self) -> dict[str, int | str]:
         """See :meth:`PictureSettings.converter`."""
-        return {**super().converter(), "max_people": self.max_people, "people_version": _VERSION}
+        return {**super().converter(), "max_people": self.max_people, "joints_version": _VERSION}
 
 
 class CocoSettings(PeopleSettings):
