@@ -91,7 +91,7 @@ def _replaced(row: NamedDifference) -> str:
     before, after = (value.removesuffix(".0") for value in row.values[:2])
     group, _, unit = row.name.rpartition(".")
     if group == "duration" and NONE not in row.values and "none" not in row.values:
-        return f"{after} {unit} in place of {before}"
+        return f"{after} {unit.removesuffix('s') if after == '1' else unit} in place of {before}"
     return f"{row.name}={after} in place of {before}"
 
 
