@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
+from podline.kinds.table import kind_named
+
 NIGHTS = 365
 """The number of comparisons that share the error budget of a year."""
 MOST_TRAININGS = 20
@@ -85,19 +87,12 @@ class Spread(NamedTuple):
     part: float
 
 
-# (kind, at least this number of classes) → spreads as measured on CIFAR-10 (benchmarks/RESULTS.md), divided by
-# sqrt(4 r (1 - r)). Ten classes: seeds of the cifar10 recipes differ by 0.1 to 0.2 points at 90 %, luck included. Fewer
-# classes: six of 150 images differ by 0.9 points at 66 %, of which luck explains 0.6.
-_SPREADS = {
-    ("classification", 0): Spread(0.007, 0.012),
-    ("classification", 10): Spread(0.0025, 0.012),
-}
 _UNKNOWN = Spread(0.005, 0.02)
 
 
 def assumed_spread(kind: str, classes: int) -> Spread:
     """Return the spread between seeds of a kind's models, as measured on data with a similar number of classes."""
-    fitting = [spread for (name, least), spread in _SPREADS.items() if name == kind and classes >= least]
+    fitting = [Spread(main, part) for least, main, part in kind_named(kind).seed_spreads if classes >= least]
     return fitting[-1] if fitting else _UNKNOWN
 
 

@@ -8,7 +8,6 @@ of its bytes.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -36,7 +35,6 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
-_FINGERPRINT = re.compile("[0-9a-f]{16}")
 _DIGITS = 16
 CONVERSIONS = "conversions"
 """The folder, in a store, with the records of converted sources."""
@@ -61,13 +59,14 @@ class Memory:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the converted data set; empty if unknown, so that the source must be opened.
+        """The fingerprint of the converted data set; empty if unknown or damaged, so that the source must be opened.
 
         Raises:
             StoreError: the store cannot be read.
         """
         text = self.store.read_bytes(self._name).decode(errors="replace") if self.store.exists(self._name) else ""
-        return text if _FINGERPRINT.fullmatch(text) else ""
+        known = text[:_DIGITS]
+        return known if text == self._content(known) else ""
 
     def remember(self, fingerprint: str) -> None:
         """Record the data set of the source.
@@ -75,7 +74,7 @@ class Memory:
         Raises:
             StoreError: the record cannot be written.
         """
-        self.store.publish_bytes(self._name, fingerprint.encode(), replace=True)
+        self.store.publish_bytes(self._name, self._content(fingerprint).encode(), replace=True)
 
     def forget(self) -> None:
         """Delete the record, so that the source is opened the next time.
@@ -84,6 +83,9 @@ class Memory:
             StoreError: the record cannot be deleted.
         """
         self.store.delete(self._name)
+
+    def _content(self, fingerprint: str) -> str:
+        return f"{fingerprint} {digests.of_json([self.key, fingerprint])}"
 
     @property
     def _name(self) -> str:

@@ -126,6 +126,8 @@ class Kind(ABC, Generic[E]):
         lost_hint: explanation of the marks in their pictures.
         large_pictures: whether a sheet shows large pictures.
         own_measures: whether installed measures are computed for the kind.
+        seed_spreads: measured standard deviations between seeds, luck excluded, of a total and of a part, divided by
+            sqrt(4 r (1 - r)) at the share r; each with the least number of classes that it holds for, ascending.
     """
 
     name: ClassVar[str]
@@ -138,6 +140,7 @@ class Kind(ABC, Generic[E]):
     lost_hint: ClassVar[str] = ""
     large_pictures: ClassVar[bool] = False
     own_measures: ClassVar[bool] = False
+    seed_spreads: ClassVar[tuple[tuple[int, float, float], ...]] = ()
 
     @property
     def measure(self) -> str:

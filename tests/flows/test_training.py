@@ -12,7 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
 from small_flow_stages import ran
 
-from podline.data.sources import coco_sample
+from podline.data.people import sample as coco_sample
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
 from podline.documents.ledger_entry import Entry

@@ -25,15 +25,21 @@ def test_a_cancelled_night_ends_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "index.html").exists()
 
 
-def test_a_ledger_that_cannot_be_read_is_warned_of_and_fails_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_entry_is_named_on_the_page(tmp_path: Path) -> None:
     damaged = tmp_path / "ledger" / "20261121T120000Z-cifar10-finished-01234567.json"
     damaged.parent.mkdir()
     damaged.write_text("{}")
+    with index_afterwards(FolderStore(tmp_path)):
+        pass
+    assert damaged.name in (tmp_path / "index.html").read_text()
+
+
+def test_an_index_that_cannot_be_written_is_warned_of_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index.html").mkdir()
     told: list[Event] = []
     monkeypatch.setattr(night, "stage_listener", lambda _stage: told.append)
     with index_afterwards(FolderStore(tmp_path)):
         pass
     assert "the index of nights is not up to date" in str(told)
-    assert damaged.name in str(told)

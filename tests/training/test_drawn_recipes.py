@@ -50,6 +50,7 @@ WILD = JUDGED | {"schedule__learning_rate": 0.03, "augmentation__mixup": 10.0, "
 STALLING = CALM | {"schedule__kind": "plateau", "schedule__plateau__patience": 1, "schedule__plateau__least": 0.9}
 EXPONENTIAL = {"schedule__kind": "exponential", "schedule__decay": 0.5}
 
+MIRRORED: Changes = {"from_share": 0.5, "changes": {"augmentation.flip": True}}
 IN_WEIGHTS = (
     choice("model.kind", "resnet", "mobilenetv2"),
     choice("model.width", 2.0, **RESNET),
@@ -83,6 +84,7 @@ IN_WEIGHTS = (
     choice("schedule.warmup.examples", 100),
     choice("schedule.warmup.share", 0.5),
     choice("schedule.final", 0.5, schedule__kind="cosine"),
+    choice("schedule.by_phase", True, schedule__kind="cosine", phases=[MIRRORED]),
     choice("schedule.decay", 0.25, **EXPONENTIAL),
     choice("schedule.decay_every.steps", 1, **EXPONENTIAL),
     choice("schedule.decay_every.epochs", 1.5, **EXPONENTIAL),
@@ -120,6 +122,7 @@ IN_WEIGHTS = (
     choice("augmentation.mixup", 0.5),
     choice("augmentation.cutmix", 1.0),
     choice("augmentation.image_size", 6, **RESNET),
+    choice("augmentation.views", 1, augmentation__flip=True),
     choice("loss.kind", "focal"),
     choice("loss.gamma", 5.0, loss__kind="focal"),
     choice("trainable_layers", ["classifier"], **RESNET),
@@ -154,7 +157,7 @@ BESIDE_WEIGHTS = (
     choice("deterministic", False),
 )
 # Names, files and published weights; code of packages; rules of promotion; what needs a GPU, or a minute of XLA.
-ELSEWHERE = {"name", "dataset", "task.kind", "conversion", "further", "init", "hooks", "code", "promotion"}
+ELSEWHERE = {"name", "dataset", "task.kind", "conversion", "further", "init", "hooks", "code", "promotion", "few"}
 ELSEWHERE |= {"model.options", "optimizer.options", "loss.options", "augmentation.also", "model.weights"}
 ELSEWHERE |= {"model.data_format", "jit"}
 

@@ -206,7 +206,7 @@ def test_steps_have_the_pace_of_their_like_and_what_is_between_has_none(monkeypa
     def enter(self: Any, step: int) -> None:
         self._step, self._phase = step, SimpleNamespace(end=99)
         self._steps, self._seconds = Steps(), deque[float](maxlen=31)
-        self._batches = SimpleNamespace(explained=contextlib.nullcontext)
+        self._features, self._batches = None, SimpleNamespace(explained=contextlib.nullcontext)
 
     monkeypatch.setattr(PhasedSteps, "_enter", enter)
     fake = SimpleNamespace(reporter=SimpleNamespace(pace=said.append))
