@@ -113,4 +113,5 @@ def test_arrays_are_identified_by_shape_type_and_values() -> None:
     every = [one for array in arrays for one in identities_of(array).tolist()]
     assert len(set(every)) == len(every) == 8
     assert identities_of(arrays[0][::-1]).tolist() == every[1::-1]
+    assert identities_of(arrays[0][:0]).tolist() == []
     assert all(one != other for one, other in itertools.pairwise(every))
