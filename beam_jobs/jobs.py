@@ -39,7 +39,7 @@ _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
 @dataclass(frozen=True)
 class JobContext:
-    """What all steps of a conversion's job know.
+    """The settings that all steps of a conversion's job share.
 
     Attributes:
         root: the location of the store.

@@ -98,7 +98,7 @@ class Difference(Frozen):
 
     @property
     def said(self) -> str:
-        """What explains it, as text."""
+        """Return the explanation as text."""
         return self.chance.said(measured=self.measured)
 
     @property
@@ -175,7 +175,7 @@ class Comparison(Frozen):
 
     @property
     def what_changed(self) -> str:
-        """What differs in a few words, as ``with 3 epochs in place of 10``."""
+        """Return what differs in a few words, as ``with 3 epochs in place of 10``."""
         return settings.in_headline(self.differs or ())
 
     @property

@@ -38,7 +38,7 @@ class Gap(Frozen):
 
 
 class Why(Frozen):
-    """What a run lost in comparison with another one.
+    """The examples that a run lost in comparison with another one, and the causes.
 
     Attributes:
         comparison: the comparison.
@@ -91,7 +91,7 @@ class Why(Frozen):
 
 
 class Explained(NamedTuple):
-    """What a run lost, and the pictures of ``why.examples``.
+    """The examples that a run lost, and the pictures of ``why.examples``.
 
     Attributes:
         why: the explanation without pictures.

@@ -13,7 +13,7 @@ Word = Literal["better", "worse", "noise"]
 
 
 class Chance(StrEnum):
-    """What explains a difference; docs/explanation/comparison.md has the table."""
+    """How much of a difference chance explains; docs/explanation/comparison.md has the table."""
 
     USUAL = "no more than chance"
     RARE = "chance gives as much to one pair of equal models in twenty; another seed would tell"

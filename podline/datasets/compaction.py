@@ -19,6 +19,7 @@ from podline.data.sources.decoding import FORGOTTEN
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
+from podline.datasets.publishing import publish_last
 from podline.datasets.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
@@ -27,7 +28,6 @@ from podline.documents.manifest import (
     Quarantined,
     dead_share,
     listed_files,
-    publish_manifest,
     read_manifest,
 )
 from podline.documents.manifest import shard_record as record_of
@@ -163,10 +163,7 @@ def _publish(
         "quarantined": (*manifest.quarantined, *left_out),
     }
     compacted = manifest.model_copy(update=changes)
-    for name, content in tfds_files(compacted, _labels(manifest)).items():
-        store.publish_bytes(f"{folder}/{name}", content, replace=True)
-    store.flush(found.name for found in store.listing(folder))
-    publish_manifest(store, compacted)
+    publish_last(store, compacted, tfds_files(compacted, _labels(manifest)))
 
 
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:

@@ -23,6 +23,7 @@ from podline.datasets.record_names import NAMES, publish_names
 from podline.documents.manifest import (
     MANIFEST,
     FileInfo,
+    Manifest,
     dataset_folder,
     listed_files,
     publish_manifest,
@@ -95,11 +96,17 @@ def publish_dataset(
         splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
+    publish_last(store, manifest, beside)
+    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
+
+
+def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) -> None:
+    """Publish files, by name, into a data set's folder, and then its manifest, once all files there are complete."""
+    folder = manifest.folder
     for name, content in beside.items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
-    store.flush(found.name for found in store.listing(folder))  # a manifest lists only complete files
+    store.flush(found.name for found in store.listing(folder))
     publish_manifest(store, manifest)
-    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
 
 
 def complete_conversion(

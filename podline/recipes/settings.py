@@ -176,7 +176,7 @@ class ScheduleSettings(Frozen):
         final: share of the peak at the end of ``cosine`` and ``one_cycle``.
         decay: the factor of ``exponential``.
         decay_every: the interval at which ``exponential`` applies its factor.
-        by_phase: whether it begins anew in each phase, with the phase's length in place of the training's.
+        by_phase: whether it begins again in each phase, with the phase's length in place of the training's.
         plateau: when ``plateau`` lowers the rate, and by which factor.
     """
 
@@ -608,7 +608,7 @@ class Recipe(Frozen):
 
     @property
     def evaluates(self) -> bool:
-        """Whether there are evaluations during training, not only at the end."""
+        """Return whether there are evaluations during training, not only at the end."""
         return self.evaluate_every is not None and self.evaluate_every.amount > 0
 
     @property

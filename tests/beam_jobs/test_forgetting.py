@@ -139,7 +139,7 @@ def names_of(store: Store, manifest: Manifest) -> list[str]:
 MOMENTS = (
     ("podline.inventory.forgetting:compact", 1),  # the document alone
     ("podline.datasets.compaction:write_shard", 2),
-    ("podline.datasets.compaction:publish_manifest", 1),
+    ("podline.datasets.publishing:publish_manifest", 1),
     ("podline.datasets.compaction:publish_version", 1),
     ("podline.store.folder:FolderStore.delete", 1),
     ("podline.store.folder:FolderStore.delete", 4),  # shards of a version without a manifest

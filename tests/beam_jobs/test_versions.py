@@ -326,7 +326,7 @@ CONVERSION = (
 )
 COMPACTION = (
     ("podline.datasets.compaction:write_shard", 2),
-    ("podline.datasets.compaction:publish_manifest", 1),
+    ("podline.datasets.publishing:publish_manifest", 1),
     ("podline.datasets.compaction:publish_version", 1),
 )
 

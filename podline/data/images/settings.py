@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -64,9 +65,9 @@ class PictureSettings(ConverterSettings):
     )
 
     @property
+    @abstractmethod
     def layouts(self) -> tuple[str, ...]:
         """Return the names of the layouts that the source may have, or ``module:name``."""
-        raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, int, int]:
