@@ -9,7 +9,6 @@ from podline.data.people.layouts import has_annotations
 from podline.data.people.source import PeopleSource
 from podline.data.sources.remote import on_this_machine
 from podline.datasets.fingerprint import EffectiveSpec, opened, require_convertible, source_cache
-from podline.errors import SourceError
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
 from podline.reporting.image_check import conversion
@@ -59,12 +58,9 @@ def check_keypoints(source: str, recipe: Recipe, store: Store, allow_left_out: f
     Raises:
         SourceError: the source cannot be converted.
     """
-    try:
-        with on_this_machine(source, source_cache(store)) as place:
-            if not has_annotations(place):
-                return None
-    except SourceError:
-        return None
+    with on_this_machine(source, source_cache(store)) as place:
+        if not has_annotations(place):
+            return None
     spec = conversion(source, recipe, store, allow_left_out)
     found = opened(spec, store)
     return CheckedKeypoints(spec, found) if isinstance(found, PeopleSource) else None

@@ -20,7 +20,7 @@ from podline.data.people.image import BEYOND, People, chosen
 from podline.data.people.layouts import COUNTED, NOTES, STRAYS
 from podline.data.people.masks import check_outlines
 from podline.data.people.records import TABLE, PeopleByPlace, features_of
-from podline.data.people.settings import CocoSettings, PeopleSettings
+from podline.data.people.settings import PeopleSettings
 from podline.data.people.truth import publish_truths
 from podline.data.planning import ShardPlans, shard_order
 from podline.data.records import Feature
@@ -151,7 +151,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         SourceError: the source has no annotations, or a split has no image that can be converted.
         StoreError: the cache folder cannot be written.
     """
-    found, wanted = list[Inspected](), _needed(of_coco=isinstance(settings, CocoSettings))
+    found, wanted = list[Inspected](), _needed(of_coco=settings.official)
     opened = open_images(
         dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings.max_people))
     )

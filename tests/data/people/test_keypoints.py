@@ -160,7 +160,7 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
             each("annotations", lambda one: one["keypoints"].__setitem__(slice(3), [one["keypoints"][:3]])),
             "has 5 names of keypoints vs 4.33333 in its annotations",
         ),
-        (each("images", lambda entry: entry.update(file_name="gone.png")), "of its images .gone.png"),
+        (each("images", lambda entry: entry.update(file_name="gone.png")), "none of its images .gone.png"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_in_a_line(
