@@ -94,11 +94,21 @@ class _Image(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """An image whose path ends with the last parts of a name: the folder above these, and their number."""
+    """An image whose path ends with the last parts of a name.
+
+    Attributes:
+        root: the folder above these parts.
+        dropped: number of the name's other parts.
+        image: the image.
+    """
 
     root: tuple[str, ...]
-    rank: int
+    dropped: int
     image: _Image
+
+    def is_in(self, folder: tuple[str, ...]) -> bool:
+        """Return whether the path in a folder above the image is the end of the name."""
+        return len(folder) >= len(self.root) and self.image.parts[:-1][: len(folder)] == folder
 
 
 class ImageFiles:
@@ -137,43 +147,43 @@ class ImageFiles:
             self._unpack(self._archives.pop(0))
             matches = [self._matches(name) for name in names]
         root = self._root(matches, names, file, top)
-        inside = [max((each for each in found if each.root == root), default=None, key=_rank) for found in matches]
+        inside = [min((one for one in some if one.is_in(root)), default=None, key=_dropped) for some in matches]
         nearest = dict[Place, int]()
         for match in filter(None, inside):
-            nearest[match.image.place] = max(match.rank, nearest.get(match.image.place, 0))
+            nearest[match.image.place] = min(match.dropped, nearest.get(match.image.place, match.dropped))
         folders = {match.image.parts[:-1] for match in inside if match}
         images = (image for some in self._images.values() for image in some if image.parts[:-1] in folders)
         count = sum(_ending(image.parts[-1]) in IMAGE_ENDINGS for image in images)
-        places = [each.image.place if each and each.rank == nearest[each.image.place] else None for each in inside]
+        places = [one.image.place if one and one.dropped == nearest[one.image.place] else None for one in inside]
         return "/".join(root), places, max(0, count - len(nearest))
 
     def _root(
         self, matches: Sequence[Sequence[_Match]], names: Sequence[str], file: AnnotationFile, top: Path
     ) -> tuple[str, ...]:
         """Return the folder below which the named images are: of several, the nearest to their annotations."""
-        ranks = defaultdict[tuple[str, ...], list[int]](list)
+        dropped = defaultdict[tuple[str, ...], list[int]](list)
         for match in chain.from_iterable(matches):
-            ranks[match.root].append(match.rank)
-        if not ranks:
+            dropped[match.root].append(match.dropped)
+        if not dropped:
             shown = ", ".join(filter(None, names[:2])) or "any"
             raise SourceError(
                 f"{file}: none of its images ({shown} …) is in {self._place}; put them there, beside it or into images/"
             )
-        most, beside = max(map(len, ranks.values())), file.path if file.path.is_dir() else file.path.parent
+        most, beside = max(map(len, dropped.values())), file.path if file.path.is_dir() else file.path.parent
         near = Path(unicodedata.normalize("NFC", beside.relative_to(top).as_posix())).parts
 
         def order(root: tuple[str, ...]) -> tuple[float | bool, ...]:
             return (
-                2 * len(ranks[root]) >= most,
-                sum(ranks[root]) / len(ranks[root]),
+                2 * len(dropped[root]) >= most,
+                -sum(dropped[root]) / len(dropped[root]),
                 root[: len(near)] == near,
                 bool(file.role) and _role("/".join(root[-2:]).lower()) == file.role,
                 root == near,
                 "".join(root[-1:]).lower() in _IMAGE_FOLDERS,
-                len(ranks[root]),
+                len(dropped[root]),
             )
 
-        best, *others = sorted(ranks, key=order, reverse=True)
+        best, *others = sorted(dropped, key=order, reverse=True)
         if others and order(others[0]) == order(best):
             told = " or ".join("/".join(root) or "." for root in sorted((best, others[0])))
             raise SourceError(f"{file}: its images may be in {told}; move one of them out of {self._place}")
@@ -188,7 +198,7 @@ class ImageFiles:
                 if last == parts[-1] or (_ending(parts[-1]) not in IMAGE_ENDINGS and _ending(last) in IMAGE_ENDINGS):
                     above = zip(reversed(image.parts[:-1]), reversed(parts[:-1]), strict=False)
                     rank = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], above))
-                    found.append(_Match(image.parts[:-rank], rank, image))
+                    found.append(_Match(image.parts[:-rank], len(parts) - rank, image))
             if found:
                 return found
         return []
@@ -206,8 +216,8 @@ class ImageFiles:
                     self._add(f"{file.name}/{member}", Place(file.path, member=member))
 
 
-def _rank(match: _Match) -> int:
-    return match.rank
+def _dropped(match: _Match) -> int:
+    return match.dropped
 
 
 def _forms(name: str) -> Iterator[tuple[str, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,9 +102,9 @@ class Keypoints(Layout):
     @property
     def words(self) -> str:
         """Describe the files of annotations."""
+        roots = self.known.get(ROOTS, {})
         return "; ".join(
-            f"{os.path.relpath(str(file), self.top)} with images in {self.known.get(ROOTS, {}).get(split) or '.'}/"
-            for split, file in self.files.items()
+            f"{_named(file, self.top)} with images in {roots.get(split) or '.'}/" for split, file in self.files.items()
         )
 
     @property
@@ -144,6 +143,10 @@ class Keypoints(Layout):
             return COCO, self.chosen.notes
         annotations = (json.loads(text) for entry in entries.images for text in entry.annotations)
         return skeleton_of(self.chosen, self.settings, annotations, file)
+
+
+def _named(file: AnnotationFile, top: Path) -> str:
+    return "DeepLabCut's tables" if file.path.is_dir() else Path(str(file)).relative_to(top).as_posix()
 
 
 def _item(entry: ImageEntry, place: Place | None, split: str, *, turn: bool) -> Item:

@@ -148,4 +148,4 @@ def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, ch
     assert "CollectedData_me.csv" in str(error.value)
     recipe, store = registry.get("keypoints"), FolderStore(tmp_path / "root")
     with pytest.raises(SourceError, match=problem):  # data check tells the same
-        check_keypoints(str(root), recipe, store, 0.1)
+        check_keypoints(str(root), recipe, {}, store, 0.1)
