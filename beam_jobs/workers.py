@@ -137,7 +137,9 @@ def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
     def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         return rows.read(wanted, math.prod(becoming.shape)).reshape(-1, *becoming.shape)
 
-    boxes = np.array([shown_box(look.height, look.width, becoming.shape, becoming.fit) for look in looks], np.int64)
+    boxes = np.array(
+        [shown_box(look.height, look.width, becoming.shape, becoming.form.fit) for look in looks], np.int64
+    )
     return hashes(read, boxes).tobytes()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline.data.pictures import Form
 from podline.documents.champions import HISTORY, Crowned
 from podline.documents.manifest import read_manifest
 from podline.inventory.catalogue import training_of
@@ -35,14 +35,14 @@ class Champion(NamedTuple):
         entry: its entry in the champions' history.
         function: the SavedModel's serving signature.
         shape: shape of an image, (height, width, channels).
-        fit: fits a picture's pixels to this shape.
+        form: what becomes of a picture's file, of this shape.
         loaded: the SavedModel, which keeps its variables alive.
     """
 
     entry: Crowned
     function: Any
     shape: tuple[int, ...]
-    fit: Callable[[Images], Images]
+    form: Form
     loaded: Any
 
     def predictions(self, images: Images) -> list[Any]:
@@ -74,7 +74,7 @@ def load_champion(store: Store, recipe: str) -> Champion:
         loaded: Any = tf.saved_model.load(str(folder / "model"))
     function = loaded.signatures["serving_default"]
     [spec] = function.structured_input_signature[1].values()
-    champion = Champion(entry, function, tuple(spec.shape[1:]), reader.fed, loaded)
+    champion = Champion(entry, function, tuple(spec.shape[1:]), reader.form(manifest), loaded)
     for count in _WARM_UP:
         champion.predictions(np.zeros((count, *champion.shape), np.uint8))
     return champion

@@ -103,9 +103,7 @@ class Server:
         return Response(answer, media_type="application/json")
 
     def _predictions(self, body: bytes, champion: Champion) -> str:
-        images = images_of(
-            body, champion.shape, lambda files: [champion.fit(each) for each in self._pictures.decode(files)]
-        )
+        images = images_of(body, champion.shape, lambda files: self._pictures.decode(files, champion.form))
         return json.dumps({"predictions": champion.predictions(images)})
 
 

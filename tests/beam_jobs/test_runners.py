@@ -22,6 +22,7 @@ from podline.beam_jobs.failures import error_within, keep_podline_errors
 from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.runners import run
 from podline.data.decoded_rows import DecodedRows
+from podline.data.pictures import Form
 from podline.data.places import Place
 from podline.data.sources.decoding import Here, Look, Pictures, Request
 from podline.errors import (
@@ -188,7 +189,7 @@ def test_what_an_engine_says_is_permanent_or_transient(text: str, error: type[Po
     assert str(found).endswith(text)
 
 
-BECOMING = Pictures((16, 16, 3), "squeeze", ())
+BECOMING = Pictures(Form((16, 16, 3), "squeeze"), ())
 
 
 class InThisProcess:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from podline import settings as machine
 from podline.data.decoded_rows import HASHES, PIXELS, older_files, row_bytes, rows_of
 from podline.data.images.hashing import hashes
 from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
@@ -24,6 +25,7 @@ from podline.data.images.items import SAME_WITHIN, Item, Place
 from podline.data.images.near import boxes_of
 from podline.data.images.parsing import Parsed, delete_parsed
 from podline.data.images.settings import PictureSettings
+from podline.data.pictures import Form
 from podline.data.rawfiles import RawFile, made_earlier, made_once, raw_file, unpacked
 from podline.data.sources.decoding import Decoding, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
@@ -35,7 +37,7 @@ IMAGES = "images.arrow"
 """The name of the table of images in a folder."""
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
 _PARTS, _PART_BYTES = 8, 1_000_000_000  # most parts of many new files, and least bytes of one
-_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned", "unturned")
+_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned", "unturned", "marks")
 
 
 def decode_images(
@@ -100,7 +102,8 @@ def _decode(
     is_new[new] = wanted[new] = True
     requests = compress(_requests(layout.items()), is_new.tolist())
     (folder / PIXELS).touch()
-    becoming = Pictures(settings.shape, settings.fitting, tuple(settings.forgotten.items()))
+    wanted_form = Form(settings.shape, settings.fitting, settings.white, machine.load().parse_pixels)
+    becoming = Pictures(wanted_form, tuple(settings.forgotten.items()))
     looks = counted(decoding.looks(becoming, requests, folder), len(new), "images")
     facts = older.facts(known[known >= 0]) if older else iter(())
     about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
@@ -238,7 +241,7 @@ def _looked_at(
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
                 digests = map(bytes.fromhex, (look.identity, look.pixels))
-                size = (look.bytes, look.width, look.height, look.turned, look.unturned)
+                size = (look.bytes, look.width, look.height, look.turned, look.unturned, look.marks)
                 image = Image._make((*named, reason, stray, row, *digests, *size, stamp, item.target))
                 row += 1
             recent[number] = image

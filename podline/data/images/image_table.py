@@ -36,6 +36,7 @@ class Image(NamedTuple):
         height: height of the picture as displayed.
         turned: whether the EXIF orientation turns it.
         unturned: whether it is an annotated picture that stays as stored in spite of an EXIF orientation.
+        marks: see :class:`podline.data.pictures.Picture`.
         stamp: a hash of its file's path, inode, size and time; 0 if the file holds several images.
         target: the target besides the class, as text: people.
     """
@@ -54,6 +55,7 @@ class Image(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
+    marks: int = 0
     stamp: int = 0
     target: str = ""
 
@@ -66,6 +68,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     **dict.fromkeys(("turned", "unturned"), pa.bool_()),
+    "marks": pa.int8(),
     "stamp": pa.int64(),
     "target": TEXT,
 }

@@ -35,6 +35,7 @@ from podline.data.images.parsing import parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.images.table_source import TableSource, most_left_out, quarantined, refuse_empty, targets_by_row
 from podline.data.jpeg_files import SAMPLED, mean_size
+from podline.data.pictures import CLEAR, DARK
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
 from podline.data.record_table import Records
@@ -55,6 +56,11 @@ from podline.store.folder import FolderStore
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
 _FORM = "mapped columns, of all splits, with identities, stamps and targets"  # version of the files in the cache folder
 _NAMED = 3
+_ALL_DARK = (
+    "all images of the {split} split have 16 bits and values below 4,096, so they are nearly black; say which value is "
+    "white, 4095 for 12 bits: --set conversion.white=4095"
+)
+_CLEAR = "{images} transparent everywhere, and white in the records: give images without transparency"
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
 
@@ -121,7 +127,14 @@ class ImagesSource(TableSource):
     @property
     def warnings(self) -> dict[str, int]:
         """Return lines on what is probably not meant, and how many images each concerns."""
-        return {}
+        found, marks = dict[str, int](), self.images.column("marks")
+        for split in self.sizes:
+            kept = self.images.kept(split)
+            if kept.any() and (marks[kept] & DARK).all():
+                found[_ALL_DARK.format(split=split)] = int(kept.sum())
+        if clear := int(np.count_nonzero(marks[self.images.kept()] & CLEAR)):
+            found[_CLEAR.format(images=plural(clear, "image is", "images are"))] = clear
+        return found
 
     def remarks(self) -> Remarks:
         """Return how the source was understood.
@@ -234,7 +247,8 @@ def _opened(
 ) -> ImagesSource:
     source, targets = str(place), settings.targets
     becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
-    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode more images
+    limits = [machine.load().parse_limits, machine.load().parse_pixels]  # higher limits may decode more images
+    decoding = DECODING.get()
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, uri or source])
@@ -293,11 +307,11 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
 
 
 def _content_of(images: ImageTable) -> SourceFile:
-    """Describe all images with a class, and their splits, as one file that is the same in any layout."""
+    """Describe all decoded images with a class, and their splits, as one file that is the same in any layout."""
     classes, order = images.labels.values, np.array([_FILES_OF.index(split) for split in SPLITS])
     ranks = np.argsort(np.argsort(np.array(classes, object)))
     identities, sizes, codes = images.column("identity"), images.column("bytes"), images.labels.codes
-    numbers = images.ordered((codes >= 0) & (identities != b""))
+    numbers = images.ordered((codes >= 0) & (images.column("pixels") != b""))
     numbers = numbers[np.lexsort((ranks[codes[numbers]], order[images.splits[numbers]]))]
     content = (
         (images.split_of(at), classes[codes[at]] + images.text("target", at), identity, size)

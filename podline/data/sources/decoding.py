@@ -19,13 +19,11 @@ import numpy.typing as npt
 from podline import settings
 from podline.data import bounds
 from podline.data.decoded_rows import PIXELS, DecodedRows, joined, rows_of, write_row
-from podline.data.fitting import fitted
 from podline.data.headers import PictureError, looks_like_picture
 from podline.data.identity import IDENTITY_BYTES, identified
-from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
+from podline.data.pictures import Form, limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
 from podline.data.rawfiles import reading
-from podline.documents.manifest import Fit
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Breach, Limits
 from podline.sandbox.pool import Sandbox
@@ -54,6 +52,7 @@ class Look(NamedTuple):
         height: height of the same.
         turned: whether the EXIF orientation turned a picture.
         unturned: whether an annotated picture stayed as stored in spite of its EXIF orientation.
+        marks: see :class:`podline.data.pictures.Picture`.
         picture: whether the file begins like a picture.
         reason: why it cannot be decoded, as a phrase after the file's name; empty if it can.
         doubtful: whether a lack of memory may be the reason.
@@ -66,6 +65,7 @@ class Look(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
+    marks: int = 0
     picture: bool = False
     reason: str = ""
     doubtful: bool = False
@@ -90,14 +90,18 @@ class Pictures(NamedTuple):
     """Decodes pictures of any kind, and fits them into a shape.
 
     Attributes:
-        shape: shape of every result.
-        fit: see :func:`podline.data.fitting.fitted`.
+        form: what becomes of a picture; it has a shape.
         forgotten: identity of each image that must not be decoded → the reason.
     """
 
-    shape: tuple[int, int, int]
-    fit: Fit
+    form: Form
     forgotten: tuple[tuple[str, str], ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return the shape of every result."""
+        height, width, channels = self.form.shape
+        return height, width, channels
 
     def decoded(self, data: bytes, size: Sequence[int] | None) -> Decoded:
         """Decode a file; return its facts and the converted image; runs in a sandbox."""
@@ -110,28 +114,28 @@ class Pictures(NamedTuple):
             return look._replace(reason=f"{FORGOTTEN}: {why}", picture=True), None
         declared: list[int] = []
 
-        def declare(pixels: int) -> None:
+        def declare(pixels: int, held: int) -> None:
             declared.append(pixels)
-            begin(limits_of_pixels(pixels, _WAIT))
+            begin(limits_of_pixels(pixels, held, _WAIT))
 
         try:
             if len(data) > bounds.IMAGE_BYTES:
                 raise PictureError(f"has more than {bounds.IMAGE_BYTES:,} bytes")  # noqa: TRY301 (as the others)
-            picture = picture_of(data, declare, (size[0], size[1]) if size and not size[2] else None)
+            picture = picture_of(data, declare, (size[0], size[1]) if size and not size[2] else None, self.form)
         except PictureError as error:
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
-        height, width = picture.pixels.shape[:2]
+        width, height = picture.width, picture.height
         sizes = [tuple(size[:2])] if size and size[0] else []
         if sizes and size and size[2] and picture.turned:
             sizes.append((size[1], size[0]))  # of the stored pixels
         if sizes and size and (width, height) not in sizes:
             reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
             return look._replace(reason=reason, picture=True), None
-        pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
+        pixels = np.ascontiguousarray(picture.pixels)
         digest = hashlib.sha256(pixels.data).digest()[:IDENTITY_BYTES].hex()
         look = look._replace(pixels=digest, width=width, height=height, picture=True)
-        return look._replace(turned=picture.turned, unturned=picture.unturned), pixels
+        return look._replace(turned=picture.turned, unturned=picture.unturned, marks=picture.marks), pixels
 
 
 def content(place: Readable | str) -> bytes | str:

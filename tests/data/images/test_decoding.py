@@ -14,6 +14,7 @@ from drawn_images import as_folders, drawn, encoded, images, opened, reasons, re
 from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
+from podline.data.pictures import Form
 from podline.data.sources import decoding
 from podline.data.sources.decoding import Here, Look, Pictures, Request
 from podline.data.sources.source import open_raw
@@ -23,7 +24,7 @@ from podline.sandbox import pool
 from podline.sandbox.limits import Limits
 
 Decoding = Callable[[str], None]
-BECOMING = Pictures((16, 16, 3), "squeeze", ())
+BECOMING = Pictures(Form((16, 16, 3), "squeeze"), ())
 
 
 @pytest.fixture
