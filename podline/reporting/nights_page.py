@@ -37,8 +37,8 @@ _NUMBERS = {"result", "change", "took"}
 _ABOUT_NIGHTS = (
     "A night is a run that a schedule began. A change is the difference from the last night of the same schedule with "
     "the same settings, except seed and data; with “mean of 3”, from the mean of that night and all trainings like it. "
-    "Green is better and red is worse: more than seeds usually do. A night that re-uses an earlier model has no change. The page of a run "
-    "compares single examples, and so detects smaller changes."
+    "Green is better and red is worse: more than seeds usually do. A night that re-uses an earlier model has no "
+    "change. The page of a run compares single examples, and so detects smaller changes."
 )
 _ABOUT_OTHERS = (
     "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
