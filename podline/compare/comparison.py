@@ -40,6 +40,8 @@ from podline.progress import Reporter
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 
+# Number of classes or joints that a line names.
+_NAMED = 5
 # The one-sided share of equal models outside a 95 % interval.
 _OUTSIDE = 0.025
 
@@ -200,8 +202,9 @@ class Comparison(Frozen):
         """Return the result as lines of text."""
         lines = ["; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))]
         if self.moved:
-            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved)
-            lines.append(f"  {Chance.BEYOND}: {fell}")
+            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved[:_NAMED])
+            more = f" and {len(self.moved) - _NAMED} more" if len(self.moved) > _NAMED else ""
+            lines.append(f"  {Chance.BEYOND}: {fell}{more}")
         return lines
 
 
