@@ -65,8 +65,8 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 # By name: this command decodes images, the others here do not.
-_CHECK = "podline.reporting.image_check:check"
-_CHECK_KEYPOINTS = "podline.reporting.keypoint_check:check_keypoints"
+_CHECK = "podline.data_check.images:check"
+_CHECK_KEYPOINTS = "podline.data_check.keypoints:check_keypoints"
 
 
 @click.group(cls=pages.Group)
