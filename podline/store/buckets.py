@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import hashlib
 import re
 import uuid
@@ -257,10 +256,11 @@ class BucketStore(Store):
         """See :meth:`Store.flush`."""
 
     @measured("store")
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, version: str = "") -> None:
         """See :meth:`Store.delete`."""
-        with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):
-            self._reference(name).delete(**self._options)
+        generation, gone = int(version) if version else None, (api.NotFound, api.PreconditionFailed)
+        with self._explained("delete", self.where(name)), contextlib.suppress(*gone):
+            self._reference(name).delete(if_generation_match=generation, **self._options)
 
     def _upload(self, source: Path, content: Listed, generation: int) -> None:
         blob = self._reference(content.name)
@@ -334,14 +334,19 @@ class BucketStore(Store):
 _known: set[str] = set()
 
 
-@functools.lru_cache(maxsize=8)
+# The caches that this process uses, by folder and limit.
+_caches: dict[tuple[Path, int], Cache] = {}
+
+
 def _cache(folder: Path, limit: int) -> Cache:
-    return Cache(folder, limit)
+    return _caches.get((folder, limit)) or _caches.setdefault((folder, limit), Cache(folder, limit))
 
 
 def forget_clients() -> None:
     """Close all clients, so that the environment (credentials, the emulator's address) is read again."""
-    _cache.cache_clear()
+    for cache in _caches.values():
+        cache.release()
+    _caches.clear()
     _known.clear()
     forget_client()
 

@@ -144,9 +144,11 @@ class FolderStore(Store):
             with explained("write", folder):
                 _sync(folder)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, version: str = "") -> None:
         """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
-        path = self.local(name)
+        path, found = self.local(name), self.find(name) if version else None
+        if found and found.version != version:
+            return
         with explained("delete", path):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a non-empty folder ends the loop
