@@ -14,6 +14,7 @@ from collections.abc import Collection, Generator, Iterable
 from pathlib import Path
 from typing import IO, Self
 
+from podline.progress import alive
 from podline.store.locks import locked
 
 _GUARD, _LEASE = "guard", ".lease"
@@ -41,6 +42,7 @@ class Lease(contextlib.ExitStack):
                 if not wanted & {name for name, alone in names_in_use(self._folder).items() if alone}:
                     self.add(wanted)
                     break
+            alive()
             time.sleep(_POLL_SECONDS)
         return self
 
