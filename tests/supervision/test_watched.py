@@ -77,9 +77,7 @@ def test_a_silence_is_a_hang_by_the_setting_that_is_named(
 def test_a_start_has_a_limit_of_its_own_and_signs_of_life_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     alive, begun = {"event": "alive", "stage": "train"}, [(1790, QUIET), (1795, WAITING), (3590, QUIET)]
     assert watched(monkeypatch, *begun, (3591, alive), (3640, QUIET), silence=50) == 3640
-    with pytest.raises(
-        errors.HangError, match=r"for 1800 s .*; checkpoints are kept \(the limit of its sta"
-    ):
+    with pytest.raises(errors.HangError, match=r"for 1800 s .*; checkpoints are kept \(the limit of its sta"):
         watched(monkeypatch, *begun, (3596, QUIET), silence=50)
     with pytest.raises(errors.HangError, match=r"for 50 s .*the setting silence"):
         watched(monkeypatch, *begun, (3591, alive), (3642, QUIET), silence=50)
