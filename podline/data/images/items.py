@@ -36,7 +36,8 @@ class Item(NamedTuple):
         stray: whether the file was not listed as an image; then it counts as left out only if its content is an image.
         same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before it; else -1.
         target: the target besides the class, as text: people.
-        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`.
+        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`; and 1 to
+            turn it as EXIF says all the same, or 0.
     """
 
     key: str
