@@ -20,7 +20,7 @@ from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.entry_points import reason
 from podline.errors import OutOfMemoryError, PodlineError, SourceError
-from podline.store import digests, locks
+from podline.store import digests, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
@@ -139,7 +139,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
     """
     folder = work / key
     with explained("write", folder):
-        locks.hold(use_of(folder))
+        uses.hold(use_of(folder))
     found = _whole(folder)
     if found is not None:
         with explained("write", folder):
@@ -159,11 +159,11 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def use_of(folder: Path) -> Path:
-    """Return the lock file of a cache folder; see :mod:`podline.store.locks`."""
-    uses = folder.parent.parent / "uses"
-    with explained("write", uses):
-        uses.mkdir(parents=True, exist_ok=True)
-    return uses / folder.name
+    """Return the name of a cache folder among those in use; see :mod:`podline.store.uses`."""
+    leases = folder.parent.parent / "uses"
+    with explained("write", leases):
+        leases.mkdir(parents=True, exist_ok=True)
+    return leases / folder.name
 
 
 def unpacked(work: Path) -> list[Path]:

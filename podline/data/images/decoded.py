@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from podline.data.rawfiles import FACTS, use_of
 from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
 from podline.progress import alive, counted
-from podline.store import digests, locks
+from podline.store import digests, locks, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
@@ -54,7 +54,7 @@ _FACTS = np.dtype(
         *HASHED.descr,
     ]
 )
-_OF_PLACE = ("path", "start", "length", "member", "wide", "tall")
+_OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
 _NAMED = ("key", "label", "split", "group", "target")
 _ITEM = {
     **dict.fromkeys((*_NAMED, "reason"), TEXT),
@@ -95,7 +95,7 @@ def decode_images(
             return ImageTable(listed.table(found)), pixels
         stack.enter_context(locks.turn(use_of(work / form[:_DIGITS]), "reads images", lambda *_: alive()))
         newest = _newest(work, form[:_DIGITS])
-        stack.enter_context(locks.locked(use_of(newest), shared=True))
+        stack.enter_context(uses.Lease(use_of(newest).parent).share([newest.name]))
         cache = _Cache(newest, settings.shape)
         path = cache.table(state[:_DIGITS])
         if path is None:
@@ -103,7 +103,7 @@ def decode_images(
             cache = cache.without_dead(cache.of(listed.stamps), folder)
             cache.decode(becoming, listed)
             path = cache.publish(listed.table(cache), state[:_DIGITS])
-        locks.hold(use_of(cache.folder))
+        uses.hold(use_of(cache.folder))
         images = ImageTable(path)
     _delete_older(cache.folder)
     return images, joined([cache.folder / PIXELS], settings.shape)
@@ -122,7 +122,7 @@ def _delete_older(folder: Path) -> None:
     """Delete the older folders of the same form that no living process uses."""
     form = folder.name.rpartition("-")[0]
     for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
-        with explained("delete", older), locks.locked(use_of(older), wait=False) as free:
+        with explained("delete", older), uses.alone(use_of(older)) as free:
             if free:
                 shutil.rmtree(older)
 
@@ -151,9 +151,8 @@ class _Listed:
         columns = self._table.select(_OF_PLACE)
         for first in range(0, len(numbers), _REQUESTED):
             some = columns.take(pa.array(numbers[first : first + _REQUESTED])).to_pydict().values()
-            for path, start, length, member, wide, tall in zip(*some, strict=True):
-                place = Place(decoded(path), start, length, decoded(member))
-                yield Request(place, (wide, tall) if wide >= 0 else None)
+            for path, start, length, member, *size in zip(*some, strict=True):
+                yield Request(Place(decoded(path), start, length, decoded(member)), size if size[0] >= 0 else None)
 
     def table(self, rows: _Rows) -> Path:
         """Write the table of all items with the facts about their images, and return its path."""
@@ -183,13 +182,13 @@ class _Listed:
 def _row(item: Item, copies: str) -> tuple[Any, ...]:
     """Return an item as a row of the listing; images from inside other files are in the folder ``copies``."""
     place = item.data if isinstance(item.data, Place) else Place("")
-    wide, tall = item.size or (-1, -1)
-    stamp = _stamp(place, wide, tall, copies) if place.path else 0
+    size = item.size or (-1, -1, 0)
+    stamp = _stamp(place, size, copies) if place.path else 0
     named = (item.key, item.label, item.split, item.group, item.target, item.reason)
-    return (*named, *place, wide, tall, item.stray, stamp)
+    return (*named, *place, *size, item.stray, stamp)
 
 
-def _stamp(place: Place, wide: int, tall: int, copies: str) -> int:
+def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
     if place.path.startswith(copies):
         file = place.read()
     else:
@@ -200,7 +199,7 @@ def _stamp(place: Place, wide: int, tall: int, copies: str) -> int:
             state = ""
         copy = copy_of(place.path)
         file = encoded("\0".join((copy, "") if copy else (place.path, state)) + f"\0{place[1:]}")
-    digest = hashlib.blake2b(file, digest_size=8, key=b"%d %d" % (wide, tall)).digest()
+    digest = hashlib.blake2b(file, digest_size=8, key=bytes(str([*size]), "ascii")).digest()
     return int.from_bytes(digest, "little", signed=True) or 1
 
 
@@ -308,7 +307,7 @@ class _Cache(_Rows):
         copies.append(self.facts[live])
         form, _, number = self.folder.name.rpartition("-")
         new = self.folder.with_name(f"{form}-{int(number) + 1}")
-        locks.hold(use_of(new))
+        uses.hold(use_of(new))
         return _Cache(copies.folder.rename(new), self._shape)
 
     def decode(self, becoming: Pictures, listed: _Listed) -> None:

@@ -32,7 +32,8 @@ class Item(NamedTuple):
         reason: why it is left out whatever its content; empty if it is kept. Items without data are not decoded.
         stray: whether the file was not listed as an image; then it counts as left out only if its content is an image.
         target: the target besides the class, as text: people.
-        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`.
+        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`; and 1 to
+            turn it as EXIF says all the same, or 0.
     """
 
     key: str

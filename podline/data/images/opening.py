@@ -115,7 +115,12 @@ class ImagesSource(TableSource):
         """Numbers of turned images, of images that reviews corrected, and of images with near-duplicates."""
         turned = _turned(self.images)
         counts = {"turned as EXIF says": turned} if turned else {}
-        return {**counts, **self.corrected.counts, **near_counts(self.near)}
+        return {**counts, **self.corrected.counts, **near_counts(self.near), **self.warnings}
+
+    @property
+    def warnings(self) -> dict[str, int]:
+        """Return lines on what is probably not meant, and how many images each concerns."""
+        return {}
 
     def remarks(self) -> Remarks:
         """Return how the source was understood.
@@ -125,7 +130,9 @@ class ImagesSource(TableSource):
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
         doubt = [self.doubt.words] if self.doubt else []
-        return Remarks(notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()))
+        return Remarks(
+            notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()), warnings=(*self.warnings,)
+        )
 
     @cached_property
     def class_counts(self) -> dict[str, list[int]]:

@@ -79,7 +79,7 @@ class Request(NamedTuple):
 
     Attributes:
         place: the place of its file, or the reason why it cannot be read.
-        size: its annotated width and height; see :func:`podline.data.pictures.picture_of`.
+        size: see :class:`podline.data.images.items.Item`.
     """
 
     place: Readable | str
@@ -120,12 +120,15 @@ class Pictures(NamedTuple):
         try:
             if len(data) > bounds.IMAGE_BYTES:
                 raise PictureError(f"has more than {bounds.IMAGE_BYTES:,} bytes")  # noqa: TRY301 (as the others)
-            picture = picture_of(data, declare, (size[0], size[1]) if size else None)
+            picture = picture_of(data, declare, (size[0], size[1]) if size and not size[2] else None)
         except PictureError as error:
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
         height, width = picture.pixels.shape[:2]
-        if size and size[0] and (width, height) != (size[0], size[1]):
+        sizes = [tuple(size[:2])] if size and size[0] else []
+        if sizes and size and size[2] and picture.turned:
+            sizes.append((size[1], size[0]))  # of the stored pixels
+        if sizes and size and (width, height) not in sizes:
             reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
             return look._replace(reason=reason, picture=True), None
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))

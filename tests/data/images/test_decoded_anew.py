@@ -19,7 +19,7 @@ from podline.data.images import decoded
 from podline.data.rawfiles import FACTS
 from podline.data.sources.decoding import Decoder, Look, Request
 from podline.errors import SourceError
-from podline.store import locks
+from podline.store import uses
 
 PROCESSES = multiprocessing.get_context("fork")
 
@@ -103,12 +103,17 @@ def test_most_dead_rows_are_left_behind_without_decoding(tmp_path: Path, asked: 
     for share, rows in ((3, 60), (2, 20)):
         for file in sorted(folder.glob("*/*"))[::share]:
             file.unlink()
-        locks.release()  # as the process ends
+        process_ends()
         source = opened(folder)
         [pixels] = (tmp_path / "work").glob(f"*/{PIXELS}")
         assert pixels.stat().st_size == rows * (16 * 16 * 3 + 4)
     assert len(asked) == 60
     assert records(source) == anew(tmp_path, "other")
+
+
+def process_ends() -> None:
+    for lease in uses._leases.values():
+        lease.close()
 
 
 def test_a_reader_keeps_the_rows_that_another_reading_leaves_behind(tmp_path: Path, asked: list[str]) -> None:
@@ -173,7 +178,7 @@ def test_a_killed_reading_goes_on(tmp_path: Path, kills: int) -> None:
         assert records(source) == expected
         assert decoded_twice(tmp_path / "work") == 0
         assert not [*(tmp_path / "work" / ".podline").glob("tmp/*")]
-        locks.release()
+        process_ends()
         shutil.rmtree(tmp_path / "work")
 
 
