@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from podline.data.images.items import Item, Place
-from podline.data.images.layout import Layout
+from podline.data.images.layout import NOTES, Layout
 from podline.data.images.listing import Files, Found
 from podline.data.people.annotations import (
     Entries,
@@ -44,7 +44,7 @@ from podline.sandbox.pool import Sandbox
 
 LABEL = "people"
 """The label of every annotated image."""
-NOTES, COUNTED, STRAYS = "notes", "counted", "strays"
+COUNTED, STRAYS = "counted", "strays"
 """Facts about a source, beside its skeleton: log lines, and by split the number of applications of rules, and of
 instances of other categories."""
 _FOLDERS = ("annotations", "train", "val", "valid", "validation", "dev", "test")
