@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -29,13 +30,12 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
-from podline.data.picture_sandbox import require_picture_file
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
-from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
+from podline.errors import ArtifactError, RefusedError, SettingsError, SourceError, StoreError, UndecidedError
 from podline.figures import count, metric_text, moment, percent, pflop, short_count, size
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, kinds
@@ -53,7 +53,7 @@ from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
 from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, ModelCheck, ModelCheckSpec, PredictSpec
-from podline.store.contract import Store
+from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.plan import TRAINING_SPLIT, examples_by_phase
@@ -63,6 +63,7 @@ _CHANNELS = 3
 # The first parts of a check, without which a model is of no use.
 _NEEDED = 4
 _SAVED_MODEL = "saved-model"
+_TABLES = (".csv", ".parquet")
 _ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
 _ERRORS = {"refused": RefusedError, "undecided": UndecidedError}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
@@ -311,8 +312,15 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 @models_group.command("predict")
 @run_argument
-@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts.")
+@click.option(
+    "--table",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a row for each picture to FILE.csv or FILE.parquet, in place of --out.",
+)
+@click.option("--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
 )
@@ -325,26 +333,34 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 @json_option
 def predict(
     run: str,
-    images: tuple[Path, ...],
+    paths: tuple[str, ...],
     champion: bool,
+    table: Path | None,
+    top: int,
     out: Path | None,
     threshold: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict for pictures with a finished run's model: JPEG, PNG, WebP, BMP, TIFF or GIF.
+    """Predict with a finished run's model for pictures, folders, or sources in any layout.
 
     A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
     COCO results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
 
       podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
       podline models predict cifar10-0123456789ab cat.jpg --json
-      podline models predict --champion cifar10 cat.jpg
+      podline models predict --champion cifar10 photos/ --table answers.parquet
 
-    `podline runs list` shows the runs.
+    A table keeps the source's order, and has the reason for each picture that is left out. With labels in the source,
+    the accuracy is shown too. `podline runs list` shows the runs. See docs/how-to/predict.md.
     """
-    for image in images:
-        require_picture_file(image.expanduser())
+    if table and table.suffix.lower() not in _TABLES:
+        raise SettingsError(f"--table: got {table.name}, expected a name that ends in .csv or .parquet")
+    if table and out:
+        raise SettingsError(
+            "got --table and --out, expected one of them: a table takes the place of the folder's files"
+        )
+    asked = [path for given in paths for path in _expanded(given)]
     settings = load_settings(options)
     store = open_store(settings.root)
     run = _champion(store, run).run if champion else _trained(store, run)
@@ -352,13 +368,32 @@ def predict(
     spec = PredictSpec(
         root=store.uri,
         run=run,
-        images=tuple(str(image.expanduser().absolute()) for image in images),
+        images=tuple(asked),
+        table=str(table.expanduser().absolute()) if table else "",
+        top=top,
         out=str(target.expanduser().absolute()),
         threshold=threshold,
     )
     with display.shown() as listener:
         result = perform(spec, listener, settings)
     answer(result, result.lines, as_json=as_json)
+
+
+def _expanded(path: str) -> list[str]:
+    """Return the absolute paths of a file, a folder, or a pattern with wildcards; a bucket's prefix stays as it is.
+
+    Raises:
+        SourceError: it does not exist.
+    """
+    if path.startswith(BUCKET_SCHEME):
+        return [path]
+    place = Path(path).expanduser().absolute()
+    found = [str(place)] if place.exists() else sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207 (absolute)
+    if not found:
+        raise SourceError(
+            f"{path}: no such file or folder; give pictures, a folder, or a pattern such as 'photos/*.jpg'"
+        )
+    return found
 
 
 def _champion(store: Store, recipe: str) -> Crowned:
