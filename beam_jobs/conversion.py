@@ -190,7 +190,7 @@ def _remarks(source: RawData, reporter: Reporter) -> Remarks:
     read = records_read(source.sizes, source.quarantined)
     for line in official_lines(source.dataset, read, remarks.official):
         tell(line)
-    for line in contradiction_lines(remarks.contradicting):
+    for line in (*remarks.warnings, *contradiction_lines(remarks.contradicting)):
         reporter.warn(line)
     return remarks
 

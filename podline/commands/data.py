@@ -65,8 +65,8 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 # By name: this command decodes images, the others here do not.
-_CHECK = "podline.reporting.image_check:check"
-_CHECK_KEYPOINTS = "podline.reporting.keypoint_check:check_keypoints"
+_CHECK = "podline.data_check.images:check"
+_CHECK_KEYPOINTS = "podline.data_check.keypoints:check_keypoints"
 
 
 @click.group(cls=pages.Group)
@@ -345,14 +345,14 @@ def _check(
     store = open_store(load_settings(options).root)
     given = DataGroup.model_validate({"layout": layout, "allow_left_out": allow_left_out})
     changes = given.changes() | Choices(assignments=assignments).changes()
-    recipe = registry.override(registry.for_data(registry.get("images"), name, place), changes)
+    recipe, people = (registry.for_data(registry.get(each), name, place) for each in ("images", "keypoints"))
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
         try:
+            recipe = registry.override(recipe, changes)
             checked = entry_points.load(_CHECK)(place, recipe, store, given.allow_left_out)
-        except SourceError:
-            people = registry.for_data(registry.get("keypoints"), name, place)
-            checked = entry_points.load(_CHECK_KEYPOINTS)(place, people, store, given.allow_left_out)
+        except (SourceError, SettingsError):
+            checked = entry_points.load(_CHECK_KEYPOINTS)(place, people, changes, store, given.allow_left_out)
             if checked is None:
                 raise
         listener({"event": "result", "stage": "check", "result": {}})

@@ -25,6 +25,8 @@ from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
 _LIST = "files.json"
+FACTS = "facts"
+"""The name of the file with the facts about decoded images in a cache folder."""
 
 
 @contextlib.contextmanager
@@ -136,7 +138,9 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         StoreError: the cache folder cannot be written.
     """
     folder = work / key
-    found = made_earlier(folder)
+    with explained("write", folder):
+        uses.hold(use_of(folder))
+    found = _whole(folder)
     if found is not None:
         with explained("write", folder):
             os.utime(folder)  # records the use
@@ -154,17 +158,6 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
     return tuple(file._replace(path=folder / file.name) for file in files)
 
 
-def made_earlier(folder: Path) -> tuple[RawFile, ...] | None:
-    """Return the complete files that :func:`made_once` wrote to a folder, and lock the folder; else return None.
-
-    Raises:
-        StoreError: the cache folder cannot be written.
-    """
-    with explained("write", folder):
-        uses.hold(use_of(folder))
-    return _whole(folder)
-
-
 def use_of(folder: Path) -> Path:
     """Return the name of a cache folder among those in use; see :mod:`podline.store.uses`."""
     leases = folder.parent.parent / "uses"
@@ -174,8 +167,8 @@ def use_of(folder: Path) -> Path:
 
 
 def unpacked(work: Path) -> list[Path]:
-    """Return the folders with unpacked files in a cache folder."""
-    return sorted(found.parent for found in work.glob(f"*/{_LIST}"))
+    """Return the folders with unpacked files or decoded images in a cache folder."""
+    return sorted(found.parent for name in (_LIST, FACTS) for found in work.glob(f"*/{name}"))
 
 
 def _publish(making: Path, folder: Path, aside: Path) -> None:
