@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
 import threading
 import time
@@ -23,7 +24,7 @@ from podline.errors import PermanentError, PodlineError
 from podline.progress import Reporter
 from podline.stages.specs import ConvertSpec
 from podline.store import digests
-from podline.store.contract import Store
+from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
 
@@ -118,17 +119,20 @@ class Job:
 
 @contextlib.contextmanager
 def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
-    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job, which is continued.
+    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job of this machine.
 
-    The folder is emptied when the conversion is done or refused, unless another process on this machine uses it.
+    A note on this machine has its name, so no other machine's job is continued or deleted. The folder is emptied when
+    the conversion is done or refused, unless another process on this machine uses it.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
-    name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"
+    note = store.own_folder(_JOBS) / ours
+    with explained("write to the store", note):
+        with contextlib.suppress(FileExistsError), note.open("x") as file:
+            file.write(f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}")
+        name = note.read_text()
     for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
         newest = max(file.published for file in files)
-        if job.startswith(f"{_JOBS}/{ours}-"):
-            name = job
-        elif time.time() - newest > _OLD_JOB_SECONDS:
+        if job != name and time.time() - newest > _OLD_JOB_SECONDS:
             _delete_folder(store, job)
     goes_on = True
     try:
@@ -142,10 +146,11 @@ def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
         with contextlib.suppress(PodlineError), store.alone(ours) as free:
             if free and not goes_on:
                 _delete_folder(store, name)
+                note.unlink(missing_ok=True)
 
 
 def _delete_folder(store: Store, folder: str) -> None:
-    deque(in_order(store.delete, (file.name for file in store.listing(folder)), store.parallel), maxlen=0)
+    deque(in_order(lambda file: store.delete(file.name, file.version), store.listing(folder), store.parallel), maxlen=0)
 
 
 @contextlib.contextmanager
