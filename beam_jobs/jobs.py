@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import socket
-import threading
 import time
 import uuid
 from collections import deque
@@ -21,7 +20,7 @@ from podline.beam_jobs.engines import where
 from podline.beam_jobs.runners import quiet, run
 from podline.engines import LOCAL
 from podline.errors import PermanentError, PodlineError
-from podline.progress import Reporter
+from podline.progress import Reporter, beside
 from podline.stages.specs import ConvertSpec
 from podline.store import digests
 from podline.store.contract import Store, explained
@@ -111,7 +110,14 @@ class Job:
         self.reporter.progress(0, total, what)
         reported.append((0, ""))
         poll = _POLL_SECONDS if isinstance(self.store, FolderStore) else _POLL_BUCKET_SECONDS
-        with quiet(), _reporting_every(report, poll):
+
+        def look(_last: bool) -> float:
+            began = time.monotonic()
+            with contextlib.suppress(Exception):  # the store or service may be available again at the next look
+                report()
+            return max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
+
+        with quiet(), beside(look, poll, "conversion progress"):
             pipeline = self.engine(f"podline-{digests.of_json(folder)[:16]}")
             add(pipeline)
             run(pipeline, engine, tell, self.reporter.warn)
@@ -151,27 +157,3 @@ def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
 
 def _delete_folder(store: Store, folder: str) -> None:
     deque(in_order(lambda file: store.delete(file.name, file.version), store.listing(folder), store.parallel), maxlen=0)
-
-
-@contextlib.contextmanager
-def _reporting_every(report: Callable[[], None], poll: float) -> Iterator[None]:
-    """Report what any process has finished, every ``poll`` seconds while the body runs and once at its end."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        pause = poll
-        while True:
-            last, began = ended.wait(pause), time.monotonic()
-            with contextlib.suppress(Exception):  # the store or service may be available again at the next poll
-                report()
-            if last:
-                return
-            pause = max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
-
-    watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
