@@ -33,6 +33,7 @@ class Check(Frozen):
             a rule without chance.
         refused_from: the change from which a figure is worse beyond chance.
         margin: the loss that gets promoted within a year with at most the probability of the settings.
+        variances: variance of the change by the examples, of one training by the luck of answers, and by the seed.
         refused: whether the rule refuses the model.
         warned: whether it would refuse the model or leave it undecided, but only warns.
         shown: whether the figure is good enough.
@@ -49,6 +50,7 @@ class Check(Frozen):
     promoted_to: float | None = None
     refused_from: float | None = None
     margin: float | None = None
+    variances: tuple[float, float, float] | None = None
     refused: bool
     warned: bool = False
     shown: bool = True
