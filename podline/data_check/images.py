@@ -63,6 +63,7 @@ class Checked:
             "classes": self._classes(),
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
+            "warnings": list(self.source.warnings),
             "left_out": [record.model_dump() for record in self.source.quarantined],
             "source_bytes": int(self.source.images.column("bytes").sum()),
             "record_bytes": self._bytes,
@@ -96,6 +97,7 @@ class Checked:
                 for reason, count in left_out.most_common()
             ),
             *self.source.near_lines(),
+            *(f"warning: {line}" for line in self.source.warnings),
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
