@@ -161,8 +161,6 @@ class Promotion(Frozen):
         number: number of the entry in the champion's history; 0 without one.
         checks: results of all rules: first those that refuse, then those that leave the model undecided, then warnings.
         exports: the model's published forms.
-        milliseconds: median time for one image on the CPU of the deciding machine; for information only.
-        milliseconds_before: the reference's time; None without a reference.
         compared: the compared examples if the data differ, else None.
     """
 
@@ -181,8 +179,6 @@ class Promotion(Frozen):
     number: int = 0
     checks: tuple[Check, ...]
     exports: tuple[ExportedFile, ...]
-    milliseconds: float
-    milliseconds_before: float | None = None
     compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
 
     @property
