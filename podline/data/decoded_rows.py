@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import struct
@@ -118,15 +119,13 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    content = pixels.reshape(-1)
-    left = memoryview(b"".join((content.data, _CRC.pack(google_crc32c.value(content)))))
-    start = row * len(left)
+    row_of_bytes = (pixels.data, _CRC.pack(google_crc32c.value(pixels.reshape(-1))))
+    length = pixels.nbytes + _CRC.size
     try:
         file = os.open(path, os.O_WRONLY)
         try:
-            while left:  # a full disk writes a part, without an error
-                count = os.pwrite(file, left, start)
-                left, start = left[count:], start + count
+            if os.pwritev(file, row_of_bytes, row * length) < length:  # a full disk writes a part, without an error
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
     except OSError as error:
