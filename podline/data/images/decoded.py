@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -289,11 +290,11 @@ class _Cache(_Rows):
         live = np.unique(used[used >= 0])
         if len(live) >= (1 - _MOST_DEAD) * len(self.facts):
             return self
-        copies, size = _Cache(folder / "copies", self._shape), row_bytes(self._shape)
+        copies, size = _Cache(folder / "copies", self._shape), math.prod(self._shape)
         pixels, step = joined([self.folder / PIXELS], self._shape), max(1, _COPIED_BYTES // size)
         with (copies.folder / PIXELS).open("wb") as stream:
             for first in range(0, len(live), step):
-                stream.write(pixels.checked(live[first : first + step], size).data)
+                stream.write(with_checksums(pixels.read(live[first : first + step], size)).data)
                 alive()
         copies.keep(self.facts[live])
         form, _, number = self.folder.name.rpartition("-")
