@@ -42,7 +42,7 @@ from podline.datasets.publishing import (
 from podline.documents.manifest import SHARD_RECORDS, Quarantined, dataset_folder
 from podline.engines import LOCAL
 from podline.plurals import plural
-from podline.progress import Reporter, reported_by
+from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
@@ -65,7 +65,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         store = open_store(spec.root)
         store.sweep()
         wanted = effective(spec, store)
-        with job_folder(store, wanted) as folder, reported_by(reporter):
+        with job_folder(store, wanted) as folder:
             return convert_in(Job(JobContext(spec.root, folder, spec.engine), store, reporter, engine), wanted)
 
 
@@ -190,7 +190,7 @@ def _remarks(source: RawData, reporter: Reporter) -> Remarks:
     read = records_read(source.sizes, source.quarantined)
     for line in official_lines(source.dataset, read, remarks.official):
         tell(line)
-    for line in contradiction_lines(remarks.contradicting):
+    for line in (*remarks.warnings, *contradiction_lines(remarks.contradicting)):
         reporter.warn(line)
     return remarks
 

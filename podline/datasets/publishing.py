@@ -25,6 +25,7 @@ from podline.documents.manifest import (
     FileInfo,
     Manifest,
     dataset_folder,
+    has_many_shards,
     listed_files,
     publish_manifest,
     read_manifest,
@@ -45,7 +46,8 @@ def growth_since(
 ) -> Iterator[Growth | None]:
     """Yield how the user's own images extend an older version; None for other data.
 
-    A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
+    A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
+    anew if the base has many shards, which keeps their number within limits; that costs no decoding.
     """
     if not (isinstance(source, ImagesSource) and source.grows):
         yield None
@@ -53,7 +55,7 @@ def growth_since(
     dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
     found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
     others = bases = [other for other in found if other != known]
-    if store.exists(f"{folder}/{MANIFEST}"):
+    if again := store.exists(f"{folder}/{MANIFEST}"):
         with contextlib.suppress(PodlineError):
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
@@ -62,6 +64,10 @@ def growth_since(
         if others[:1] != bases[:1]:
             before = fitting_base(store, spec, source, iter(others))
             growth = replace(growth, before=before, changes=growth_of(store, source, known, before).changes)
+        elif base and not again and has_many_shards(base):
+            reporter.log(f"all records will be written: version {base.fingerprint} has many small shards")
+            whole = growth_of(store, source, known, None)
+            growth = replace(whole, before=base, changes=growth.changes)
         if growth.before:
             changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
             reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")

@@ -90,6 +90,11 @@ class PictureReader(ABC):
     def fit(self) -> Fit:
         """How pictures fit into this shape."""
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of answers, in the order of a classifier's outputs."""
+        return ()
+
     tells: ClassVar[Literal["classes", "labels", "people", "answer"]]
     """What an answer is: the most probable of all classes, some labels, people, or an installed kind's own."""
 

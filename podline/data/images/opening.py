@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import settings as machine
-from podline.data.decoded_rows import HASHES, SourceSplit
+from podline.data.decoded_rows import SourceSplit
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.images.columns import with_whole_numbers
 from podline.data.images.corrections import Corrected, correct
 from podline.data.images.deciding import decide
-from podline.data.images.decoded import IMAGES, decode_images
+from podline.data.images.decoded import decode_images
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.items import held_out_splits, unread_splits
@@ -38,12 +38,10 @@ from podline.data.images.settings import ImagesSettings, PictureSettings
 from podline.data.images.table_source import TableSource, most_left_out, quarantined, refuse_empty, targets_by_row
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
-from podline.data.rawfiles import made_once
 from podline.data.record_table import Records
 from podline.data.records import IMAGE, Feature
 from podline.data.shown import shortened
 from podline.data.sources.class_names import alike
-from podline.data.sources.decoding import DECODING
 from podline.data.sources.remote import is_remote, on_this_machine
 from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
@@ -56,7 +54,7 @@ from podline.store import digests
 from podline.store.folder import FolderStore
 
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
-_FORM = "mapped columns, of all splits, with identities, stamps and targets"  # version of the files in the cache folder
+_FORM = "rows of pixels and facts"  # version of the files in the cache folder
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
@@ -83,9 +81,10 @@ class ImagesSource(TableSource):
         """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
         if self.settings.near_share == 1:
             return ()
-        rows = self.splits[0].pixels
-        known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES))
-        return near_pairs(self.images, self.pixels, self.settings, rows.count, known)
+        known, rows = np.zeros(self.splits[0].pixels.count, HASHED), self.images.column("row")
+        for name in HASHED.names or ():
+            known[name][rows[rows >= 0]] = self.images.column(name)[rows >= 0]
+        return near_pairs(self.images, self.pixels, self.settings, len(known), [known])
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
@@ -119,7 +118,12 @@ class ImagesSource(TableSource):
         """Numbers of turned images, of images that reviews corrected, and of images with near-duplicates."""
         turned = _turned(self.images)
         counts = {"turned as EXIF says": turned} if turned else {}
-        return {**counts, **self.corrected.counts, **near_counts(self.near)}
+        return {**counts, **self.corrected.counts, **near_counts(self.near), **self.warnings}
+
+    @property
+    def warnings(self) -> dict[str, int]:
+        """Return lines on what is probably not meant, and how many images each concerns."""
+        return {}
 
     def remarks(self) -> Remarks:
         """Return how the source was understood.
@@ -129,7 +133,9 @@ class ImagesSource(TableSource):
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
         doubt = [self.doubt.words] if self.doubt else []
-        return Remarks(notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()))
+        return Remarks(
+            notes=(*self.words, *doubt, *self.corrected.lines(), *self.near_lines()), warnings=(*self.warnings,)
+        )
 
     @cached_property
     def class_counts(self) -> dict[str, list[int]]:
@@ -229,16 +235,14 @@ def _opened(
     inspect: Callable[[ImageTable], object],
 ) -> ImagesSource:
     source, targets = str(place), settings.targets
-    becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
-    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode more images
-    depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
+    becoming = settings.model_dump(mode="json", exclude={*settings.after_decoding})
+    limits = machine.load().parse_limits  # higher limits may decode more images
+    depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, uri or source])
-        read = partial(parsed, source, files, settings)
-        key = digests.of_json([form, source if uri else files.state])  # links to a bucket's objects have a state's name
-        cached = made_once(work, key, partial(decode_images, read, settings, decoding, form, work))[0].path.parent
-    pixels = decoding.rows(cached, settings.shape)
-    images = ImageTable(cached / IMAGES)
+        read = partial(parsed, source, files, settings, folder)
+        state = digests.of_json(source if uri else files.state)  # links to a bucket's objects have a state's name
+        images, pixels = decode_images(read, settings, form, state, work, folder)
     if isinstance(settings, ImagesSettings):
         images.labels = with_whole_numbers(images.labels, settings)
     corrected = correct(images, settings.corrections)

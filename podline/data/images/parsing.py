@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from podline import entry_points
 from podline.data.images.arrow_file import start_threads
-from podline.data.images.items import SAME_WITHIN, Item, Place, read_items, unread_splits, write_item
+from podline.data.images.items import Item, Place, read_items, unread_splits, write_item
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import PictureSettings
@@ -32,6 +32,7 @@ from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"
+_REMEMBERED = 10_000  # images from inside other files
 
 
 class Parsed(NamedTuple):
@@ -57,7 +58,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         source: name of the source in errors.
         files: files of the source.
         settings: settings that may name the layout.
-        folder: a folder for the list; :func:`delete_parsed` deletes its content.
+        folder: a folder for the list, and for copies of images that lie inside other files.
 
     Raises:
         SourceError: the source has no known layout, or exceeds the limits.
@@ -72,12 +73,6 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
         words, splits, facts = sandbox.one(given, limits, source)
     return Parsed(words, frozenset(splits), partial(_written, folder), facts)
-
-
-def delete_parsed(folder: Path) -> None:
-    """Delete the list of items and the copies of images that lie inside other files."""
-    for name in (_ITEMS, _IMAGES):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _written(folder: Path) -> Iterator[Item]:
@@ -109,9 +104,9 @@ def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> 
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
-        for number, item in enumerate(items()):
+        for item in items():
             with explained("write", folder):
-                write_item(lines, images.placed(item, number))
+                write_item(lines, images.placed(item))
         return layout.words, sorted(splits), layout.facts
 
 
@@ -138,22 +133,21 @@ class _Images:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._known: dict[bytes, tuple[int, int]] = {}
+        self._starts: dict[bytes, int] = {}
 
-    def placed(self, item: Item, number: int) -> Item:
-        """Return an item with the place of its image, and the number of an earlier item with the same image."""
+    def placed(self, item: Item) -> Item:
+        """Return an item with the place of its image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item
-        digest = hashlib.sha256(data + item.reason.encode()).digest()
-        start, same = self._known.pop(digest, (0, -SAME_WITHIN))
-        if number - same >= SAME_WITHIN:
-            start, same = self._stream.tell(), -1
+        digest = hashlib.sha256(data).digest()
+        start = self._starts.pop(digest, self._stream.tell())
+        if start == self._stream.tell():
             self._stream.write(data)
-        self._known[digest] = (start, number if same < 0 else same)
-        if len(self._known) > SAME_WITHIN:
-            del self._known[next(iter(self._known))]
-        return item._replace(data=Place(self._stream.name, start, len(data)), same=same)
+        self._starts[digest] = start
+        if len(self._starts) > _REMEMBERED:
+            del self._starts[next(iter(self._starts))]
+        return item._replace(data=Place(self._stream.name, start, len(data)))
 
 
 def _load(name: str) -> type[Layout]:

@@ -16,11 +16,12 @@ import numpy as np
 from podline.data.images.arrow_file import write_rows
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import ImagesSource, open_images
+from podline.data.people.doubts import doubts
 from podline.data.people.image import BEYOND, People, chosen
 from podline.data.people.layouts import COUNTED, STRAYS
 from podline.data.people.masks import check_outlines
 from podline.data.people.records import TABLE, PeopleByPlace, features_of
-from podline.data.people.settings import CocoSettings, PeopleSettings
+from podline.data.people.settings import PeopleSettings
 from podline.data.people.truth import publish_truths
 from podline.data.planning import ShardPlans, shard_order
 from podline.data.records import Feature
@@ -33,6 +34,7 @@ from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
 from podline.store.contract import Store
 
+_DOUBTED = 2_000  # images that show what the numbers of annotations mean
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
@@ -44,12 +46,14 @@ class Inspected(NamedTuple):
         instances: number of annotations with a joint, by image, (n,).
         unseen: how many of them have no joint in the image, (n,).
         annotations: number of all annotations, by image, (n,).
+        doubts: lines on annotations that are hardly meant as they are read.
     """
 
     rules: dict[int, Counter[str]]
     instances: Numbers
     unseen: Numbers
     annotations: Numbers
+    doubts: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,11 @@ class PeopleSource(ImagesSource):
         return (self.image_feature, *features_of(self.settings, self.skeleton))
 
     @property
+    def warnings(self) -> dict[str, int]:
+        """Return the doubts about images and annotations."""
+        return {**super().warnings, **dict.fromkeys(self.inspected.doubts, 1)}
+
+    @property
     def counted(self) -> dict[str, int]:
         """Return the number of applications of each rule."""
         kept = self.images.kept()
@@ -95,7 +104,7 @@ class PeopleSource(ImagesSource):
     def left_out(self) -> Sequence[LeftOut]:
         """The left-out images of each split, and instances of each annotation file."""
         strays, files = json.loads(self.images.about["facts"])[STRAYS], self.images.texts("split")
-        instances, unseen, annotations = self.inspected[1:]
+        instances, unseen, annotations = self.inspected[1:4]
         parts = list[LeftOut]()
         for split in files.values:
             mine = files.are({split})
@@ -151,9 +160,9 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         SourceError: the source has no annotations, or a split has no image that can be converted.
         StoreError: the cache folder cannot be written.
     """
-    found, wanted = list[Inspected](), _needed(of_coco=isinstance(settings, CocoSettings))
+    found, wanted = list[Inspected](), _needed(of_coco=settings.official)
     opened = open_images(
-        dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings.max_people))
+        dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings))
     )
     facts = json.loads(opened.images.about["facts"])
     text = json.dumps(facts[SKELETON], sort_keys=True).encode()
@@ -176,7 +185,7 @@ def _needed(*, of_coco: bool) -> Callable[[str], bool]:
     return is_needed
 
 
-def _inspected(images: ImageTable, max_people: int) -> Inspected:
+def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
     """Inspect the annotations of all images, and leave out those whose outlines cannot be drawn."""
     whole = images.is_whole() & (images.column("row") >= 0)
     sizes = zip(images.column("width").tolist(), images.column("height").tolist(), strict=True)
@@ -185,7 +194,7 @@ def _inspected(images: ImageTable, max_people: int) -> Inspected:
         image = People.of(images.text("target", number), *size)
         instances, unseen, counted = image.instances, 0, Counter[str]()
         if whole[number]:
-            people, ignored = chosen(image, max_people, counted)
+            people, ignored = chosen(image, settings.max_people, counted)
             unseen = instances - len(people) - counted[BEYOND]
             counted["images without instances"] += not image.annotations
             rules[number] = +counted
@@ -194,4 +203,15 @@ def _inspected(images: ImageTable, max_people: int) -> Inspected:
             except SourceError as error:
                 images.leave_out(number, str(error))
         counts[:, number] = instances, unseen, len(image.annotations)
-    return Inspected(rules, *counts)
+    instances, unseen, annotations = counts
+    found = [] if settings.official else _doubts(images, np.flatnonzero(whole & (instances > 0)))
+    return Inspected(rules, instances, unseen, annotations, found)
+
+
+def _doubts(images: ImageTable, numbers: Numbers) -> list[str]:
+    """Return the doubts about annotated images, by some of them."""
+    some = numbers[:: max(1, len(numbers) // _DOUBTED)]
+    width, height, unturned = (images.column(name)[some].tolist() for name in ("width", "height", "unturned"))
+    texts = (images.text("target", number) for number in some.tolist())
+    people = (People.of(*given) for given in zip(texts, width, height, strict=True))
+    return doubts(zip(people, unturned, strict=True))

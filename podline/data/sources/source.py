@@ -38,11 +38,13 @@ class Remarks(NamedTuple):
         official: comparison of the raw files with the published ones; None for unpublished data.
         contradicting: split → number of records whose image another record has with another label.
         notes: how the source was understood, one line each.
+        warnings: lines on what is probably not meant.
     """
 
     official: OfficialCheck | None = None
     contradicting: Mapping[str, int] = MappingProxyType({})
     notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

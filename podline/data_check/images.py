@@ -32,8 +32,8 @@ from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store, explained
 
-# Upper bounds of a picture's longer side, in pixels.
 _UNTESTED = "no figure covers it; give a column of splits, or a larger conversion.test_share"
+# Upper bounds of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
 _LOOKED_AT = 20_000  # records that are searched for examples
@@ -63,6 +63,7 @@ class Checked:
             "classes": self._classes(),
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
+            "warnings": list(self.source.warnings),
             "left_out": [record.model_dump() for record in self.source.quarantined],
             "source_bytes": int(self.source.images.column("bytes").sum()),
             "record_bytes": self._bytes,
@@ -96,6 +97,7 @@ class Checked:
                 for reason, count in left_out.most_common()
             ),
             *self.source.near_lines(),
+            *(f"warning: {line}" for line in self.source.warnings),
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
