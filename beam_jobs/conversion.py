@@ -42,7 +42,7 @@ from podline.datasets.publishing import (
 from podline.documents.manifest import SHARD_RECORDS, Quarantined, dataset_folder
 from podline.engines import LOCAL
 from podline.plurals import plural
-from podline.progress import Reporter, reported_by
+from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
@@ -65,7 +65,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         store = open_store(spec.root)
         store.sweep()
         wanted = effective(spec, store)
-        with job_folder(store, wanted) as folder, reported_by(reporter):
+        with job_folder(store, wanted) as folder:
             return convert_in(Job(JobContext(spec.root, folder, spec.engine), store, reporter, engine), wanted)
 
 
@@ -79,7 +79,7 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     _warn_of_quarantined(reporter, source.quarantined)
     known = fingerprint(spec, source.files)
     folder = dataset_folder(spec.dataset, known)
-    with store.using([folder]), growth_since(store, spec, source, known, reporter) as growth:
+    with store.using([folder]), growth_since(store, spec, source, known, job.context.folder, reporter) as growth:
         truths = source.publish_truths(store, folder)
         plans, reused = _write_shards(job, spec, source, folder, growth)
         names = publish_dataset(store, spec, source, truths, folder, plans, growth)

@@ -10,6 +10,7 @@ progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number)
          is remarkable)
 log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
 pace     ``stage``, ``seconds``: the next event is due in about this time; null means unknown. For the supervisor only
+alive    ``stage``: it works, although it has no progress to report. For the supervisor only
 waiting  ``stage``, ``message``: another process blocks the work; this time counts towards no limit
 result   ``stage``, ``result`` (the stage's result as JSON); the last line of a successful child
 error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last line of a failed child
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -67,6 +69,10 @@ class Reporter:
         """Announce the next event in about ``seconds``; None means unknown."""
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
 
+    def alive(self) -> None:
+        """Report that the stage works, which ends its start-up and is no silence."""
+        self._listener({"event": "alive", "stage": self.stage})
+
     def waiting(self, message: str) -> None:
         """Report that the work has not begun, because another process blocks it."""
         self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
@@ -83,33 +89,73 @@ class Reporter:
         self._listener({"event": "log", "stage": self.stage, "level": level, "message": plain(message)})
 
 
-_reading: ContextVar[Reporter | None] = ContextVar("reading", default=None)
+class _Current:
+    """The reporter of a stage at work, and the time of its last sign of life."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter, self.last = reporter, time.monotonic()
+
+    def alive(self) -> None:
+        """Report that the stage works, once a second at most."""
+        if time.monotonic() >= self.last + _REPORT_SECONDS:
+            self.last = time.monotonic()
+            self.reporter.alive()
+
+
+_current: ContextVar[_Current | None] = ContextVar("current", default=None)
 
 
 @contextlib.contextmanager
 def reported_by(reporter: Reporter) -> Iterator[None]:
-    """Report the steps of reading a source in the body; see :func:`counted` and :func:`alive`."""
-    token = _reading.set(reporter)
+    """Report the steps of a stage's work in the body; see :func:`counted` and :func:`alive`."""
+    token = _current.set(_Current(reporter))
     try:
         yield
     finally:
-        _reading.reset(token)
+        _current.reset(token)
 
 
 def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
     """Yield items, and report every second how many were yielded, to the reporter of :func:`reported_by`."""
-    reporter, due = _reading.get(), time.monotonic() + _REPORT_SECONDS
+    current, due = _current.get(), time.monotonic() + _REPORT_SECONDS
     for done, item in enumerate(items, 1):
         yield item
-        if reporter and time.monotonic() >= due:
-            reporter.progress(done, total, unit)
+        if current and time.monotonic() >= due:
+            current.reporter.progress(done, total, unit)
             due = time.monotonic() + _REPORT_SECONDS
 
 
 def alive() -> None:
-    """Report that a child process works within limits of its own, so that it does not count as silence."""
-    if reporter := _reading.get():
-        reporter.pace(None)
+    """Report that this thread works for a stage, so that it does not count as silence; any loop may call this often."""
+    if current := _current.get():
+        current.alive()
+
+
+@contextlib.contextmanager
+def beside(act: Callable[[bool], float | None], seconds: float, name: str) -> Iterator[None]:
+    """Call a function in a thread, again and again while the body runs.
+
+    Args:
+        act: called with whether the body has ended, which is the last call; returns the seconds until the next call, or
+            None for no other one.
+        seconds: time until the first call, unless the body ends before.
+        name: name of the thread.
+    """
+    over = threading.Event()
+
+    def work() -> None:
+        pause, last = seconds, False
+        while pause is not None and not last:
+            last = over.wait(pause)
+            pause = act(last)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def silent(stage: str = "stage") -> Reporter:

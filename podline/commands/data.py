@@ -65,8 +65,8 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 # By name: this command decodes images, the others here do not.
-_CHECK = "podline.reporting.image_check:check"
-_CHECK_KEYPOINTS = "podline.reporting.keypoint_check:check_keypoints"
+_CHECK = "podline.data_check.images:check"
+_CHECK_KEYPOINTS = "podline.data_check.keypoints:check_keypoints"
 
 
 @click.group(cls=pages.Group)
@@ -149,12 +149,12 @@ def _words(splits: dict[str, int]) -> str:
     type=Number(0, 1),
     default=0.3,
     show_default=True,
-    help="Rewrite the version above this share of dead records in its shards.",
+    help="Rewrite a version with many shards, or with at least this share of dead records in them.",
 )
 @store_options
 @json_option
 def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
-    """Rewrite a version of your own images without dead records.
+    """Rewrite a version of your own images into few shards without dead records.
 
       podline data compact images --root podline-root
       podline data compact images@7 --dead-share 0
@@ -171,7 +171,7 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
         listener({"event": "result", "stage": "compact", "result": {}})
     if version is None:
         found = share_of_dead(manifest)
-        line = f"nothing to do: {found:.1%} of the records in its shards are dead vs more than {dead_share:.1%}"
+        line = f"nothing to do: {found:.1%} of the records in its shards are dead vs {dead_share:.1%} at least"
         answer({"version": None, "dead_share": found}, lambda: [line], as_json=as_json)
         return
     answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
@@ -474,5 +474,5 @@ def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed:
     say([str(found.code(found.draw)(folder, **counts, seed=seed))])
 
 
-for _command in (labels.suspects, labels.review, labels.apply, forgetting.forget):
+for _command in (labels.suspects, labels.review, labels.apply, labels.correct, forgetting.forget):
     data.add_command(_command)

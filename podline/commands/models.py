@@ -18,6 +18,7 @@ from podline.commands.options import (
     answer,
     assignments_option,
     command_line,
+    complete_either,
     complete_recipe,
     existing_store,
     in_order,
@@ -58,13 +59,19 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.plan import TRAINING_SPLIT, examples_by_phase
 
+_model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
 _CHANNELS = 3
 # The first parts of a check, without which a model is of no use.
 _NEEDED = 4
-_SAVED_MODEL = "saved-model"
+_SAVED_MODEL: Literal["saved-model"] = "saved-model"
 _TABLES = (".csv", ".parquet")
-_ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
+_ENDINGS: dict[ExportFormat, str] = {
+    _SAVED_MODEL: "",
+    "onnx": ".onnx",
+    "tflite": ".tflite",
+    "tflite-int8": "-int8.tflite",
+}
 _ERRORS = {"refused": RefusedError, "undecided": UndecidedError}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
 
@@ -402,6 +409,14 @@ def _champion(store: Store, recipe: str) -> Crowned:
     return entry
 
 
+def _champion_or_none(store: Store, name: str) -> Crowned | None:
+    """Return the champion of a recipe, or None for the name of a finished run."""
+    if not store.exists(f"runs/{name}/spec.json"):
+        return _champion(store, name)
+    _trained(store, name)
+    return None
+
+
 def _trained(store: Store, run: str) -> str:
     """Return the name of a finished run.
 
@@ -418,15 +433,15 @@ def _trained(store: Store, run: str) -> str:
 
 
 @models_group.command("serve")
-@recipe_argument
+@_model_argument
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
 )
 @click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one.")
 @store_options
 @json_option
-def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
-    """Answer `:predict` over HTTP from a recipe's champion until SIGTERM.
+def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+    """Answer `:predict` over HTTP from a recipe's champion, or from any finished run, until SIGTERM.
 
       podline models serve sample --root podline-root
       curl http://127.0.0.1:8501/v1/models/sample
@@ -435,11 +450,11 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
     password, so use another host only in a trusted network. See docs/how-to/serve.md.
     """
     store = existing_store(options)
-    require_champion(store, recipe)
+    _champion_or_none(store, name)
     with _listening(host, port) as listening:
         entry_points.load("podline.serving.server:serve")(
             store,
-            recipe,
+            name,
             listening,
             lambda started: say_json(started) if as_json else say([_serves(started)]),
             lambda line: click.echo(plain(line), err=True),
@@ -447,12 +462,12 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 
 
 @models_group.command("export")
-@recipe_argument
+@_model_argument
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "form",
-    type=click.Choice([_SAVED_MODEL, *get_args(ExportFormat)]),
+    type=click.Choice(get_args(ExportFormat)),
     default=_SAVED_MODEL,
     show_default=True,
     help="The format; tflite-int8 computes with 8-bit integers.",
@@ -460,41 +475,39 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 @click.option(
     "--examples",
     type=Whole(1),
-    help="The number of test examples that evaluate another format.  [default: all]",
+    help="The number of test examples that evaluate the exported model.  [default: all]",
 )
 @store_options
 @json_option
-def export(
-    recipe: str,
-    folder: Path,
-    form: ExportFormat | Literal["saved-model"],
-    examples: int | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, for TensorFlow Serving and KServe.
+def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool, **options: Any) -> None:
+    """Write the model of a champion or of any finished run, for TensorFlow Serving, KServe and others.
 
       podline models export sample models --root podline-root
-      podline models export sample models --format tflite-int8
+      podline models export sample-0123456789ab models --format tflite-int8
 
-    The folder appears complete, with verified checksums; an existing number stays unchanged. The other formats are
-    files, like FOLDER/RECIPE/NUMBER.onnx, with the model inside and uint8 images as input. They are evaluated beside
-    the model on test examples, with the result in a .json file. See docs/how-to/serve.md.
+    A champion's SavedModel is FOLDER/RECIPE/NUMBER, with verified checksums; a run's is FOLDER/RUN/1. The folder
+    appears complete, and an existing one stays unchanged. The other formats are files, like FOLDER/RECIPE/NUMBER.onnx,
+    with the model inside and uint8 images as input. They, and a run's SavedModel, are evaluated beside the model on
+    test examples, with the result in a .json file. See docs/how-to/serve.md.
     """
-    if form == _SAVED_MODEL:
-        place = lay_out(existing_store(options), recipe, folder)
-        document = {"recipe": recipe, "version": int(place.name), "folder": str(place)}
-        answer(document, lambda: [str(place)], as_json=as_json)
-        return
     settings = load_settings(options)
     store = open_store(settings.root)
-    entry = _champion(store, recipe)
+    entry = _champion_or_none(store, name)
+    if entry and form == _SAVED_MODEL:
+        place = lay_out(store, name, folder)
+        document = {"recipe": name, "version": int(place.name), "folder": str(place)}
+        answer(document, lambda: [str(place)], as_json=as_json)
+        return
+    run, number = (entry.run, entry.number) if entry else (name, 1)
+    place = folder.expanduser().absolute() / name / f"{number}{_ENDINGS[form]}"
+    if form == _SAVED_MODEL and place.exists():
+        raise SettingsError(f"{place} exists; move it away, or give another FOLDER")
     spec = ExportSpec(
         root=store.uri,
-        run=entry.run,
-        weights_sha256=entry.weights_sha256,
+        run=run,
+        weights_sha256=str(run_of(store, run).stages[TRAIN.name].result["weights_sha256"]),
         format=form,
-        file=str(folder.expanduser().absolute() / recipe / f"{entry.number}{_ENDINGS[form]}"),
+        file=str(place),
         examples=examples or 0,
     )
     with display.shown() as listener:

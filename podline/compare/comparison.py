@@ -6,16 +6,21 @@ the first run's recipe are known, the second run is compared with their mean. Pr
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from podline.compare import settings
 from podline.compare.answers import Examples
 from podline.compare.examples import SharedExamples, learned_anew, shared_examples
 from podline.compare.figures import MAIN, PARTS, Compared, Figure
 from podline.compare.known import answers_on, known_trainings
-from podline.compare.noise import Noise, assumed_spread, scale
+from podline.compare.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.compare.settings import NamedDifference
 from podline.compare.words import Chance, Word, ends, signed, word_of
 from podline.datasets.census import change_between
@@ -36,6 +41,8 @@ from podline.progress import Reporter
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 
+# Number of classes or joints that a line names.
+_NAMED = 5
 # The one-sided share of equal models outside a 95 % interval.
 _OUTSIDE = 0.025
 
@@ -192,12 +199,17 @@ class Comparison(Frozen):
         told = f"{ends(self.measure, change.low, change.high)}, {change.method}"
         return f"{self.run} {held} {self.other}{changed}: {change.said} ({told})"
 
+    def sentence(self) -> str:
+        """Return the headline, and which examples were compared."""
+        return "; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))
+
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        lines = ["; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))]
+        lines = [self.sentence()]
         if self.moved:
-            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved)
-            lines.append(f"  {Chance.BEYOND}: {fell}")
+            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved[:_NAMED])
+            more = f" and {len(self.moved) - _NAMED} more" if len(self.moved) > _NAMED else ""
+            lines.append(f"  {Chance.BEYOND}: {fell}{more}")
         return lines
 
 
@@ -237,21 +249,27 @@ def compare(
     if before.evaluation.measure != measure:
         raise StoreError(f"there is no result to compare: {before.evaluation.measure} vs {measure}")
     compared, why, words, known = None, "", "", [before.training.run]
-    figures, parts = dict[str, Difference](), list[MovedPart]()
+    figures, parts, decision = dict[str, Difference](), list[MovedPart](), None
+    if after.evaluation.split == JUDGED:
+        decision = decided(store, before, after)
     try:
-        compared, known, words = _compared(store, before, after, reporter, until)
+        compared, known, words = _compared(store, before, after, reporter, decision, until)
         main, parts = _figures(compared, before)
         figures = {measure: main}
     except PodlineError as error:
         why = one_line(error)
         if isinstance(error, ArtifactError):
             reporter.warn(f"{before.training.run} is compared by its figures alone: {why}")
+    if decision and decision.compared and (why or decision.compared.all_count):
+        # The promotion ran the reference on examples that it was not evaluated on.
+        compared, why, words, known = None, "", decision.compared.sentence(), [*decision.known]
+        figures, parts = _of_decision(decision, after.evaluation.examples), []
     comparison = Comparison(
         run=after.training.run,
         against=before.training.run,
         known=tuple(known),
         measure=measure,
-        differences=_unpaired(before, after) | figures,
+        differences=_unpaired(store, known, before, after) | figures,
         parts=tuple(sorted(parts, key=lambda part: part.change)),
         differs=_differs(store, before, after),
         examples=words,
@@ -269,18 +287,32 @@ def decided(store: Store, before: Evaluated, after: Evaluated) -> Promotion | No
     return decision if decision and decision.reference == before.training.run else None
 
 
+def _of_decision(decision: Promotion, examples: int) -> dict[str, Difference]:
+    """Return the difference of the main metric that a promotion found."""
+    for check in decision.checks:
+        if check.rule == MAIN and check.variances and check.before is not None and check.after is not None:
+            sampled, luck, seeds = check.variances
+            noise, change = Noise(luck, seeds, len(decision.known)), check.after - check.before
+            return {decision.measure: Difference.of(change, noise, sampled, paired=True, examples=examples)}
+    return {}
+
+
 def _compared(
-    store: Store, before: Evaluated, after: Evaluated, reporter: Reporter, until: float | None
+    store: Store,
+    before: Evaluated,
+    after: Evaluated,
+    reporter: Reporter,
+    decision: Promotion | None,
+    until: float | None,
 ) -> tuple[Compared, list[str], str]:
     """Return the answers to the same examples, the known trainings, and the examples in words if the data differ."""
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
     answers, words = kind.answers(), ""
     if grounds.shared:
-        grounds, words = grounds.only_shared(), _described(store, before, after, grounds.shared)
+        grounds, words = grounds.only_shared(), _described(decision, grounds.shared)
     own = answers.part(grounds.examples, answers.left(store, after.folder, after.evaluation))
     other = _left(store, before, grounds)
-    decision = decided(store, before, after)
     on = partial(answers_on, store, splits=grounds.splits)
     if after.evaluation.split != JUDGED:
         more = []
@@ -337,26 +369,33 @@ def _figures(compared: Compared, before: Evaluated) -> tuple[Difference, list[Mo
     return Difference.of(sign * main.change, main.noise, main.sampled, paired=True, **counts), moved
 
 
-def _unpaired(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
-    """Compare every metric that both runs have by two intervals."""
-    metrics = [each.evaluation.trained.metrics for each in (before, after)]
-    examples = min(each.evaluation.examples for each in (before, after))
+def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Evaluated) -> dict[str, Difference]:
+    """Compare every metric that all runs have by its intervals."""
+    metrics = [before.evaluation.trained.metrics]
+    for run in known[1:]:
+        with contextlib.suppress(PodlineError):  # deleted since the promotion
+            metrics.append(evaluated(store, run).evaluation.trained.metrics)
+    now, examples = after.evaluation.trained.metrics, min(each.evaluation.examples for each in (before, after))
     kind = kind_of(before.evaluation)
     classes = len(kind.parts(before.evaluation))
     return {
-        name: unpaired(name, metrics[0][name], metrics[1][name], examples, kind.name, classes)
-        for name in metrics[1]
-        if name in metrics[0]
+        name: unpaired(name, [each[name] for each in metrics], now[name], examples, kind.name, classes)
+        for name in now
+        if all(name in each for each in metrics)
     }
 
 
-def unpaired(measure: str, before: Metric, after: Metric, examples: int, kind: str, classes: int) -> Difference:
-    """Return the difference of two figures with separate intervals, by the assumed spread between seeds."""
-    spread = measure_named(measure).spread(assumed_spread(kind, classes).main, before.value)
-    at = float(scale(before.value, examples)) if measure_named(measure).in_percent else 1.0
-    sampled = sampling_variance(before) + sampling_variance(after)
-    noise = Noise(0.0, spread**2 * at, 1)
-    return Difference.of(after.value - before.value, noise, sampled, paired=False, examples=examples)
+def unpaired(
+    measure: str, known: Sequence[Metric], after: Metric, examples: int, kind: str, classes: int
+) -> Difference:
+    """Return the difference of a figure and the mean over known trainings, by separate intervals."""
+    values, rules = np.array([[each.value] for each in known]), measure_named(measure)
+    before, luck = float(values.mean()), float(luck_of(sampling_variance(known[0]), 1.0, 0.0, 1))
+    spread = rules.spread(assumed_spread(kind, classes).main, before)
+    [seeds] = seeds_of(values, examples if rules.in_percent else math.inf, luck, spread)
+    sampled = sampling_variance(known[0]) + sampling_variance(after)
+    noise = Noise(0.0, float(seeds), len(known))
+    return Difference.of(after.value - before, noise, sampled, paired=False, examples=examples)
 
 
 def _differs(store: Store, before: Evaluated, after: Evaluated) -> tuple[NamedDifference, ...] | None:
@@ -437,10 +476,9 @@ def _size(examples: Examples) -> int:
     return -1 if examples.places is None else len(examples.places)
 
 
-def _described(store: Store, before: Evaluated, after: Evaluated, shared: SharedExamples) -> str:
+def _described(decision: Promotion | None, shared: SharedExamples) -> str:
     """Describe the examples that two runs share, and the figures on new examples if a promotion has them."""
     words = f"on {plural(len(shared.after), 'test example')} that both data sets have, {len(shared.fresh):,} are new"
-    decision = decided(store, before, after)
     compared = decision.compared if decision else None
     if compared is None or not compared.fresh_before:
         return words

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
 """The name of the file with decoded images in its folder."""
-FILES, HASHES = "files", "hashes"
-"""Kinds of files in a store: image files, one after another, and perceptual hashes."""
+FILES = "files"
+"""The kind of a batch's file in a store with image files, one after another."""
+
+Bytes = npt.NDArray[np.uint8]
 
 _CRC = struct.Struct("<I")
 
@@ -51,40 +54,21 @@ class DecodedRows:
         Raises:
             SourceError: the file does not exist or is damaged.
         """
-        stored = np.empty((len(images), size), np.uint8)
-        for row, found in zip(stored, self.stored(images, size + _CRC.size), strict=True):
-            pixels = np.frombuffer(found, np.uint8)[:size]
-            if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
-                folder = Path(self.paths[-1]).parent
-                raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
-            row[:] = pixels
-        return stored
+        pixels, checksums = np.zeros((len(images), size), np.uint8), np.zeros((len(images), _CRC.size), np.uint8)
+        self._load(images, pixels, checksums)
+        if not (_checksums(pixels) == checksums).all():
+            folder = Path(self.paths[-1]).parent
+            raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
+        return pixels
 
-    def each(self, kind: str) -> Iterator[bytes]:
-        """Yield the files of one kind for all images, in order.
-
-        Raises:
-            SourceError: a file cannot be read.
-        """
-        folder = Path(self.paths[-1]).parent
-        for path in (*older_files(folder, kind), folder / kind):
-            with reading(path):
-                yield path.read_bytes()
-
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
-        """Yield some images of ``length`` bytes as stored, with their checksums.
-
-        Raises:
-            SourceError: the file cannot be read.
-        """
+    def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
+        """Read some rows into arrays, without a check."""
         which, places = self._places(images)
-        with contextlib.ExitStack() as opened:
-            files = dict[int, int]()
-            for at in np.unique(which).tolist():
-                opened.enter_context(reading(self.paths[at]))
-                files[at] = opened.enter_context(Path(self.paths[at]).open("rb", buffering=0)).fileno()
-            for at, place in zip(which.tolist(), places.tolist(), strict=True):
-                yield os.pread(files[at], length, place * length)
+        for at in np.unique(which).tolist():
+            with reading(self.paths[at]), Path(self.paths[at]).open("rb", buffering=0) as file:
+                for number in np.flatnonzero(which == at).tolist():
+                    into, length = (pixels[number].data, checksums[number].data), pixels.shape[1] + _CRC.size
+                    os.preadv(file.fileno(), into, int(places[number]) * length)
 
     def _places(self, images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the number of each image's file, and the image's row in the file."""
@@ -92,21 +76,11 @@ class DecodedRows:
         return which, images - np.array(self.edges)[which]
 
 
-def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
-    """Return the decoded images of a folder, after the rows that it links from older folders."""
-    return joined([*older_files(folder, PIXELS), folder / PIXELS], shape)
-
-
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
     """Return the decoded images, of one shape, in consecutive files."""
     length = row_bytes(shape)
     counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
     return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))
-
-
-def older_files(folder: Path, kind: str) -> list[Path]:
-    """Return a folder's files of a kind that come from older folders, in the order of their rows."""
-    return sorted(folder.glob(f"[0-9]*.{kind}"))
 
 
 def row_bytes(shape: Sequence[int]) -> int:
@@ -117,8 +91,16 @@ def row_bytes(shape: Sequence[int]) -> int:
 def with_checksums(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return images, (n, …) and C-contiguous, as rows that end in their checksums, (n, row bytes)."""
     pixels = images.reshape(len(images), -1)
-    crcs = np.fromiter(map(google_crc32c.value, pixels), "<u4", len(pixels))
-    return np.concatenate([pixels, crcs[:, np.newaxis].view(np.uint8)], axis=1)
+    return np.concatenate([pixels, _checksums(pixels)], axis=1)
+
+
+def are_whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Return which rows, (n, row bytes), agree with their checksums."""
+    return (_checksums(rows[:, : -_CRC.size]) == rows[:, -_CRC.size :]).all(axis=1)
+
+
+def _checksums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return np.fromiter(map(google_crc32c.value, rows), "<u4", len(rows))[:, np.newaxis].view(np.uint8)
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
@@ -132,15 +114,13 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    content = pixels.reshape(-1)
-    left = memoryview(b"".join((content.data, _CRC.pack(google_crc32c.value(content)))))
-    start = row * len(left)
+    row_of_bytes = (pixels.data, _CRC.pack(google_crc32c.value(pixels.reshape(-1))))
+    length = pixels.nbytes + _CRC.size
     try:
         file = os.open(path, os.O_WRONLY)
         try:
-            while left:  # a full disk writes a part, without an error
-                count = os.pwrite(file, left, start)
-                left, start = left[count:], start + count
+            if os.pwritev(file, row_of_bytes, row * length) < length:  # a full disk writes a part, without an error
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
     except OSError as error:
@@ -157,24 +137,17 @@ class StoredRows(DecodedRows):
 
     root: str = ""
 
-    def each(self, kind: str) -> Iterator[bytes]:
-        """Yield the files of one kind for all batches, in order.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
-        store = open_store(self.root)
-        names = (batch_name(self.paths[0], number, kind) for number in range(len(self.edges) - 1))
-        return in_order(store.read_bytes, names, store.parallel)
-
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
-        """See :meth:`DecodedRows.stored`."""
+    def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
         store, (which, places) = open_store(self.root), self._places(images)
+        size, length = pixels.shape[1], pixels.shape[1] + _CRC.size
 
-        def read(one: tuple[int, int]) -> bytes:
-            return store.read_range(batch_name(self.paths[0], one[0], PIXELS), one[1] * length, length)
+        def load(one: tuple[int, int, int]) -> None:
+            number, at, place = one
+            data = store.read_range(batch_name(self.paths[0], at, PIXELS), place * length, length)
+            if len(data) == length:
+                pixels[number], checksums[number] = np.split(np.frombuffer(data, np.uint8), [size])
 
-        return in_order(read, zip(which.tolist(), places.tolist(), strict=True), store.parallel)
+        deque(in_order(load, zip(range(len(images)), which.tolist(), places.tolist(), strict=True), store.parallel), 0)
 
 
 def batch_name(folder: str, number: int, kind: str) -> str:

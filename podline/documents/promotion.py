@@ -14,7 +14,7 @@ from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
 SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
-# Number of undecided figures that a line lists.
+# Number of figures whose messages are listed.
 _NAMED = 3
 
 Verdict = Literal["promoted", "refused", "undecided"]
@@ -33,6 +33,7 @@ class Check(Frozen):
             a rule without chance.
         refused_from: the change from which a figure is worse beyond chance.
         margin: the loss that gets promoted within a year with at most the probability of the settings.
+        variances: variance of the change by the examples, of one training by the luck of answers, and by the seed.
         refused: whether the rule refuses the model.
         warned: whether it would refuse the model or leave it undecided, but only warns.
         shown: whether the figure is good enough.
@@ -49,6 +50,7 @@ class Check(Frozen):
     promoted_to: float | None = None
     refused_from: float | None = None
     margin: float | None = None
+    variances: tuple[float, float, float] | None = None
     refused: bool
     warned: bool = False
     shown: bool = True
@@ -159,8 +161,6 @@ class Promotion(Frozen):
         number: number of the entry in the champion's history; 0 without one.
         checks: results of all rules: first those that refuse, then those that leave the model undecided, then warnings.
         exports: the model's published forms.
-        milliseconds: median time for one image on the CPU of the deciding machine; for information only.
-        milliseconds_before: the reference's time; None without a reference.
         compared: the compared examples if the data differ, else None.
     """
 
@@ -179,14 +179,19 @@ class Promotion(Frozen):
     number: int = 0
     checks: tuple[Check, ...]
     exports: tuple[ExportedFile, ...]
-    milliseconds: float
-    milliseconds_before: float | None = None
     compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
 
     @property
     def refusals(self) -> tuple[Check, ...]:
         """The rules that refuse the model."""
         return tuple(check for check in self.checks if check.refused)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The messages of the rules that refuse the model: the main figure's, and the first others."""
+        shown, more = self.refusals[:_NAMED], self.refusals[_NAMED:]
+        names = [", ".join(check.name for check in more)]
+        return (*(check.message for check in shown), *(f"refused for {each} too" for each in names if each))
 
     @property
     def verdict(self) -> Verdict:
@@ -239,16 +244,17 @@ class Promotion(Frozen):
         """Return the decision as lines: the headline, the reasons for refusal or doubt, and the notes."""
         return [
             self.headline(),
-            *(check.message for check in self.refusals),
+            *self.reasons,
             *filter(None, (self.doubt(), *self.notes)),
         ]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the decision: warnings, the compared examples, and the thresholds."""
+        """Return notes on the decision: the main figure, warnings, the compared examples, and the thresholds."""
+        main = (check.message for check in self.checks if check.rule == "main" and check.shown and not check.refused)
         warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""
-        return tuple(filter(None, (*warnings, compared, self.thresholds)))
+        return tuple(filter(None, (*main, *warnings, compared, self.thresholds)))
 
 
 def advice(checks: Sequence[Check]) -> str:
@@ -256,7 +262,7 @@ def advice(checks: Sequence[Check]) -> str:
     wanted = [check.more_trainings for check in checks]
     if wanted and all(wanted):
         return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
-    return "more test examples, a wider margin, or a training with another seed would decide"
+    return "more test examples, a wider margin, or another seed of this model may decide"
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:

@@ -92,6 +92,11 @@ class PictureReader(ABC):
     def fit(self) -> Fit:
         """How pictures fit into this shape."""
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of answers, in the order of a classifier's outputs."""
+        return ()
+
     tells: ClassVar[Literal["classes", "labels", "people", "answer"]]
     """What an answer is: the most probable of all classes, some labels, people, or an installed kind's own."""
 
@@ -170,8 +175,9 @@ class Predictor:
     def becoming(self) -> Pictures:
         """Return how pictures are decoded; forgotten ones are not."""
         known = forgotten(self._store, self.manifest.dataset)
-        form = self.reader.form(self.manifest)._replace(most=settings.load().parse_pixels)
-        return Pictures(form, tuple(known.items()))
+        form, most = self.reader.form(self.manifest), settings.load().parse_pixels
+        height, width, channels = form.shape
+        return Pictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
         """Yield the model's answer for each image of its input's shape, computed in batches.

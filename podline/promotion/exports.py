@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import keras
@@ -30,7 +28,7 @@ IMAGES = 100
 
 # A different order of additions: about 1e-6 of an output per layer. TensorFlow Lite has its own kernels.
 _TOLERANCE, _TOLERANCE_LITE = 1e-4, 1e-3
-_BATCH, _TIMED = 10, 20
+_BATCH = 10
 
 Images = npt.NDArray[np.uint8]
 Answers = list[npt.NDArray[np.float32]]
@@ -77,19 +75,6 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
     return found
 
 
-def milliseconds(model: keras.Model, images: Images) -> float:
-    """Return the CPU time for one image on this machine: the median of several calls after the first."""
-    with tf.device("CPU:0"):
-        answer = tf.function(lambda batch: model(batch, training=False), autograph=False)
-        answer(images[:1])
-        took = []
-        for _ in range(_TIMED):
-            started = time.perf_counter()
-            tf.nest.map_structure(np.asarray, answer(images[:1]))
-            took.append(1000 * (time.perf_counter() - started))
-    return median(took)
-
-
 def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
     with store.workspace("keras") as folder:
         # Keras needs the ending of the name, which a copy in the cache does not have.
@@ -102,7 +87,7 @@ def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
 
 def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Images], Answers]:
     with store.workspace("saved_model") as folder:
-        _export(model, folder / "made")
+        write_saved_model(model, folder / "made")
         for file in sorted(path for path in (folder / "made").rglob("*") if path.is_file()):
             store.publish_file(file, f"{name}/{file.relative_to(folder / 'made').as_posix()}", replace=True)
         back = folder / "back"
@@ -111,11 +96,16 @@ def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Image
             with explained("write", target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(store.read_bytes(found.name))
-        loaded: Any = tf.saved_model.load(str(back))
+        return saved_model(back)
+
+
+def saved_model(folder: Path) -> Callable[[Images], Answers]:
+    """Return a function from images to the outputs of a SavedModel."""
+    loaded: Any = tf.saved_model.load(str(folder))
     return lambda batch: flat(loaded.serve(tf.constant(batch)))
 
 
-def _export(model: keras.Model, folder: Path) -> None:
+def write_saved_model(model: keras.Model, folder: Path) -> None:
     """Export a SavedModel with the signature ``serve``, from any number of uint8 images to the model's outputs."""
     archive: Any = keras.export.ExportArchive()
     archive.track(model)
@@ -143,7 +133,7 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
             without them, layers compute in float32.
     """
     with store.workspace("lite") as folder, _no_word_of_litert():
-        _export(model, folder / "made")
+        write_saved_model(model, folder / "made")
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "made"), signature_keys=["serve"])
         if calibrating is not None:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -27,8 +27,8 @@ PREDICTIONS = "predictions.json"
 _NAMED = 3
 # Number of pictures whose answers are shown as lines.
 _LISTED = 50
-ExportFormat: TypeAlias = Literal["onnx", "tflite", "tflite-int8"]
-"""File formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
+ExportFormat: TypeAlias = Literal["saved-model", "onnx", "tflite", "tflite-int8"]
+"""Formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
 
 
 class InputSpeedSpec(RecipeSpec):
@@ -341,7 +341,7 @@ class ExportSpec(Spec):
     run: str
     weights_sha256: str = Field(description="the model's identity")
     format: ExportFormat
-    file: str = Field(description="the file to write or replace")
+    file: str = Field(description="the file to write or replace; for a SavedModel, a new folder")
     examples: int = Field(default=0, ge=0, description="the number of test examples for the evaluation; 0 for all")
 
 

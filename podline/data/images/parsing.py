@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from podline import entry_points
 from podline.data.images.arrow_file import start_threads
-from podline.data.images.items import SAME_WITHIN, Item, Place, read_items, unread_splits, write_item
+from podline.data.images.items import Item, Place, read_items, unread_splits, write_item
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import PictureSettings
@@ -32,6 +32,7 @@ from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"
+_REMEMBERED = 10_000  # images from inside other files
 
 
 class Parsed(NamedTuple):
@@ -57,7 +58,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         source: name of the source in errors.
         files: files of the source.
         settings: settings that may name the layout.
-        folder: a folder for the list; :func:`delete_parsed` deletes its content.
+        folder: a folder for the list, and for copies of images that lie inside other files.
 
     Raises:
         SourceError: the source has no known layout, or exceeds the limits.
@@ -65,19 +66,13 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         StoreError: the folder cannot be written.
     """
     if not _opens_files(files, settings):
-        _, layout, items = _listed(source, files, settings)
-        return Parsed(layout.words, layout.splits, items, {})
+        _, layout, splits, items = _listed(source, files, settings)
+        return Parsed(layout.words, splits, items, layout.facts)
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
         words, splits, facts = sandbox.one(given, limits, source)
     return Parsed(words, frozenset(splits), partial(_written, folder), facts)
-
-
-def delete_parsed(folder: Path) -> None:
-    """Delete the list of items and the copies of images that lie inside other files."""
-    for name in (_ITEMS, _IMAGES):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _written(folder: Path) -> Iterator[Item]:
@@ -105,28 +100,32 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
 def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> tuple[str, list[str], JsonObject]:
     """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
-    name, layout, items = _listed(source, files, settings)
+    name, layout, splits, items = _listed(source, files, settings)
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
-        for number, item in enumerate(items()):
+        for item in items():
             with explained("write", folder):
-                write_item(lines, images.placed(item, number))
-        return layout.words, sorted(layout.splits), layout.facts
+                write_item(lines, images.placed(item))
+        return layout.words, sorted(splits), layout.facts
 
 
-def _listed(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
-    """Return a source's layout with its name, and a generator of the layout's items and the unread files."""
+def _listed(
+    source: str, files: Files, settings: PictureSettings
+) -> tuple[str, Layout, frozenset[str], Callable[[], Iterator[Item]]]:
+    """Return a source's layout with its name, its labelled splits, and a generator of its items and unread files."""
     name, layout = found_layout(source, files, settings)
     with reading(source, name):
-        unread = unread_splits(layout.splits)
+        unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
+        splits = layout.splits - unlabelled
+        unread = unread_splits(splits) | unlabelled
 
     def items() -> Iterator[Item]:
         with reading(source, name):
             left_out = (outside(file, layout.unread) for file in others(layout, files))
             yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
 
-    return name, layout, items
+    return name, layout, splits, items
 
 
 class _Images:
@@ -134,22 +133,21 @@ class _Images:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._known: dict[bytes, tuple[int, int]] = {}
+        self._starts: dict[bytes, int] = {}
 
-    def placed(self, item: Item, number: int) -> Item:
-        """Return an item with the place of its image, and the number of an earlier item with the same image."""
+    def placed(self, item: Item) -> Item:
+        """Return an item with the place of its image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item
-        digest = hashlib.sha256(data + item.reason.encode()).digest()
-        start, same = self._known.pop(digest, (0, -SAME_WITHIN))
-        if number - same >= SAME_WITHIN:
-            start, same = self._stream.tell(), -1
+        digest = hashlib.sha256(data).digest()
+        start = self._starts.pop(digest, self._stream.tell())
+        if start == self._stream.tell():
             self._stream.write(data)
-        self._known[digest] = (start, number if same < 0 else same)
-        if len(self._known) > SAME_WITHIN:
-            del self._known[next(iter(self._known))]
-        return item._replace(data=Place(self._stream.name, start, len(data)), same=same)
+        self._starts[digest] = start
+        if len(self._starts) > _REMEMBERED:
+            del self._starts[next(iter(self._starts))]
+        return item._replace(data=Place(self._stream.name, start, len(data)))
 
 
 def _load(name: str) -> type[Layout]:
@@ -190,7 +188,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     if not fitting:
         wanted = "images" if settings.layouts[1:] else f"images as {settings.layouts[0]}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
-        remedy = "" if "Git LFS" in why else _remedy(files, nearly=bool(why))
+        remedy = "" if "Git LFS" in why or "tar xf" in why else _remedy(files, nearly=bool(why))
         raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
     return next(iter(fitting.items()))
 

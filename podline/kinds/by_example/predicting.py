@@ -30,6 +30,11 @@ class ImageFeeder(PictureReader):
         return self.manifest.image_shape
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """The data set's classes."""
+        return self.manifest.class_names
+
+    @property
     def fit(self) -> Fit:
         """How the conversion fitted images."""
         found: Any = self.manifest.converter.get("fit", SQUEEZE)

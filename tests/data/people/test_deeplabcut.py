@@ -14,9 +14,9 @@ from coco_files import people_in
 
 from podline.data.people.source import PeopleSource
 from podline.data.sources.source import open_raw
+from podline.data_check.keypoints import check_keypoints
 from podline.errors import SourceError
 from podline.recipes import datasets, registry
-from podline.reporting.keypoint_check import check_keypoints
 from podline.store.folder import FolderStore
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

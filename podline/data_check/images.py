@@ -32,8 +32,8 @@ from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store, explained
 
-# Upper bounds of a picture's longer side, in pixels.
 _UNTESTED = "no figure covers it; give a column of splits, or a larger conversion.test_share"
+# Upper bounds of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
 _LOOKED_AT = 20_000  # records that are searched for examples

@@ -9,11 +9,11 @@ from typing import Any
 from podline.data.people.layouts import has_annotations
 from podline.data.people.source import PeopleSource
 from podline.data.sources.remote import on_this_machine
+from podline.data_check.images import conversion
 from podline.datasets.fingerprint import EffectiveSpec, opened, require_convertible, source_cache
 from podline.plurals import plural
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
-from podline.reporting.image_check import conversion
 from podline.store.contract import Store
 
 
