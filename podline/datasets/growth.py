@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.opening import ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
@@ -28,6 +27,7 @@ from podline.data.record_table import (
     with_columns,
 )
 from podline.data.records import IMAGE, stored_layout
+from podline.data.sources.source import Source
 from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
@@ -173,7 +173,7 @@ class Growth:
         return with_columns(rows, shard=pa.DictionaryArray.from_arrays(shards.indices, pa.array(names, pa.string())))
 
 
-def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:
+def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
     """Return the first of some versions, by fingerprint, that a conversion can extend: same settings, same classes.
 
     A version with a missing file is skipped.
@@ -200,7 +200,7 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
     return None
 
 
-def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manifest | None) -> Growth:
+def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None) -> Growth:
     """Plan a version.
 
     Args:

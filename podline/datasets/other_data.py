@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from podline.data.images.opening import ImagesSource
 from podline.data.record_table import RecordTable
 from podline.data.shown import shortened
-from podline.data.sources.source import RawData
+from podline.data.sources.source import Source
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.documents.versions import versions
@@ -22,7 +21,7 @@ from podline.store.contract import Store
 _NAMED = 3
 
 
-def refuse_other_data(store: Store, dataset: str, source: RawData) -> None:
+def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
     """Refuse a user's own data that continue nothing in the store under the name of their data set.
 
     A source continues a data set with which it shares an image, or half of the classes or joints of the smaller side.
@@ -67,8 +66,8 @@ def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
     return class_names or (Skeleton.model_validate(facts[SKELETON]).annotated if SKELETON in facts else ())
 
 
-def _share_an_image(store: Store, manifest: Manifest, source: RawData) -> bool:
-    if manifest.records is None or not isinstance(source, ImagesSource):
+def _share_an_image(store: Store, manifest: Manifest, source: Source) -> bool:
+    if manifest.records is None:
         return False
     with contextlib.suppress(PodlineError):  # the table is damaged
         known = RecordTable.of(store, manifest).keys()

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from podline.data.images.opening import ImagesSource
 from podline.data.planning import ShardPlans
 from podline.data.record_table import publish_records
 from podline.data.shards import WrittenShard
-from podline.data.sources.source import RawData, Remarks
+from podline.data.sources.source import Source
 from podline.data.tfds import tfds_files
 from podline.datasets.draft import class_names_of, manifest_of, written_splits
 from podline.datasets.fingerprint import EffectiveSpec
@@ -41,13 +40,13 @@ from podline.store.prefetch import in_order
 
 @contextlib.contextmanager
 def growth_since(
-    store: Store, spec: EffectiveSpec, source: RawData, known: str, reporter: Reporter
+    store: Store, spec: EffectiveSpec, source: Source, known: str, reporter: Reporter
 ) -> Iterator[Growth | None]:
     """Yield how the user's own images extend an older version; None for other data.
 
     A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
     """
-    if not (isinstance(source, ImagesSource) and source.grows):
+    if not source.grows:
         yield None
         return
     dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
@@ -73,7 +72,7 @@ def growth_since(
 def publish_dataset(
     store: Store,
     spec: ConvertSpec,
-    source: RawData,
+    source: Source,
     truths: Mapping[str, FileInfo],
     folder: str,
     plans: ShardPlans,
@@ -86,7 +85,7 @@ def publish_dataset(
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
     written, table, base = written_splits(plans, shards), None, ""
-    if names_of_records := source.names(spec.seed):
+    if names_of_records := source.names():
         publish_names(store, folder, names_of_records)
     if growth:
         splits, sums = growth.infos(written)
@@ -110,7 +109,7 @@ def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) 
 
 
 def complete_conversion(
-    store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], source: Source, seconds: float, reused: int
 ) -> ConvertResult:
     """Write the completion record of a conversion, and return its result."""
     manifest = read_manifest(store, folder)
@@ -127,8 +126,8 @@ def complete_conversion(
         bytes=manifest.bytes,
         shards_written=shards - reused,
         shards_reused=reused,
-        official=remarks.official,
-        contradicting=dict(remarks.contradicting),
+        official=source.official,
+        contradicting=dict(source.contradicting),
     )
     published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
     complete(store, folder, spec, result, beside, published=published)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.decoded_rows import SourceSplit
 from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
-from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
+from podline.data.shards import SourceSplit
 from podline.data.shown import printable
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import EffectiveSpec, effective, opened, require_convertible
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError, SourceError
@@ -51,7 +51,7 @@ class Checked:
     """
 
     spec: EffectiveSpec
-    source: ImagesSource
+    source: Source
     seconds: float
 
     def document(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Checked:
                 f"left out: {plural(count, 'file')}: {reason} ({first[reason]}{', for one' if count > 1 else ''})"
                 for reason, count in left_out.most_common()
             ),
-            *self.source.near_lines(),
+            *self.source.near_lines,
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
@@ -225,6 +225,6 @@ def check(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> C
     started = time.monotonic()
     spec = conversion(source, recipe, store, allow_left_out)
     found = opened(spec, store)
-    if not isinstance(found, ImagesSource):
+    if found.settings is None:
         raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
     return Checked(spec, found, time.monotonic() - started)

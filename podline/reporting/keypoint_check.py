@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from podline.data.people.layouts import has_annotations
-from podline.data.people.source import PeopleSource
 from podline.data.sources.remote import on_this_machine
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import EffectiveSpec, opened, require_convertible, source_cache
+from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
@@ -18,10 +19,11 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class CheckedKeypoints:
-    """A source of keypoints that was decoded, and its conversion."""
+    """A source of keypoints that was decoded, its conversion, and its skeleton."""
 
     spec: EffectiveSpec
-    source: PeopleSource
+    source: Source
+    skeleton: Skeleton
 
     def refuse(self, store: Store) -> None:
         """Refuse a source that a run would refuse; see :func:`require_convertible`."""
@@ -31,8 +33,8 @@ class CheckedKeypoints:
         """Return the result as JSON."""
         return {
             "found": list(self.source.words),
-            "joints": list(self.source.skeleton.annotated),
-            "limbs": [list(limb) for limb in self.source.skeleton.limbs],
+            "joints": list(self.skeleton.annotated),
+            "limbs": [list(limb) for limb in self.skeleton.limbs],
             "read": self.source.read,
             "splits": self.source.sizes,
             "counted": self.source.counted,
@@ -41,7 +43,7 @@ class CheckedKeypoints:
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        skeleton, left_out = self.source.skeleton, self.source.quarantined
+        skeleton, left_out = self.skeleton, self.source.quarantined
         splits = ", ".join(f"{count:,} {name}" for name, count in self.source.sizes.items())
         written = sum(self.source.sizes.values())
         return [
@@ -67,4 +69,4 @@ def check_keypoints(source: str, recipe: Recipe, store: Store, allow_left_out: f
         return None
     spec = conversion(source, recipe, store, allow_left_out)
     found = opened(spec, store)
-    return CheckedKeypoints(spec, found) if isinstance(found, PeopleSource) else None
+    return CheckedKeypoints(spec, found, found.people.skeleton) if found.people else None

@@ -59,13 +59,13 @@ def contents(spec: ConvertSpec) -> dict[str, bytes]:
 def convert_plainly(spec: ConvertSpec) -> Manifest:
     """The same folder that a conversion makes but for the files that only TFDS and later conversions read."""
     store = open_store(spec.root)
-    source = open_source(spec.dataset, spec.source, store.root / "cache")
+    source = open_source(spec.dataset, spec.source, store.root / "cache").in_order(spec.seed)
     layout, folder = layout_of(source.features), dataset_folder(spec.dataset, fingerprint(spec, source.files))
     sizes = {split.name: len(split) for split in source.splits}
     plans = plan_shards(spec.dataset, sizes, layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
     store.local(folder).mkdir(parents=True)
-    filler, tables = source.shard_tables(plans, spec.seed, store.root)
+    filler, tables = source.shard_tables(plans, store.root)
     list(tables)
     census = partial(kind_named(source.kind).targets().census, classes=len(source.class_names))
     for plan in plans:

@@ -35,6 +35,9 @@ class Corrected(NamedTuple):
         return [f"{plural(self.lost, 'correction')} of reviews match no image of this source"]
 
 
+NO_CORRECTIONS = Corrected({}, 0)
+
+
 def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
     """Apply corrections to the images that have no problem, and to others with the same pixels.
 

@@ -87,6 +87,27 @@ def decide(
     return Decided(untrained, contradicting)
 
 
+def refuse_empty(place: str, images: ImageTable, splits: Iterable[str], remedy: str = "") -> None:
+    """Check that each split has an image.
+
+    Raises:
+        SourceError: a split has no image; the message has the most frequent reason.
+    """
+    for split in splits:
+        if not images.kept(split).any():
+            raise SourceError(f"{place}: the {split} split has no image vs 1 at least{remedy}{most_left_out(images)}")
+
+
+def most_left_out(images: ImageTable) -> str:
+    """Return the most frequent reason for leaving images out, as the end of an error."""
+    if not images.reasons:
+        return ""
+    ((reason, _count),) = Counter(images.reasons.values()).most_common(1)
+    number = next(number for number, other in images.reasons.items() if other == reason)
+    [key] = images.keys([number])
+    return f"; {len(images.reasons):,} of {len(images):,} files are left out: {printable(key)} {reason}"
+
+
 def _leave_out_odd(images: ImageTable) -> None:
     """Leave out the images that have a problem of their own."""
     reasons, splits, labels = images.texts("reason"), images.texts("split"), images.labels

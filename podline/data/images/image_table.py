@@ -188,6 +188,16 @@ class ImageTable:
         numbers = np.flatnonzero(mask)
         return numbers[np.argsort(self.column("identity")[numbers], kind="stable")]
 
+    @property
+    def turned(self) -> int:
+        """The number of kept images that the EXIF orientation turned."""
+        return int(np.count_nonzero(self.column("turned") & self.kept()))
+
+    @property
+    def usual_side(self) -> int:
+        """The median of the kept images' longer sides, in pixels."""
+        return int(np.median(np.maximum(self.column("width"), self.column("height"))[self.kept()]))
+
     def is_whole(self) -> Mask:
         """Return a mask of the images that were decoded without a problem."""
         return self.texts("reason").are({""})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from podline.data.fitting import fitted, shown_size
 from podline.data.images.hashing import BITS, hashes
 from podline.data.images.near import DISTANCE, close, near_duplicates
-from podline.data.images.opening import ImagesSource
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -129,7 +129,7 @@ def leaky(folder: Path, near: int, count: int = 40) -> Path:
     return folder
 
 
-def source_of(folder: Path, **values: float) -> ImagesSource:
+def source_of(folder: Path, **values: float) -> Source:
     return opened(folder, side=32, **values)
 
 
@@ -144,8 +144,8 @@ def test_a_source_counts_and_names_them(tmp_path: Path) -> None:
     ]
     assert all(0 <= distance <= DISTANCE for _, _, distance in source.near)
     assert source.counted == {"test images that nearly repeat a training image": 4}
-    remarks = source.remarks()
-    assert remarks.notes[-1].startswith("4 of the 40 test images nearly repeat a training image (test/")
+    notes = source.notes()
+    assert notes[-1].startswith("4 of the 40 test images nearly repeat a training image (test/")
     assert source.sizes == {"train": 40, "test": 40}
 
 
@@ -153,11 +153,11 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
     source = source_of(leaky(tmp_path / "raw", near=5))
     said = r"5 of the 40 test images .*, 12\.5% vs 10\.0% at most \(test/.* and train/.*, for one\).*near_share=0\.13"
     with pytest.raises(SourceError, match=said):
-        source.remarks()
+        source.notes()
     kept = sorted(tmp_path.glob("work/*/files.json"))
     allowed = source_of(tmp_path / "raw", near_share=0.13)
     assert allowed.near == source.near
-    allowed.remarks()
+    allowed.notes()
     assert sorted(tmp_path.glob("work/*/files.json")) == kept
     assert allowed.settings.converter() == source.settings.converter()
     assert "near_share" not in source.settings.model_dump()
@@ -166,7 +166,7 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
 def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
     source = source_of(leaky(tmp_path / "raw", near=2, count=4))
     assert len(source.near) == 2
-    source.remarks()
+    source.notes()
 
 
 def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
     assert source.near
     assert {(pair.image.split, pair.repeated.split) for pair in source.near} == {("test", "train")}
     with pytest.raises(SourceError, match="nearly repeat a training image"):
-        source.remarks()
+        source.notes()

@@ -21,7 +21,7 @@ from published import (
 )
 
 from podline.cli import cli
-from podline.data.official import CIFAR10, OfficialCheck, OtherFile, check_official, official_lines
+from podline.data.official import CIFAR10, OfficialCheck, OtherFile, official_lines
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.datasets.fingerprint import source_cache
@@ -152,8 +152,7 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
 
 
 def checked(dataset: str, place: Path) -> OfficialCheck | None:
-    source = open_source(dataset, str(place), place.parent / "work")
-    return check_official(dataset, source.raw, source.archive)
+    return open_source(dataset, str(place), place.parent / "work").official
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
