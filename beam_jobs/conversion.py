@@ -84,9 +84,9 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
         names = publish_dataset(store, spec, source, truths, folder, plans, growth)
         beside, seconds = [f"{folder}/{name}" for name in names], time.monotonic() - started
         result = complete_conversion(store, spec, folder, beside, source, seconds, reused)
-        if growth:
+        if source.grows:
             publish_growth(store, spec.dataset, growth, reporter)
-    if growth:
+    if source.grows:
         delete_orphans(store, folder)
     memory.remember(result.fingerprint)
     return result
@@ -110,15 +110,11 @@ def _decode(job: Job, folder: str, count: int, step: beam.DoFn) -> None:
     job.run(folder, partial(add_steps, count=count, step=step), "batches of images", count, done)
 
 
-def _write_shards(
-    job: Job, spec: EffectiveSpec, source: Source, folder: str, growth: Growth | None
-) -> tuple[ShardPlans, int]:
+def _write_shards(job: Job, spec: EffectiveSpec, source: Source, folder: str, growth: Growth) -> tuple[ShardPlans, int]:
     """Write the missing shards; return all shard plans and the number of shards that already existed."""
-    prefix = datasets.find(spec.dataset).base
-    if growth:
-        source, prefix = source.part(growth.new), growth.prefix(prefix)
-        if not source.sizes:
-            return ShardPlans(prefix, ()), 0
+    source, prefix = source.part(growth.new), growth.prefix(datasets.find(spec.dataset).base)
+    if not source.sizes:
+        return ShardPlans(prefix, ()), 0
     frame = stored_layout(source.features).frame_length + source.bytes_of_a_file
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     shards, started = _Shards(job.store, folder), time.monotonic()

@@ -59,7 +59,7 @@ def compact(
         ArtifactError: a record is damaged.
         StoreError: the store cannot be read or written.
     """
-    if manifest.records is None:
+    if not versions(store, manifest.dataset):
         raise SettingsError(
             f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
         )

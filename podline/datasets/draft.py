@@ -29,8 +29,8 @@ def manifest_of(
     spec: ConvertSpec,
     source: Source,
     splits: tuple[SplitInfo, ...],
-    records: FileInfo | None = None,
-    base: str = "",
+    records: FileInfo,
+    base: str,
 ) -> Manifest:
     """Make the manifest of a source's data set.
 

@@ -1,4 +1,4 @@
-"""Plans a version of the user's own images that extends an older one: only new records are written.
+"""Plans a data set's records; a version of the user's own images extends an older one, so only new ones are written.
 
 A record is unchanged if its image's identity, its pixels and its targets are. The version's manifest equals that of a
 conversion of all records at once, except for the places and first versions of records.
@@ -6,7 +6,6 @@ conversion of all records at once, except for the places and first versions of r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,17 +21,19 @@ from podline.data.record_table import (
     NOTHING,
     Records,
     RecordTable,
+    equal_pairs,
     in_shards,
     rows_of,
     with_columns,
 )
 from podline.data.records import IMAGE, stored_layout
 from podline.data.sources.source import Source
-from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
+from podline.datasets.version_changes import KnownRecords, version_changes
 from podline.documents.manifest import (
     MANIFEST,
+    FileInfo,
     Manifest,
     OlderShards,
     SplitInfo,
@@ -46,7 +47,7 @@ from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
 
-ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
+CHANGES = ("added", "removed", "relabelled", "moved")
 _READ_AT_ONCE = 1_000
 _BINARY = pa.binary(IDENTITY_BYTES)
 
@@ -61,14 +62,12 @@ class Difference(NamedTuple):
         content: sha256 of the records' keys and digests, in their order.
         new: positions of records that the older version lacks.
         dead: positions, in the older version, of records that the split no longer has.
-        relabelled: which dead records are still there with another digest.
     """
 
     records: int
     content: str
     new: Records
     dead: Records
-    relabelled: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,14 @@ class Growth:
         """Return the prefix of new shards' names, so that a plan from another base never uses them."""
         return f"{dataset}.{self.base.fingerprint}" if self.base else dataset
 
-    def infos(self, written: Mapping[str, Written]) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
+    def infos(
+        self, written: Mapping[str, Written], truths: Mapping[str, FileInfo]
+    ) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
         """Return the manifest's entry of each split, and the pixel sums by split.
 
         Args:
             written: the new shards by split.
+            truths: the file of annotations of people by split.
         """
         infos, sums = [], {}
         for name, split in self.splits.items():
@@ -139,6 +141,7 @@ class Growth:
                     std=pixels.std,
                     older=split.older,
                     content=split.change.content,
+                    truth=truths.get(name),
                 )
             )
         return tuple(infos), sums
@@ -156,7 +159,12 @@ class Growth:
         kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
         if part is None:
             return kept
-        columns = {"split": name, "key": _fixed(change.new.keys), "digest": _fixed(change.new.digests)}
+        columns = {
+            "split": name,
+            "key": _fixed(change.new.keys),
+            "digest": _fixed(change.new.digests),
+            "target": pa.array(change.new.targets, pa.binary()).dictionary_encode(),
+        }
         both = pa.concat_tables([in_shards(rows_of(columns), part.shards), kept]).unify_dictionaries()
         count, new = len(change.new.ids), np.arange(len(change.new.ids))
         return both.take(np.insert(count + np.arange(len(kept)), change.new.ids - new, new))
@@ -200,7 +208,7 @@ def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: It
     return None
 
 
-def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None) -> Growth:
+def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None, before: Manifest | None) -> Growth:
     """Plan a version.
 
     Args:
@@ -208,6 +216,7 @@ def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | N
         source: the source of all records.
         fingerprint: fingerprint of the version.
         base: manifest of the version to extend, or None.
+        before: manifest of the newest other version, or None.
 
     Raises:
         ArtifactError: a file of the base is damaged.
@@ -216,27 +225,23 @@ def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | N
     now, table = source.identities(), RecordTable.of(store, base) if base else None
     names = dict.fromkeys([*now, *(table.pixels if table else ())])
     then = {name: table.records(name) if table else NOTHING for name in names}
-    found = {name: _difference(then[name], now.get(name, NOTHING)) for name in names}
-    splits, changes = dict[str, SplitGrowth](), Counter[str]()
-    for name, change in found.items():
-        elsewhere = np.concatenate([NOTHING.keys, *(other.new.keys for at, other in found.items() if at != name)])
-        moved = int(np.isin(change.dead.keys[~change.relabelled], elsewhere).sum())
-        relabelled = int(change.relabelled.sum())
-        changes += Counter({RELABELLED: relabelled, MOVED: moved, REMOVED: len(change.dead.ids) - relabelled - moved})
+    splits = dict[str, SplitGrowth]()
+    for name in names:
+        change = _difference(then[name], now.get(name, NOTHING))
         counts, pixels = np.zeros(len(source.class_names), np.int64), None
         if base and table and name in table.pixels and change.records:
             counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead.ids, source.kind)
         splits[name] = SplitGrowth(change, _older(base, table, name, change), counts, pixels)
-    changes[ADDED] = max(0, sum(len(each.new.ids) for each in found.values()) - changes[RELABELLED] - changes[MOVED])
-    return Growth(fingerprint, base, base, table, splits, changes)
+    changes = version_changes(KnownRecords(RecordTable.of(store, before)) if before else {}, now)
+    counts = map(len, (changes.added, changes.removed, changes.relabelled[0], changes.moved[0]))
+    return Growth(fingerprint, base, before, table, splits, dict(zip(CHANGES, counts, strict=True)))
 
 
 def _difference(then: Records, now: Records) -> Difference:
     """Compare a split with an older version of it."""
     old, new = equal_pairs(then.keys, now.keys)
     same = then.digests[old] == now.digests[new]
-    dead = then.without(old[same])
-    return Difference(len(now.keys), now.content(), now.without(new[same]), dead, np.isin(dead.keys, now.keys))
+    return Difference(len(now.keys), now.content(), now.without(new[same]), then.without(old[same]))
 
 
 def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:

@@ -67,9 +67,7 @@ def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
 
 
 def _share_an_image(store: Store, manifest: Manifest, source: Source) -> bool:
-    if manifest.records is None:
-        return False
-    with contextlib.suppress(PodlineError):  # the table is damaged
+    with contextlib.suppress(PodlineError):  # the table is damaged, or an older Podline converted the data
         known = RecordTable.of(store, manifest).keys()
         return any(np.isin(found.keys, known).any() for found in source.identities().values())
     return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from podline.data.planning import ShardPlans
 from podline.data.record_table import publish_records
@@ -39,15 +38,13 @@ from podline.store.prefetch import in_order
 
 
 @contextlib.contextmanager
-def growth_since(
-    store: Store, spec: EffectiveSpec, source: Source, known: str, reporter: Reporter
-) -> Iterator[Growth | None]:
-    """Yield how the user's own images extend an older version; None for other data.
+def growth_since(store: Store, spec: EffectiveSpec, source: Source, known: str, reporter: Reporter) -> Iterator[Growth]:
+    """Yield how the user's own images extend an older version; other data extend none.
 
     A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
     """
     if not source.grows:
-        yield None
+        yield growth_of(store, source, known, None, None)
         return
     dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
     found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
@@ -57,10 +54,8 @@ def growth_since(
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
         base = fitting_base(store, spec, source, iter(bases))
-        growth = growth_of(store, source, known, base)
-        if others[:1] != bases[:1]:
-            before = fitting_base(store, spec, source, iter(others))
-            growth = replace(growth, before=before, changes=growth_of(store, source, known, before).changes)
+        before = base if others[:1] == bases[:1] else fitting_base(store, spec, source, iter(others))
+        growth = growth_of(store, source, known, base, before)
         if growth.before:
             changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
             reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
@@ -76,7 +71,7 @@ def publish_dataset(
     truths: Mapping[str, FileInfo],
     folder: str,
     plans: ShardPlans,
-    growth: Growth | None,
+    growth: Growth,
 ) -> list[str]:
     """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
 
@@ -84,19 +79,14 @@ def publish_dataset(
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
-    written, table, base = written_splits(plans, shards), None, ""
-    if names_of_records := source.names():
-        publish_names(store, folder, names_of_records)
-    if growth:
-        splits, sums = growth.infos(written)
-        table = publish_records(store, folder, growth.rows(written), sums)
-        base = growth.base.fingerprint if growth.base else ""
-    else:
-        splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
+    written, base = written_splits(plans, shards), growth.base.fingerprint if growth.base else ""
+    publish_names(store, folder, source.names())
+    splits, sums = growth.infos(written, truths)
+    table = publish_records(store, folder, growth.rows(written), sums)
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
     publish_last(store, manifest, beside)
-    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
+    return [*beside, table.file, NAMES, MANIFEST]
 
 
 def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) -> None:

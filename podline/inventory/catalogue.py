@@ -137,7 +137,7 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 
 def version_before(store: Store, manifest: Manifest) -> Manifest | None:
     """Return the manifest of the version before a manifest's; None if there is none, or if it was deleted."""
-    known = [version.fingerprint for version in versions(store, manifest.dataset)] if manifest.records else []
+    known = [version.fingerprint for version in versions(store, manifest.dataset)]
     at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
     others = [known[at - 1]] if at else []
     folders = [dataset_folder(manifest.dataset, other) for other in others]

@@ -1,4 +1,4 @@
-"""Describes the result of converting a source of images: as text, as JSON, and as sheets of examples and pairs."""
+"""Describes the result of converting images with classes or people: as text, JSON, and sheets of examples and pairs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
+from podline.data.people.layouts import has_annotations
 from podline.data.records import layout_of
 from podline.data.shards import SourceSplit
 from podline.data.shown import printable
+from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
-from podline.datasets.fingerprint import EffectiveSpec, effective, opened, require_convertible
+from podline.datasets.fingerprint import EffectiveSpec, effective, opened, require_convertible, source_cache
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
@@ -56,10 +58,14 @@ class Checked:
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
+        people = self.source.people
+        joints = {"joints": people.skeleton.annotated, "limbs": people.skeleton.limbs} if people else {}
         return {
             "found": list(self.source.words),
+            **joints,
             "read": self.source.read,
             "splits": self.source.sizes,
+            "counted": self.source.counted,
             "classes": self._classes(),
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
@@ -73,15 +79,18 @@ class Checked:
         """Return the result as lines of text."""
         left_out = Counter(in_general(record.reason) for record in self.source.quarantined)
         first = {in_general(record.reason): record.record for record in reversed(self.source.quarantined)}
-        splits = tuple(self.source.sizes)
+        splits, people = tuple(self.source.sizes), self.source.people
         written = sum(self.source.sizes.values())
+        joints = people.skeleton.annotated if people else ()
         classes = self._classes()
         untested = [printable(name, 24) for name, counts in classes.items() if not counts.get(TEST)]
         return [
             *self.source.words,
+            *([f"{plural(len(joints), 'joint')}: {', '.join(joints)}"] if joints else []),
             f"read {self.source.read:,} = written {written:,} + quarantined {len(self.source.quarantined):,}",
             "",
-            f"{'class':24}" + "".join(f"{split:>10}" for split in splits),
+            f"{'class' if classes else 'images':24}" + "".join(f"{split:>10}" for split in splits),
+            *([] if classes else ["".join([f"{'':24}", *(f"{count:>10,}" for count in self.source.sizes.values())])]),
             *(
                 f"{printable(name, 24):24}" + "".join(f"{counts[split]:>10,}" for split in splits)
                 for name, counts in classes.items()
@@ -89,6 +98,7 @@ class Checked:
             *([f"no test image of {', '.join(untested[:5])}: {_UNTESTED}"] if untested else []),
             *([self.source.doubt.words] if self.source.doubt and not self.source.doubt.certain else []),
             "",
+            *(f"{rule}: {count:,}" for rule, count in self.source.counted.items()),
             *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
             "",
             *(
@@ -115,12 +125,13 @@ class Checked:
         Raises:
             StoreError: the file cannot be written.
         """
-        train = self.source.splits[0]
-        has = self._classes_of(train)
-        rows = []
-        for label, name in enumerate(self.source.class_names[:_CLASSES]):
-            images = train.read(np.flatnonzero(has[:, label])[:_EXAMPLES])["image"]
-            rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
+        train, names = self.source.splits[0], self.source.class_names[:_CLASSES]
+        every = {"": np.ones(len(train), np.bool_)}
+        chosen = dict(zip(names, self._classes_of(train).T, strict=False)) if names else every
+        rows = [
+            PictureRow(printable(name, 14), list(map(Picture, train.read(np.flatnonzero(some)[:_EXAMPLES])["image"])))
+            for name, some in chosen.items()
+        ]
         _write(sheet([Block("Training examples", self.source.words[0], rows)]), file)
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
@@ -208,12 +219,13 @@ def conversion(source: str, recipe: Recipe, store: Store, allow_left_out: float)
     return effective(spec, store)
 
 
-def check(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> Checked:
+def check(source: str, recipe: Recipe, people: Recipe, store: Store, allow_left_out: float) -> Checked:
     """Open a source as its conversion does.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.
-        recipe: the recipe for the images.
+        recipe: the recipe for images with classes or labels.
+        people: the recipe for keypoints, if there are annotations of people instead.
         store: the store whose cache keeps the decoded images.
         allow_left_out: the largest share of a split that may be left out.
 
@@ -223,8 +235,15 @@ def check(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> C
         StoreError: the cache cannot be written.
     """
     started = time.monotonic()
-    spec = conversion(source, recipe, store, allow_left_out)
-    found = opened(spec, store)
+    try:
+        spec = conversion(source, recipe, store, allow_left_out)
+        found = opened(spec, store)
+    except SourceError:
+        with on_this_machine(source, source_cache(store)) as place:
+            if not has_annotations(place):
+                raise
+        spec = conversion(source, people, store, allow_left_out)
+        found = opened(spec, store)
     if found.settings is None:
         raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
     return Checked(spec, found, time.monotonic() - started)

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
+from podline.data.record_table import publish_records
 from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.datasets.draft import manifest_of, written_splits
 from podline.datasets.fingerprint import fingerprint
+from podline.datasets.growth import growth_of
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
 from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
@@ -72,7 +74,8 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
         path = store.local(folder) / plan.file
         fill = filler.filler(plan, layout, store.root / filler.table(plan))
         written.append(write_shard(path, plan, layout, census, fill))
-    splits = tuple(part.info(name, None) for name, part in written_splits(plans, written).items())
-    manifest = manifest_of(spec, source, splits)
+    growth, parts = growth_of(store, source, folder.rpartition("/")[2], None, None), written_splits(plans, written)
+    splits, sums = growth.infos(parts, {})
+    manifest = manifest_of(spec, source, splits, publish_records(store, folder, growth.rows(parts), sums), "")
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

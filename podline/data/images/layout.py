@@ -68,9 +68,9 @@ class Layout(ABC):
         """
 
     @property
-    def splits(self) -> frozenset[str]:
-        """Return the source's split names in lower case; by default those of its items."""
-        return frozenset(item.split for item in self.items() if not item.reason) - {""}
+    def splits(self) -> frozenset[str] | None:
+        """Return the source's split names in lower case; by default None: those of its items, which are read once."""
+        return None
 
     @property
     def facts(self) -> JsonObject:

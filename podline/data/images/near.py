@@ -1,23 +1,24 @@
 """Finds near-duplicates: images of two splits that show the same, but compressed, resized, cropped or brightened.
 
-The hashes of all pairs are compared: 45,000 × 5,000 take about a second. Pairs with close hashes must also agree in
-their pixels. Near-duplicates are reported, and refused above a share.
+Pairs with close hashes, which tables find, must also agree in their pixels. Near-duplicates are reported, and refused
+above a share.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.cores import usable_cores
-from podline.data.images.hashing import Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
+from podline.data.images.hashing import BITS, Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
 from podline.data.images.image_table import Image, ImageTable
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
@@ -26,6 +27,7 @@ from podline.errors import SourceError
 from podline.progress import counted
 from podline.store.prefetch import in_order
 
+T = TypeVar("T")
 Rows = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
@@ -40,7 +42,10 @@ _HASHED_AT_ONCE = 1_000_000  # images
 _PAIRS_AT_ONCE = 500  # pairs whose pixels are compared at once
 _MOST_COMPARED = 8  # compared pairs per test image
 # Number of hashes that are compared at a time: their differences fit into the processor's cache.
-_TEST_BLOCK, _TRAIN_BLOCK = 32, 4096
+_TEST_BLOCK, _TRAIN_BLOCK, _BAND_BLOCK = 32, 4096, 128
+_BANDS = 4
+_FEW_PAIRS = 20_000_000  # that are all compared sooner than tables are made
+_MOST_CANDIDATES = 8  # a candidate takes this many times as long as a comparison in a block
 _distance = attrgetter("distance")
 _LET_PASS = 2  # test images: so few prove nothing, even in a small split
 _DRAWN = "`podline data check SOURCE --near-duplicates FILE` draws them"
@@ -72,6 +77,9 @@ class Near(NamedTuple):
     test: Numbers
     train: Numbers
     distance: Numbers
+
+
+_NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes:
@@ -157,17 +165,100 @@ def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np
 def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
     """Return pairs of hashes, (m,) and (n,), that differ in few bits.
 
-    A test hash is paired with at most its 8 nearest training hashes, nearest first.
+    A test hash is paired with at most its 8 nearest training hashes, nearest first, and the first of equally near ones.
+
+    Hashes that differ in d bits differ in at most d / 4 bits of one of four bands, so tables of the bands yield all
+    pairs (M. Norouzi, A. Punjani, D. J. Fleet, Fast Search in Hamming Space with Multi-Index Hashing, 2012). A test
+    hash with too many candidates, as among the frames of a film, is compared with all training hashes instead.
     """
-    find = partial(_close, test, train, distance)
-    blocks = range(0, len(test), _TEST_BLOCK)
-    found = counted(in_order(find, blocks, usable_cores()), len(blocks), "parts compared for near-duplicates")
-    return Near(*map(np.concatenate, zip((_NONE, _NONE, _NONE), *found, strict=True)))
+    pairs, left = [_NOTHING], np.arange(len(test))
+    if len(test) * len(train) > _FEW_PAIRS:
+        for band in range(_BANDS):
+            find = partial(_of_band, _band_of(train, band), test, distance, len(train) // _MOST_CANDIDATES)
+            found, heavy = zip(*_in_blocks(find, left, _BAND_BLOCK), strict=True)
+            pairs += [_nearest(_joined(found))]
+            left = np.setdiff1d(left, np.concatenate(heavy), assume_unique=True)
+        left = np.setdiff1d(np.arange(len(test)), left, assume_unique=True)
+    return _nearest(_joined([*pairs, *_in_blocks(partial(_of_all, test, train, distance), left, _TEST_BLOCK)]))
 
 
-def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
-    """Return the pairs of some test hashes, numbered from ``first``."""
-    some = test[first : first + _TEST_BLOCK, np.newaxis]
+def _in_blocks(find: Callable[[Numbers], T], tests: Numbers, size: int) -> Iterator[T]:
+    """Yield the outcome for each block of test hashes, and report the progress."""
+    blocks = [tests[first : first + size] for first in range(0, len(tests), size)] or [tests]
+    found = in_order(find, blocks, usable_cores())
+    return counted(found, len(blocks), "parts compared for near-duplicates")
+
+
+class _Band(NamedTuple):
+    """The training hashes by their bits in a band.
+
+    Attributes:
+        low: number of the band's first bit.
+        starts: first place of each value of the bits in the order, (values + 1,).
+        order: numbers of the training hashes, ordered by these bits.
+        hashes: the hashes in this order.
+    """
+
+    low: np.uint64
+    starts: Numbers
+    order: Numbers
+    hashes: Hashes
+
+    def values(self, hashes: Hashes) -> Numbers:
+        """Return the bits of hashes in the band."""
+        return (hashes >> self.low).astype(np.int64) & (len(self.starts) - 2)
+
+
+def _band_of(train: Hashes, number: int) -> _Band:
+    low, high = (BITS * edge // _BANDS for edge in (number, number + 1))
+    empty = _Band(np.uint64(low), np.arange(2 ** (high - low) + 1), _NONE, train)
+    values = empty.values(train)
+    order = np.argsort(values, kind="stable")
+    return _Band(empty.low, np.searchsorted(values[order], empty.starts), order, train[order])
+
+
+def _of_band(band: _Band, test: Hashes, distance: int, most: int, tests: Numbers) -> tuple[Near, Numbers]:
+    """Return the pairs whose hashes are alike in a band, and the tests with too many candidates, which have none."""
+    masks = _masks(len(band.starts) - 1, distance // _BANDS)
+    values = band.values(test[tests])[:, np.newaxis] ^ masks
+    starts, counts = band.starts[values], band.starts[values + 1] - band.starts[values]
+    heavy = counts.sum(axis=1) > max(most, _MOST_COMPARED)
+    counts[heavy] = 0
+    ends = np.cumsum(counts)
+    candidates = np.repeat(starts.ravel() - ends + counts.ravel(), counts.ravel())
+    candidates += np.arange(len(candidates))
+    which = np.repeat(tests, counts.sum(axis=1))
+    far = np.bitwise_count(test[which] ^ band.hashes[candidates])
+    near = np.flatnonzero(far <= distance)
+    return _nearest(Near(which[near], band.order[candidates[near]], far[near].astype(np.int64))), tests[heavy]
+
+
+@functools.cache
+def _masks(values: int, most: int) -> Numbers:
+    """Return the numbers below ``values``, a power of two, with at most some ones in binary."""
+    every = np.arange(values)
+    return every[np.bitwise_count(every) <= most]
+
+
+def _joined(parts: Iterable[Near]) -> Near:
+    return Near(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _nearest(pairs: Near) -> Near:
+    """Return the nearest pairs of each test, each once, ordered by test, distance and training hash."""
+    order = np.lexsort((pairs.train, pairs.distance, pairs.test))
+    test, train, distance = (column[order] for column in pairs)
+    new = np.ones(len(test), np.bool_)
+    new[1:] = (np.diff(test) != 0) | (np.diff(train) != 0)
+    test, train, distance = test[new], train[new], distance[new]
+    first = np.searchsorted(test, test)  # the place of each test's first pair
+    some = np.arange(len(test)) - first < _MOST_COMPARED
+    return Near(test[some], train[some], distance[some])
+
+
+def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:
+    """Return the pairs of some test hashes by comparing each with all training hashes."""
+    some = test[tests, np.newaxis]
     limits, pairs = np.full(len(some), distance), [(_NONE, _NONE)] * len(some)
     for start in range(0, len(train), _TRAIN_BLOCK):
         bits = np.bitwise_count(some ^ train[start : start + _TRAIN_BLOCK])
@@ -178,8 +269,8 @@ def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
             pairs[row] = numbers[nearest], far[nearest]
             if len(nearest) == _MOST_COMPARED:  # among equal distances the first win
                 limits[row] = far[nearest[-1]] - 1
-    tests = np.repeat(first + np.arange(len(some)), [len(numbers) for numbers, _ in pairs])
-    return Near(tests, *map(np.concatenate, zip(*pairs, strict=True)))
+    which = np.repeat(tests, [len(numbers) for numbers, _ in pairs])
+    return _joined([_NOTHING, *(Near(which[:0], numbers, far) for numbers, far in pairs)])._replace(test=which)
 
 
 def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:

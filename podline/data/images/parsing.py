@@ -65,13 +65,15 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         StoreError: the folder cannot be written.
     """
     if not _opens_files(files, settings):
-        _, layout, items = _listed(source, files, settings)
-        return Parsed(layout.words, layout.splits, items, {})
+        name, layout = found_layout(source, files, settings)
+        with reading(source, name):
+            splits = layout.splits or frozenset[str]()
+        return Parsed(layout.words, splits, partial(_items, source, name, layout, files, unread_splits(splits)), {})
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
         words, splits, facts = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), partial(_written, folder), facts)
+    return Parsed(words, frozenset(splits), partial(_written, folder, unread_splits(frozenset(splits))), facts)
 
 
 def delete_parsed(folder: Path) -> None:
@@ -80,9 +82,20 @@ def delete_parsed(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _written(folder: Path) -> Iterator[Item]:
+def _written(folder: Path, unread: frozenset[str]) -> Iterator[Item]:
+    """Yield the items without those of unread splits; one with the image of an earlier item has the other's number."""
+    known, copies, number = dict[Place, int](), str(folder / _IMAGES), 0
     with explained("read", folder), (folder / _ITEMS).open() as lines:
-        yield from read_items(lines)
+        for item in read_items(lines):
+            if item.split in unread:
+                continue
+            same = -1
+            if isinstance(item.data, Place) and item.data.path == copies:
+                same = known.setdefault(item.data, number)
+                if len(known) > SAME_WITHIN:
+                    del known[next(iter(known))]
+            yield item._replace(same=same if same != number else -1)
+            number += 1
 
 
 def _opens_files(files: Files, settings: PictureSettings) -> bool:
@@ -105,28 +118,25 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
 def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> tuple[str, list[str], JsonObject]:
     """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
-    name, layout, items = _listed(source, files, settings)
+    name, layout = found_layout(source, files, settings)
+    named = set[str]()
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
         images = _Images(stream)
+        splits = layout.splits
         begin_source(source, len(files.around))
-        for number, item in enumerate(items()):
+        unread = unread_splits(splits or frozenset())
+        for number, item in enumerate(_items(source, name, layout, files, unread)):
+            named |= {item.split} if item.split and not item.reason else set()
             with explained("write", folder):
                 write_item(lines, images.placed(item, number))
-        return layout.words, sorted(layout.splits), layout.facts
+        return layout.words, sorted(named if splits is None else splits), layout.facts
 
 
-def _listed(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
-    """Return a source's layout with its name, and a generator of the layout's items and the unread files."""
-    name, layout = found_layout(source, files, settings)
+def _items(source: str, name: str, layout: Layout, files: Files, unread: frozenset[str]) -> Iterator[Item]:
+    """Yield the items of a layout, without those of unread splits, and the files that it does not read."""
     with reading(source, name):
-        unread = unread_splits(layout.splits)
-
-    def items() -> Iterator[Item]:
-        with reading(source, name):
-            left_out = (outside(file, layout.unread) for file in others(layout, files))
-            yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
-
-    return name, layout, items
+        left_out = (outside(file, layout.unread) for file in others(layout, files))
+        yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
 
 
 class _Images:
@@ -137,19 +147,19 @@ class _Images:
         self._known: dict[bytes, tuple[int, int]] = {}
 
     def placed(self, item: Item, number: int) -> Item:
-        """Return an item with the place of its image, and the number of an earlier item with the same image."""
+        """Return an item with the place of its image, which is that of an earlier item with the same image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item
         digest = hashlib.sha256(data + item.reason.encode()).digest()
-        start, same = self._known.pop(digest, (0, -SAME_WITHIN))
-        if number - same >= SAME_WITHIN:
-            start, same = self._stream.tell(), -1
+        start, first = self._known.pop(digest, (0, -SAME_WITHIN))
+        if number - first >= SAME_WITHIN:
+            start, first = self._stream.tell(), number
             self._stream.write(data)
-        self._known[digest] = (start, number if same < 0 else same)
+        self._known[digest] = (start, first)
         if len(self._known) > SAME_WITHIN:
             del self._known[next(iter(self._known))]
-        return item._replace(data=Place(self._stream.name, start, len(data)), same=same)
+        return item._replace(data=Place(self._stream.name, start, len(data)))
 
 
 def _load(name: str) -> type[Layout]:

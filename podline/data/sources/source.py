@@ -20,6 +20,7 @@ import numpy.typing as npt
 from podline.data.decoded_rows import HASHES, DecodedRows
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES
+from podline.data.images.arrow_file import encoded
 from podline.data.images.corrections import DROPPED, NO_CORRECTIONS, Corrected
 from podline.data.images.deciding import in_general
 from podline.data.images.hashing import HASHED
@@ -234,15 +235,21 @@ class Source:
         return replace(self, splits=tuple(split for split in some if len(split)))
 
     def identities(self) -> dict[str, Records]:
-        """Return the identities of each split's records, in order."""
+        """Return the identities and targets of each split's records, in order."""
         return {split.name: self._identities(split) for split in self.splits}
 
     def _identities(self, split: SourceSplit) -> Records:
         keys, pixels = (self.images.column(name)[split.numbers] for name in ("identity", "pixels"))
         targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
+        labels = self.images.labels
+        texts = np.array([*map(encoded, labels.values), b""], object)[labels.codes[split.numbers]]
+        if self.people:
+            annotations = [encoded(self.images.text("target", number)) for number in split.numbers.tolist()]
+            texts = np.array([f"annotations {hashlib.sha256(text).hexdigest()[:32]}".encode() for text in annotations])
+            targets = [texts]
         known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
         digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
-        return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"))
+        return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"), texts.astype(object))
 
     def names(self) -> Mapping[str, Any]:
         """Return the names of each split's records; see :func:`podline.datasets.record_names.publish_names`."""

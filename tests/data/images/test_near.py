@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from drawn_images import KINDS, as_folders, drawn, encoded, opened
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
+from podline.data.images import near
 from podline.data.images.hashing import BITS, hashes
 from podline.data.images.near import DISTANCE, close, near_duplicates
 from podline.data.sources.source import Source
@@ -84,13 +85,18 @@ def test_a_hash_does_not_depend_on_other_images() -> None:
 hash_lists = st.lists(st.integers(0, 2**BITS - 1), max_size=60)
 
 
-@settings(deadline=None)
+@pytest.mark.parametrize("few", [0, 10**9])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    hash_lists, hash_lists, st.lists(st.lists(st.integers(0, BITS - 1), max_size=11), max_size=20), st.integers(0, 11)
+    test=hash_lists,
+    train=hash_lists,
+    flips=st.lists(st.lists(st.integers(0, BITS - 1), max_size=11), max_size=20),
+    distance=st.integers(0, 11),
 )
 def test_close_hashes_are_those_of_brute_force(
-    test: list[int], train: list[int], flips: list[list[int]], distance: int
+    monkeypatch: pytest.MonkeyPatch, few: int, test: list[int], train: list[int], flips: list[list[int]], distance: int
 ) -> None:
+    monkeypatch.setattr(near, "_FEW_PAIRS", few)
     for number, bits in enumerate(flips):  # random hashes are far apart
         if test:
             changed = test[number % len(test)]
@@ -101,8 +107,8 @@ def test_close_hashes_are_those_of_brute_force(
     found = close(ones, others, distance)
     expected = []
     for one in range(len(test)):
-        near = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
-        expected += [(one, at, far) for far, at in near if far <= distance][:8]
+        nearest = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
+        expected += [(one, at, far) for far, at in nearest if far <= distance][:8]
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
 
 
@@ -114,8 +120,12 @@ def test_many_hashes_are_compared_in_blocks() -> None:
     far = np.bitwise_count(test[:, np.newaxis] ^ train)
     assert 100 < (far <= 16).sum() < 800
     assert sorted(zip(found.test, found.train, strict=True)) == sorted(zip(*np.nonzero(far <= 16), strict=True))
-    found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))  # equal ones
+    others = np.full(50_000, 5, np.uint64)
+    others[::3] = random.integers(0, 2**BITS, 16_667, np.uint64)
+    expected = [place for place in range(50_000) if place % 3][:8]
+    found = close(np.full(600, 5, np.uint64), others)  # equal ones
     assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
+    assert np.array_equal(found.train, expected * 600)
     assert not found.distance.any()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from coco_files import people_in
+from PIL import Image
 from raw_cifar import convert_spec
 
 from podline.beam_jobs.conversion import convert
@@ -268,8 +269,10 @@ def test_data_check_says_what_a_conversion_would_make_of_keypoints(tmp_path: Pat
     assert "read 20 = written 20" in said
     found = json.loads(CliRunner().invoke(cli, [*command, "--json"], obj={}, catch_exceptions=False).stdout)
     assert (found["joints"], sum(found["splits"].values()), found["left_out"]) == ([*JOINTS], 20, [])
-    with pytest.raises(SettingsError, match="no sheet"):
-        CliRunner().invoke(cli, [*command, "--sheet", "s.png"], obj={}, catch_exceptions=False)
+    sheet = tmp_path / "sheet.png"
+    CliRunner().invoke(cli, [*command, "--sheet", str(sheet)], obj={}, catch_exceptions=False)
+    with Image.open(sheet) as drawn:
+        assert drawn.size[0] > 500
 
 
 def test_data_check_ends_with_the_error_of_the_conversion(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class Tables(Layout):
         """Return the splits in the column, else in the file names, without reading images."""
         column = self.tables[0].columns.split
         if not self.tables[0].has_images:
-            return super().splits
+            return frozenset(item.split for item in self.items() if not item.reason) - {""}
         if not column:
             return frozenset(split_in_name(file.name) for file in self.read) - {""}
         rows = (row for file in self.read for row in _parquet_rows(file, [column]))
