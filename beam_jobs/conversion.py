@@ -41,7 +41,7 @@ from podline.datasets.publishing import (
 from podline.documents.manifest import SHARD_RECORDS, Quarantined, dataset_folder
 from podline.engines import LOCAL
 from podline.plurals import plural
-from podline.progress import Reporter, reported_by
+from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
@@ -64,7 +64,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         store = open_store(spec.root)
         store.sweep()
         wanted = effective(spec, store)
-        with job_folder(store, wanted) as folder, reported_by(reporter):
+        with job_folder(store, wanted) as folder:
             return convert_in(Job(JobContext(spec.root, folder, spec.engine), store, reporter, engine), wanted)
 
 
@@ -184,7 +184,7 @@ def _report_notes(source: Source, reporter: Reporter) -> None:
     read = records_read(source.sizes, source.quarantined)
     for line in official_lines(source.dataset, read, source.official):
         tell(line)
-    for line in contradiction_lines(source.contradicting):
+    for line in (*source.warnings, *contradiction_lines(source.contradicting)):
         reporter.warn(line)
 
 

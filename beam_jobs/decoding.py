@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
@@ -19,19 +18,15 @@ import numpy as np
 from podline import settings
 from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.workers import LOOKS, REQUESTS, DecodeBatches
-from podline.data.decoded_rows import FILES, PIXELS, StoredRows, batch_name, joined, row_bytes
+from podline.data.decoded_rows import FILES, PIXELS, DecodedRows, StoredRows, batch_name, row_bytes
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Look, Pictures, Request, content
 from podline.data.sources.remote import stored_at
-from podline.store import digests
-from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 _BATCH_BYTES, _BATCH_IMAGES = 16_000_000, 2_000
-_BATCHES = "batches.json"
-
 
 _File = bytes | str | StoredFile
 """The file of an image, its version in the bucket, or the reason why it has none."""
@@ -39,7 +34,7 @@ _Batch = list[tuple[Request, _File]]
 
 
 class EngineDecoding:
-    """Decodes images on an engine's workers; see :class:`podline.data.sources.decoding.Decoding`.
+    """Decodes images on an engine's workers; see :class:`podline.data.sources.decoding.Engine`.
 
     Args:
         context: what all steps of the job know.
@@ -50,15 +45,9 @@ class EngineDecoding:
         self._context, self._run = context, run
         self._store = open_store(context.root)
 
-    @property
-    def key(self) -> str:
-        """Return the job's folder, which its images share."""
-        return self._context.folder
-
-    def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
-        """See :meth:`podline.data.sources.decoding.Decoding.looks`."""
-        # The folder's name includes everything that determines the batches, so an earlier start made the same ones.
-        batches = f"{self._context.folder}/{folder.name}"
+    def decode(self, becoming: Pictures, requests: Iterable[Request], name: str) -> tuple[Iterator[Look], StoredRows]:
+        """See :meth:`podline.data.sources.decoding.Engine.decode`."""
+        batches = f"{self._context.folder}/{name}"
         there, asked = set(self._store.list(batches)), iter(requests)
         firsts = [0]
         while batch_name(batches, len(firsts) - 1, REQUESTS) in there:
@@ -70,30 +59,21 @@ class EngineDecoding:
         count, step = len(firsts) - 1, DecodeBatches(self._context, batches, becoming, settings.load().parse_limits)
         if any(batch_name(batches, number, LOOKS) not in there for number in range(count)):
             self._run(batches, count, step)
-        with explained("write", folder):
-            (folder / _BATCHES).write_text(json.dumps([batches, firsts]))
         names = (batch_name(batches, number, LOOKS) for number in range(count))
-        for said in in_order(self._store.read_bytes, names, self._store.parallel):
-            yield from (Look(*look) for look in json.loads(said))
+        found = map(json.loads, in_order(self._store.read_bytes, names, self._store.parallel))
+        looks = (Look(*look) for look in itertools.chain.from_iterable(found))
+        return looks, StoredRows((batches,), tuple(firsts), self._context.root)
 
-    def rows(self, folder: Path, _shape: tuple[int, int, int]) -> StoredRows:
-        """See :meth:`podline.data.sources.decoding.Decoding.rows`."""
-        with explained("read", folder):
-            batches, firsts = json.loads((folder / _BATCHES).read_text())
-        return StoredRows((batches,), tuple(firsts), self._context.root)
-
-    def shared(self, folders: Sequence[Path], shape: tuple[int, int, int]) -> StoredRows:
-        """See :meth:`podline.data.sources.decoding.Decoding.shared`."""
-        rows, length = joined([folder / PIXELS for folder in folders], shape), row_bytes(shape)
-        batches = f"{self._context.folder}/{digests.of_list(folder.name for folder in folders)[:16]}"
+    def shared(self, rows: DecodedRows, shape: tuple[int, int, int], name: str) -> StoredRows:
+        """See :meth:`podline.data.sources.decoding.Engine.shared`."""
+        batches, length = f"{self._context.folder}/{name[:16]}", row_bytes(shape)
         firsts, there = range(0, rows.count, max(1, _BATCH_BYTES // length)), set(self._store.list(batches))
 
         def publish(numbered: tuple[int, int]) -> None:
             number, first = numbered
             if (name := batch_name(batches, number, PIXELS)) not in there:
-                some = np.arange(first, min(first + firsts.step, rows.count))
-                content = b"".join(rows.stored(some, length))
-                self._store.publish_bytes(name, content, replace=True, flush=False)
+                content = rows.stored(np.arange(first, min(first + firsts.step, rows.count)), length)
+                self._store.publish_bytes(name, content.tobytes(), replace=True, flush=False)
 
         deque(in_order(publish, enumerate(firsts), self._store.parallel), maxlen=0)
         return StoredRows((batches,), (*firsts, rows.count), self._context.root)

@@ -9,28 +9,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from pathlib import Path
 
 import apache_beam as beam
-import numpy as np
-import numpy.typing as npt
 
 from podline import __version__
 from podline.beam_jobs.failures import keep_podline_errors
 from podline.beam_jobs.jobs import WORKERS, JobContext
-from podline.data.decoded_rows import FILES, HASHES, PIXELS, batch_name, rows_of
-from podline.data.images.hashing import hashes, shown_box
+from podline.data.decoded_rows import FILES, PIXELS, batch_name
 from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
 from podline.data.shards import RowsByPlace, WrittenShard, write_shard
-from podline.data.sources.decoding import Decoder, Look, Pictures, Request
+from podline.data.sources.decoding import Decoder, Pictures, Request
 from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
@@ -125,20 +119,8 @@ class DecodeBatches(_NumberedStep):
             ]
             asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
             looks = list(decoder.looks(asked, self.factor, processes=1))
-            store.publish_bytes(name(HASHES), _hashes(looks, self.form, folder), replace=True, flush=False)
             store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
         store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)
-
-
-def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
-    """Return the pictures' perceptual hashes, for the machine that started the job: it reads no pixels."""
-    rows = rows_of(folder, becoming.shape)
-
-    def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        return rows.read(wanted, math.prod(becoming.shape)).reshape(-1, *becoming.shape)
-
-    boxes = np.array([shown_box(look.height, look.width, becoming.shape, becoming.fit) for look in looks], np.int64)
-    return hashes(read, boxes).tobytes()
 
 
 class WriteShards(_NumberedStep):

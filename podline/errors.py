@@ -185,9 +185,15 @@ class StageTimeoutError(TransientError):
 
 
 class HangError(TransientError):
-    """A stage made no progress for too long."""
+    """A stage made no progress for too long; one that keeps nothing for its next start is tried again once."""
 
     heading = "No progress"
+
+
+class HangAnewError(HangError):
+    """A stage that keeps nothing for its next start made no progress; one retry, since it repeats the same work."""
+
+    retry_delays = (60.0,)
 
 
 class ServerAwayError(TransientError):

@@ -10,6 +10,7 @@ progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number)
          is remarkable)
 log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
 pace     ``stage``, ``seconds``: the next event is due in about this time; null means unknown. For the supervisor only
+alive    ``stage``: it works, although it has no progress to report. For the supervisor only
 waiting  ``stage``, ``message``: another process blocks the work; this time counts towards no limit
 result   ``stage``, ``result`` (the stage's result as JSON); the last line of a successful child
 error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last line of a failed child
@@ -67,6 +68,10 @@ class Reporter:
         """Announce the next event in about ``seconds``; None means unknown."""
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
 
+    def alive(self) -> None:
+        """Report that the stage works, which ends its start-up and is no silence."""
+        self._listener({"event": "alive", "stage": self.stage})
+
     def waiting(self, message: str) -> None:
         """Report that the work has not begun, because another process blocks it."""
         self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
@@ -83,33 +88,46 @@ class Reporter:
         self._listener({"event": "log", "stage": self.stage, "level": level, "message": plain(message)})
 
 
-_reading: ContextVar[Reporter | None] = ContextVar("reading", default=None)
+class _Current:
+    """The reporter of a stage at work, and the time of its last sign of life."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter, self.last = reporter, time.monotonic()
+
+    def alive(self) -> None:
+        """Report that the stage works, once a second at most."""
+        if time.monotonic() >= self.last + _REPORT_SECONDS:
+            self.last = time.monotonic()
+            self.reporter.alive()
+
+
+_current: ContextVar[_Current | None] = ContextVar("current", default=None)
 
 
 @contextlib.contextmanager
 def reported_by(reporter: Reporter) -> Iterator[None]:
-    """Report the steps of reading a source in the body; see :func:`counted` and :func:`alive`."""
-    token = _reading.set(reporter)
+    """Report the steps of a stage's work in the body; see :func:`counted` and :func:`alive`."""
+    token = _current.set(_Current(reporter))
     try:
         yield
     finally:
-        _reading.reset(token)
+        _current.reset(token)
 
 
 def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
     """Yield items, and report every second how many were yielded, to the reporter of :func:`reported_by`."""
-    reporter, due = _reading.get(), time.monotonic() + _REPORT_SECONDS
+    current, due = _current.get(), time.monotonic() + _REPORT_SECONDS
     for done, item in enumerate(items, 1):
         yield item
-        if reporter and time.monotonic() >= due:
-            reporter.progress(done, total, unit)
+        if current and time.monotonic() >= due:
+            current.reporter.progress(done, total, unit)
             due = time.monotonic() + _REPORT_SECONDS
 
 
 def alive() -> None:
-    """Report that a child process works within limits of its own, so that it does not count as silence."""
-    if reporter := _reading.get():
-        reporter.pace(None)
+    """Report that this thread works for a stage, so that it does not count as silence; any loop may call this often."""
+    if current := _current.get():
+        current.alive()
 
 
 def silent(stage: str = "stage") -> Reporter:

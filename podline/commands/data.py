@@ -65,7 +65,7 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 # By name: this command decodes images, the others here do not.
-_CHECK = "podline.reporting.image_check:check"
+_CHECK = "podline.data_check.images:check"
 
 
 @click.group(cls=pages.Group)
@@ -148,12 +148,12 @@ def _words(splits: dict[str, int]) -> str:
     type=Number(0, 1),
     default=0.3,
     show_default=True,
-    help="Rewrite the version above this share of dead records in its shards.",
+    help="Rewrite a version with many shards, or with at least this share of dead records in them.",
 )
 @store_options
 @json_option
 def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
-    """Rewrite a version of your own images without dead records.
+    """Rewrite a version of your own images into few shards without dead records.
 
       podline data compact images --root podline-root
       podline data compact images@7 --dead-share 0
@@ -170,7 +170,7 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
         listener({"event": "result", "stage": "compact", "result": {}})
     if version is None:
         found = share_of_dead(manifest)
-        line = f"nothing to do: {found:.1%} of the records in its shards are dead vs more than {dead_share:.1%}"
+        line = f"nothing to do: {found:.1%} of the records in its shards are dead vs {dead_share:.1%} at least"
         answer({"version": None, "dead_share": found}, lambda: [line], as_json=as_json)
         return
     answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
@@ -344,11 +344,10 @@ def _check(
     store = open_store(load_settings(options).root)
     given = DataGroup.model_validate({"layout": layout, "allow_left_out": allow_left_out})
     changes = given.changes() | Choices(assignments=assignments).changes()
-    recipe = registry.override(registry.for_data(registry.get("images"), name, place), changes)
+    recipe, people = (registry.for_data(registry.get(each), name, place) for each in ("images", "keypoints"))
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
-        people = registry.for_data(registry.get("keypoints"), name, place)
-        checked = entry_points.load(_CHECK)(place, recipe, people, store, given.allow_left_out)
+        checked = entry_points.load(_CHECK)(place, recipe, people, changes, store, given.allow_left_out)
         listener({"event": "result", "stage": "check", "result": {}})
     drawn = []
     if sheet is not None:

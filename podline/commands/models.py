@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from podline.commands.options import (
     answer,
     assignments_option,
     command_line,
+    complete_either,
     complete_recipe,
     existing_store,
     in_order,
@@ -29,13 +31,12 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
-from podline.data.picture_sandbox import require_picture_file
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
-from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
+from podline.errors import ArtifactError, RefusedError, SettingsError, SourceError, StoreError, UndecidedError
 from podline.figures import count, metric_text, moment, percent, pflop, short_count, size
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, kinds
@@ -53,17 +54,24 @@ from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
 from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, ModelCheck, ModelCheckSpec, PredictSpec
-from podline.store.contract import Store
+from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.plan import TRAINING_SPLIT, examples_by_phase
 
+_model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
 _CHANNELS = 3
 # The first parts of a check, without which a model is of no use.
 _NEEDED = 4
-_SAVED_MODEL = "saved-model"
-_ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
+_SAVED_MODEL: Literal["saved-model"] = "saved-model"
+_TABLES = (".csv", ".parquet")
+_ENDINGS: dict[ExportFormat, str] = {
+    _SAVED_MODEL: "",
+    "onnx": ".onnx",
+    "tflite": ".tflite",
+    "tflite-int8": "-int8.tflite",
+}
 _ERRORS = {"refused": RefusedError, "undecided": UndecidedError}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
 
@@ -311,8 +319,15 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 @models_group.command("predict")
 @run_argument
-@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts.")
+@click.option(
+    "--table",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a row for each picture to FILE.csv or FILE.parquet, in place of --out.",
+)
+@click.option("--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
 )
@@ -325,26 +340,34 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 @json_option
 def predict(
     run: str,
-    images: tuple[Path, ...],
+    paths: tuple[str, ...],
     champion: bool,
+    table: Path | None,
+    top: int,
     out: Path | None,
     threshold: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict for pictures with a finished run's model: JPEG, PNG, WebP, BMP, TIFF or GIF.
+    """Predict with a finished run's model for pictures, folders, or sources in any layout.
 
     A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
     COCO results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
 
       podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
       podline models predict cifar10-0123456789ab cat.jpg --json
-      podline models predict --champion cifar10 cat.jpg
+      podline models predict --champion cifar10 photos/ --table answers.parquet
 
-    `podline runs list` shows the runs.
+    A table keeps the source's order, and has the reason for each picture that is left out. With labels in the source,
+    the accuracy is shown too. `podline runs list` shows the runs. See docs/how-to/predict.md.
     """
-    for image in images:
-        require_picture_file(image.expanduser())
+    if table and table.suffix.lower() not in _TABLES:
+        raise SettingsError(f"--table: got {table.name}, expected a name that ends in .csv or .parquet")
+    if table and out:
+        raise SettingsError(
+            "got --table and --out, expected one of them: a table takes the place of the folder's files"
+        )
+    asked = [path for given in paths for path in _expanded(given)]
     settings = load_settings(options)
     store = open_store(settings.root)
     run = _champion(store, run).run if champion else _trained(store, run)
@@ -352,7 +375,9 @@ def predict(
     spec = PredictSpec(
         root=store.uri,
         run=run,
-        images=tuple(str(image.expanduser().absolute()) for image in images),
+        images=tuple(asked),
+        table=str(table.expanduser().absolute()) if table else "",
+        top=top,
         out=str(target.expanduser().absolute()),
         threshold=threshold,
     )
@@ -361,10 +386,35 @@ def predict(
     answer(result, result.lines, as_json=as_json)
 
 
+def _expanded(path: str) -> list[str]:
+    """Return the absolute paths of a file, a folder, or a pattern with wildcards; a bucket's prefix stays as it is.
+
+    Raises:
+        SourceError: it does not exist.
+    """
+    if path.startswith(BUCKET_SCHEME):
+        return [path]
+    place = Path(path).expanduser().absolute()
+    found = [str(place)] if place.exists() else sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207 (absolute)
+    if not found:
+        raise SourceError(
+            f"{path}: no such file or folder; give pictures, a folder, or a pattern such as 'photos/*.jpg'"
+        )
+    return found
+
+
 def _champion(store: Store, recipe: str) -> Crowned:
     entry = require_champion(store, recipe)
     require_unchanged(store, entry)
     return entry
+
+
+def _champion_or_none(store: Store, name: str) -> Crowned | None:
+    """Return the champion of a recipe, or None for the name of a finished run."""
+    if not store.exists(f"runs/{name}/spec.json"):
+        return _champion(store, name)
+    _trained(store, name)
+    return None
 
 
 def _trained(store: Store, run: str) -> str:
@@ -383,15 +433,15 @@ def _trained(store: Store, run: str) -> str:
 
 
 @models_group.command("serve")
-@recipe_argument
+@_model_argument
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
 )
 @click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one.")
 @store_options
 @json_option
-def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
-    """Answer `:predict` over HTTP from a recipe's champion until SIGTERM.
+def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+    """Answer `:predict` over HTTP from a recipe's champion, or from any finished run, until SIGTERM.
 
       podline models serve sample --root podline-root
       curl http://127.0.0.1:8501/v1/models/sample
@@ -400,11 +450,11 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
     password, so use another host only in a trusted network. See docs/how-to/serve.md.
     """
     store = existing_store(options)
-    require_champion(store, recipe)
+    _champion_or_none(store, name)
     with _listening(host, port) as listening:
         entry_points.load("podline.serving.server:serve")(
             store,
-            recipe,
+            name,
             listening,
             lambda started: say_json(started) if as_json else say([_serves(started)]),
             lambda line: click.echo(plain(line), err=True),
@@ -412,12 +462,12 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 
 
 @models_group.command("export")
-@recipe_argument
+@_model_argument
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "form",
-    type=click.Choice([_SAVED_MODEL, *get_args(ExportFormat)]),
+    type=click.Choice(get_args(ExportFormat)),
     default=_SAVED_MODEL,
     show_default=True,
     help="The format; tflite-int8 computes with 8-bit integers.",
@@ -425,41 +475,39 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 @click.option(
     "--examples",
     type=Whole(1),
-    help="The number of test examples that evaluate another format.  [default: all]",
+    help="The number of test examples that evaluate the exported model.  [default: all]",
 )
 @store_options
 @json_option
-def export(
-    recipe: str,
-    folder: Path,
-    form: ExportFormat | Literal["saved-model"],
-    examples: int | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, for TensorFlow Serving and KServe.
+def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool, **options: Any) -> None:
+    """Write the model of a champion or of any finished run, for TensorFlow Serving, KServe and others.
 
       podline models export sample models --root podline-root
-      podline models export sample models --format tflite-int8
+      podline models export sample-0123456789ab models --format tflite-int8
 
-    The folder appears complete, with verified checksums; an existing number stays unchanged. The other formats are
-    files, like FOLDER/RECIPE/NUMBER.onnx, with the model inside and uint8 images as input. They are evaluated beside
-    the model on test examples, with the result in a .json file. See docs/how-to/serve.md.
+    A champion's SavedModel is FOLDER/RECIPE/NUMBER, with verified checksums; a run's is FOLDER/RUN/1. The folder
+    appears complete, and an existing one stays unchanged. The other formats are files, like FOLDER/RECIPE/NUMBER.onnx,
+    with the model inside and uint8 images as input. They, and a run's SavedModel, are evaluated beside the model on
+    test examples, with the result in a .json file. See docs/how-to/serve.md.
     """
-    if form == _SAVED_MODEL:
-        place = lay_out(existing_store(options), recipe, folder)
-        document = {"recipe": recipe, "version": int(place.name), "folder": str(place)}
-        answer(document, lambda: [str(place)], as_json=as_json)
-        return
     settings = load_settings(options)
     store = open_store(settings.root)
-    entry = _champion(store, recipe)
+    entry = _champion_or_none(store, name)
+    if entry and form == _SAVED_MODEL:
+        place = lay_out(store, name, folder)
+        document = {"recipe": name, "version": int(place.name), "folder": str(place)}
+        answer(document, lambda: [str(place)], as_json=as_json)
+        return
+    run, number = (entry.run, entry.number) if entry else (name, 1)
+    place = folder.expanduser().absolute() / name / f"{number}{_ENDINGS[form]}"
+    if form == _SAVED_MODEL and place.exists():
+        raise SettingsError(f"{place} exists; move it away, or give another FOLDER")
     spec = ExportSpec(
         root=store.uri,
-        run=entry.run,
-        weights_sha256=entry.weights_sha256,
+        run=run,
+        weights_sha256=str(run_of(store, run).stages[TRAIN.name].result["weights_sha256"]),
         format=form,
-        file=str(folder.expanduser().absolute() / recipe / f"{entry.number}{_ENDINGS[form]}"),
+        file=str(place),
         examples=examples or 0,
     )
     with display.shown() as listener:

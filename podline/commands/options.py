@@ -132,7 +132,8 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | 
     return None if file is None else absolute(file)
 
 
-def _complete_either(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_either(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a recipe or of a run."""
     return [*complete_recipe(context, parameter, incomplete), *complete_run(context, parameter, incomplete)]
 
 
@@ -178,8 +179,8 @@ deep_option = click.option(
 )
 run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
 recipe_argument = _versioned("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-recipe_or_run_argument = _versioned("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
-run_or_recipe_argument = click.argument("recipe", required=False, metavar="RUN", shell_complete=_complete_either)
+recipe_or_run_argument = _versioned("recipe", required=False, metavar="RECIPE", shell_complete=complete_either)
+run_or_recipe_argument = click.argument("recipe", required=False, metavar="RUN", shell_complete=complete_either)
 engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
 beam_options_option = command_line(MachineGroup, "beam_options")
 conversion_options = in_order(

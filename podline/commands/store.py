@@ -97,10 +97,10 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     """
     store = existing_store(options)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
-    needless: list[Holding | UnpackedSource] = [*inventory.needless(inventory.holdings(store), before)]
-    needless += [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
-    gone = [one for one in needless if (one.remove() if yes else not one.in_use)]
-    used = [f"{one.name} stays: a living process uses it" for one in needless if one not in gone]
+    deleted, busy = inventory.pruned(store, before, delete=yes)
+    sources = [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
+    gone = [*deleted, *(one for one in sources if (one.remove() if yes else not one.in_use))]
+    used = [f"{one.name} stays: a living process uses it" for one in (*busy, *sources) if one not in gone]
     total = f"{plural(len(gone), 'folder')}, {size(sum(one.bytes for one in gone))}"
     total += ", deleted" if yes else ", would be deleted; give --yes to do it"
     document = {"deleted": yes, "holdings": [_document(one) for one in gone]}

@@ -6,16 +6,20 @@ the first run's recipe are known, the second run is compared with their mean. Pr
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from podline.compare import settings
 from podline.compare.answers import Examples
 from podline.compare.examples import SharedExamples, learned_anew, shared_examples
 from podline.compare.figures import MAIN, PARTS, Compared, Figure
 from podline.compare.known import answers_on, known_trainings
-from podline.compare.noise import Noise, assumed_spread, scale
+from podline.compare.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.compare.settings import NamedDifference
 from podline.compare.words import Chance, Word, ends, signed, word_of
 from podline.datasets.version_changes import change_between
@@ -36,6 +40,8 @@ from podline.progress import Reporter
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 
+# Number of classes or joints that a line names.
+_NAMED = 5
 # The one-sided share of equal models outside a 95 % interval.
 _OUTSIDE = 0.025
 
@@ -196,8 +202,9 @@ class Comparison(Frozen):
         """Return the result as lines of text."""
         lines = ["; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))]
         if self.moved:
-            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved)
-            lines.append(f"  {Chance.BEYOND}: {fell}")
+            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved[:_NAMED])
+            more = f" and {len(self.moved) - _NAMED} more" if len(self.moved) > _NAMED else ""
+            lines.append(f"  {Chance.BEYOND}: {fell}{more}")
         return lines
 
 
@@ -251,7 +258,7 @@ def compare(
         against=before.training.run,
         known=tuple(known),
         measure=measure,
-        differences=_unpaired(before, after) | figures,
+        differences=_unpaired(store, known, before, after) | figures,
         parts=tuple(sorted(parts, key=lambda part: part.change)),
         differs=_differs(store, before, after),
         examples=words,
@@ -337,26 +344,31 @@ def _figures(compared: Compared, before: Evaluated) -> tuple[Difference, list[Mo
     return Difference.of(sign * main.change, main.noise, main.sampled, paired=True, **counts), moved
 
 
-def _unpaired(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
-    """Compare every metric that both runs have by two intervals."""
-    metrics = [each.evaluation.trained.metrics for each in (before, after)]
-    examples = min(each.evaluation.examples for each in (before, after))
+def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Evaluated) -> dict[str, Difference]:
+    """Compare every metric that all runs have by its intervals."""
+    metrics = [before.evaluation.trained.metrics]
+    metrics += [evaluated(store, run).evaluation.trained.metrics for run in known[1:]]
+    now, examples = after.evaluation.trained.metrics, min(each.evaluation.examples for each in (before, after))
     kind = kind_of(before.evaluation)
     classes = len(kind.parts(before.evaluation))
     return {
-        name: unpaired(name, metrics[0][name], metrics[1][name], examples, kind.name, classes)
-        for name in metrics[1]
-        if name in metrics[0]
+        name: unpaired(name, [each[name] for each in metrics], now[name], examples, kind.name, classes)
+        for name in now
+        if all(name in each for each in metrics)
     }
 
 
-def unpaired(measure: str, before: Metric, after: Metric, examples: int, kind: str, classes: int) -> Difference:
-    """Return the difference of two figures with separate intervals, by the assumed spread between seeds."""
-    spread = measure_named(measure).spread(assumed_spread(kind, classes).main, before.value)
-    at = float(scale(before.value, examples)) if measure_named(measure).in_percent else 1.0
-    sampled = sampling_variance(before) + sampling_variance(after)
-    noise = Noise(0.0, spread**2 * at, 1)
-    return Difference.of(after.value - before.value, noise, sampled, paired=False, examples=examples)
+def unpaired(
+    measure: str, known: Sequence[Metric], after: Metric, examples: int, kind: str, classes: int
+) -> Difference:
+    """Return the difference of a figure and the mean over known trainings, by separate intervals."""
+    values, rules = np.array([[each.value] for each in known]), measure_named(measure)
+    before, luck = float(values.mean()), float(luck_of(sampling_variance(known[0]), 1.0, 0.0, 1))
+    spread = rules.spread(assumed_spread(kind, classes).main, before)
+    [seeds] = seeds_of(values, examples if rules.in_percent else math.inf, luck, spread)
+    sampled = sampling_variance(known[0]) + sampling_variance(after)
+    noise = Noise(0.0, float(seeds), len(known))
+    return Difference.of(after.value - before, noise, sampled, paired=False, examples=examples)
 
 
 def _differs(store: Store, before: Evaluated, after: Evaluated) -> tuple[NamedDifference, ...] | None:

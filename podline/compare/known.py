@@ -18,7 +18,7 @@ from podline.errors import PodlineError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger import ledger
-from podline.ledger.alike import trained_alike
+from podline.ledger.alike import training_key
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import EVALUATE
@@ -69,10 +69,11 @@ def known_trainings(
     except PodlineError:
         return []
     found = dict[str, Any]()
-    for entry in recent(store, training.recipe.name, until) if origin else ():
+    key = training_key(origin) if origin else ""
+    for entry in recent(store, training.recipe.name, until) if key else ():
         if entry.run in (training.run, *found) or entry.run in without or entry.outcome is None:
             continue
-        if origin and trained_alike(entry, origin) and not _refused(store, entry):
+        if training_key(entry) == key and not _refused(store, entry):
             given = answers(entry.run)
             found |= {} if given is None else {entry.run: given}
         if len(found) == MOST_TRAININGS - 1:

@@ -98,7 +98,7 @@ def _by_entries(store: Store, before: Entry, after: Entry, why: str) -> Comparis
         known=(before.run,),
         measure=now.measure,
         differences={
-            name: unpaired(name, then.metrics[name], metric, examples, kind, len(then.parts))
+            name: unpaired(name, [then.metrics[name]], metric, examples, kind, len(then.parts))
             for name, metric in now.metrics.items()
             if name in then.metrics
         },

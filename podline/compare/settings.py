@@ -76,10 +76,10 @@ def in_headline(differences: Sequence[NamedDifference]) -> str:
     """Return what differs between two runs in a few words: ``with 3 epochs in place of 10``; empty for nothing."""
     settings = [row for row in differences if row.area == "settings" and row.name not in ("seed", "recipe")]
     named = [_replaced(row) for row in settings[:_NAMED]]
-    more = [plural(len(settings) - _NAMED, "more setting")] if len(settings) > _NAMED else []
+    named += [plural(len(settings) - _NAMED, "more setting")] if len(settings) > _NAMED else []
     other = {row.area for row in differences if row.area in ("data", "code")}
     recipe = [row for row in differences if row.name == "recipe" and row.area == "settings"]
-    said = [f"with {' and '.join([*named, *more])}"] if named else []
+    said = [f"with {' and '.join(filter(None, [', '.join(named[:-1]), named[-1]]))}"] if named else []
     said += [f"by recipe {row.values[1]} in place of {row.values[0]}" for row in recipe]
     said += [words for area, words in (("data", "on other data"), ("code", "with other code")) if area in other]
     if not said and differences:

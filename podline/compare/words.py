@@ -51,9 +51,9 @@ def word_of(name: str, change: float, chance: Chance) -> Word:
 
 def signed(measure: str, change: float) -> str:
     """Return a change that is better or worse as text: ``5.4 points worse``."""
-    if not change:
-        return "the same"
     by = change_text(measure, abs(change)).removeprefix("+")
+    if not by.strip("0. points"):
+        return "the same"
     return f"{by} {'better' if measure_named(measure).better(change, 0) else 'worse'}"
 
 

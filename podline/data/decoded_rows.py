@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
 """The name of the file with decoded images in its folder."""
-FILES, HASHES = "files", "hashes"
-"""Kinds of files in a store: image files, one after another, and perceptual hashes."""
+FILES = "files"
+"""The kind of a batch's file in a store with image files, one after another."""
 
 _CRC = struct.Struct("<I")
 
@@ -51,40 +50,29 @@ class DecodedRows:
         Raises:
             SourceError: the file does not exist or is damaged.
         """
-        stored = np.empty((len(images), size), np.uint8)
-        for row, found in zip(stored, self.stored(images, size + _CRC.size), strict=True):
-            pixels = np.frombuffer(found, np.uint8)[:size]
-            if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
-                folder = Path(self.paths[-1]).parent
-                raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
-            row[:] = pixels
-        return stored
+        return self.checked(images, size + _CRC.size)[:, :size]
 
-    def each(self, kind: str) -> Iterator[bytes]:
-        """Yield the files of one kind for all images, in order.
+    def checked(self, images: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
+        """Read and verify some rows of ``length`` bytes, with their checksums; see :meth:`read`."""
+        rows = self.stored(images, length)
+        if not are_whole(rows).all():
+            folder = Path(self.paths[-1]).parent
+            raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
+        return rows
 
-        Raises:
-            SourceError: a file cannot be read.
-        """
-        folder = Path(self.paths[-1]).parent
-        for path in (*older_files(folder, kind), folder / kind):
-            with reading(path):
-                yield path.read_bytes()
-
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
-        """Yield some images of ``length`` bytes as stored, with their checksums.
+    def stored(self, images: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
+        """Return some rows as stored; missing bytes are zeros.
 
         Raises:
             SourceError: the file cannot be read.
         """
         which, places = self._places(images)
-        with contextlib.ExitStack() as opened:
-            files = dict[int, int]()
-            for at in np.unique(which).tolist():
-                opened.enter_context(reading(self.paths[at]))
-                files[at] = opened.enter_context(Path(self.paths[at]).open("rb", buffering=0)).fileno()
-            for at, place in zip(which.tolist(), places.tolist(), strict=True):
-                yield os.pread(files[at], length, place * length)
+        rows = np.zeros((len(images), length), np.uint8)
+        for at in np.unique(which).tolist():
+            with reading(self.paths[at]), Path(self.paths[at]).open("rb", buffering=0) as file:
+                for number in np.flatnonzero(which == at).tolist():
+                    os.preadv(file.fileno(), [rows[number].data], int(places[number]) * length)
+        return rows
 
     def _places(self, images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the number of each image's file, and the image's row in the file."""
@@ -92,21 +80,11 @@ class DecodedRows:
         return which, images - np.array(self.edges)[which]
 
 
-def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
-    """Return the decoded images of a folder, after the rows that it links from older folders."""
-    return joined([*older_files(folder, PIXELS), folder / PIXELS], shape)
-
-
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
     """Return the decoded images, of one shape, in consecutive files."""
     length = row_bytes(shape)
     counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
     return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))
-
-
-def older_files(folder: Path, kind: str) -> list[Path]:
-    """Return a folder's files of a kind that come from older folders, in the order of their rows."""
-    return sorted(folder.glob(f"[0-9]*.{kind}"))
 
 
 def row_bytes(shape: Sequence[int]) -> int:
@@ -117,8 +95,16 @@ def row_bytes(shape: Sequence[int]) -> int:
 def with_checksums(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return images, (n, …) and C-contiguous, as rows that end in their checksums, (n, row bytes)."""
     pixels = images.reshape(len(images), -1)
-    crcs = np.fromiter(map(google_crc32c.value, pixels), "<u4", len(pixels))
-    return np.concatenate([pixels, crcs[:, np.newaxis].view(np.uint8)], axis=1)
+    return np.concatenate([pixels, _checksums(pixels)], axis=1)
+
+
+def are_whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Return which rows, (n, row bytes), agree with their checksums."""
+    return (_checksums(rows[:, : -_CRC.size]) == rows[:, -_CRC.size :]).all(axis=1)
+
+
+def _checksums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return np.fromiter(map(google_crc32c.value, rows), "<u4", len(rows))[:, np.newaxis].view(np.uint8)
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
@@ -157,24 +143,18 @@ class StoredRows(DecodedRows):
 
     root: str = ""
 
-    def each(self, kind: str) -> Iterator[bytes]:
-        """Yield the files of one kind for all batches, in order.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
-        store = open_store(self.root)
-        names = (batch_name(self.paths[0], number, kind) for number in range(len(self.edges) - 1))
-        return in_order(store.read_bytes, names, store.parallel)
-
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> Iterator[bytes]:
+    def stored(self, images: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
         """See :meth:`DecodedRows.stored`."""
         store, (which, places) = open_store(self.root), self._places(images)
 
         def read(one: tuple[int, int]) -> bytes:
             return store.read_range(batch_name(self.paths[0], one[0], PIXELS), one[1] * length, length)
 
-        return in_order(read, zip(which.tolist(), places.tolist(), strict=True), store.parallel)
+        found = in_order(read, zip(which.tolist(), places.tolist(), strict=True), store.parallel)
+        rows = np.zeros((len(images), length), np.uint8)
+        for row, data in zip(rows, found, strict=True):
+            row[: len(data)] = np.frombuffer(data, np.uint8)
+        return rows
 
 
 def batch_name(folder: str, number: int, kind: str) -> str:

@@ -20,11 +20,13 @@ from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.entry_points import reason
 from podline.errors import OutOfMemoryError, PodlineError, SourceError
-from podline.store import digests, locks
+from podline.store import digests, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
 _LIST = "files.json"
+FACTS = "facts"
+"""The name of the file with the facts about decoded images in a cache folder."""
 
 
 @contextlib.contextmanager
@@ -136,7 +138,9 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         StoreError: the cache folder cannot be written.
     """
     folder = work / key
-    found = made_earlier(folder)
+    with explained("write", folder):
+        uses.hold(use_of(folder))
+    found = _whole(folder)
     if found is not None:
         with explained("write", folder):
             os.utime(folder)  # records the use
@@ -154,28 +158,17 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
     return tuple(file._replace(path=folder / file.name) for file in files)
 
 
-def made_earlier(folder: Path) -> tuple[RawFile, ...] | None:
-    """Return the complete files that :func:`made_once` wrote to a folder, and lock the folder; else return None.
-
-    Raises:
-        StoreError: the cache folder cannot be written.
-    """
-    with explained("write", folder):
-        locks.hold(use_of(folder))
-    return _whole(folder)
-
-
 def use_of(folder: Path) -> Path:
-    """Return the lock file of a cache folder; see :mod:`podline.store.locks`."""
-    uses = folder.parent.parent / "uses"
-    with explained("write", uses):
-        uses.mkdir(parents=True, exist_ok=True)
-    return uses / folder.name
+    """Return the name of a cache folder among those in use; see :mod:`podline.store.uses`."""
+    leases = folder.parent.parent / "uses"
+    with explained("write", leases):
+        leases.mkdir(parents=True, exist_ok=True)
+    return leases / folder.name
 
 
 def unpacked(work: Path) -> list[Path]:
-    """Return the folders with unpacked files in a cache folder."""
-    return sorted(found.parent for found in work.glob(f"*/{_LIST}"))
+    """Return the folders with unpacked files or decoded images in a cache folder."""
+    return sorted(found.parent for name in (_LIST, FACTS) for found in work.glob(f"*/{name}"))
 
 
 def _publish(making: Path, folder: Path, aside: Path) -> None:

@@ -27,6 +27,7 @@ from podline.documents.manifest import (
     Manifest,
     Quarantined,
     dead_share,
+    has_many_shards,
     listed_files,
     read_manifest,
 )
@@ -45,12 +46,12 @@ from podline.store.contract import Store
 def compact(
     store: Store, manifest: Manifest, least: float, reporter: Reporter, forgotten: Mapping[str, str] | None = None
 ) -> Version | None:
-    """Publish a version with the same records in new shards; return None if too few of the old records are dead.
+    """Publish a version with the same records in new shards; return None if few of the old records are dead.
 
     Args:
         store: the store of the data set.
         manifest: the manifest of the version.
-        least: the share of dead records, 0 … 1, above which it is rewritten.
+        least: the share of dead records, 0 … 1, from which on it is rewritten, besides one with many shards.
         reporter: reports the progress.
         forgotten: identities of images to leave out → the reason; with any, the version is always rewritten.
 
@@ -64,7 +65,8 @@ def compact(
             f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
         )
     store.sweep()
-    if not forgotten and (not manifest.base or dead_share(manifest) <= least):
+    is_compact = dead_share(manifest) < least and not has_many_shards(manifest)
+    if not forgotten and (is_compact or not manifest.base):
         return None
     known = digests.of_json([manifest.fingerprint, "compacted", *sorted(forgotten or ())])[:16]
     older = {each.fingerprint for split in manifest.splits for each in split.older}

@@ -23,6 +23,7 @@ from podline.documents.manifest import (
     FileInfo,
     Manifest,
     dataset_folder,
+    has_many_shards,
     listed_files,
     publish_manifest,
     read_manifest,
@@ -41,7 +42,8 @@ from podline.store.prefetch import in_order
 def growth_since(store: Store, spec: EffectiveSpec, source: Source, known: str, reporter: Reporter) -> Iterator[Growth]:
     """Yield how the user's own images extend an older version; other data extend none.
 
-    A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
+    A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
+    anew if the base has many shards, which keeps their number within limits; that costs no decoding.
     """
     if not source.grows:
         yield growth_of(store, source, known, None, None)
@@ -49,12 +51,15 @@ def growth_since(store: Store, spec: EffectiveSpec, source: Source, known: str, 
     dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
     found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
     others = bases = [other for other in found if other != known]
-    if store.exists(f"{folder}/{MANIFEST}"):
+    if again := store.exists(f"{folder}/{MANIFEST}"):
         with contextlib.suppress(PodlineError):
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
         base = fitting_base(store, spec, source, iter(bases))
         before = base if others[:1] == bases[:1] else fitting_base(store, spec, source, iter(others))
+        if base and before is base and not again and has_many_shards(base):
+            reporter.log(f"all records will be written: version {base.fingerprint} has many small shards")
+            base = None
         growth = growth_of(store, source, known, base, before)
         if growth.before:
             changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)

@@ -2,108 +2,43 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from abc import abstractmethod
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from podline.documents.metric import Metric
-from podline.frozen import Frozen, JsonObject
+from podline.frozen import Frozen
 
 EVALUATION = "evaluation.json"
 
 
-class Scored(Protocol):
-    """A model's figures on some examples."""
+class Scored(Frozen):
+    """A model's figures on some examples: ``metrics`` by name; the evaluation's ``measure`` is one of them."""
 
-    @property
-    def metrics(self) -> dict[str, Metric]:
-        """The metrics by name; ``measure`` is one of them."""
-        ...
+    metrics: dict[str, Metric]
 
 
-class AnyEvaluation(Protocol):
+F = TypeVar("F", bound=Scored)
+
+
+class RunEvaluation(Frozen, Generic[F]):
     """``evaluation.json`` of a run of any kind.
 
     Attributes:
         measure: name of the metric that ranks models.
-    """
-
-    measure: ClassVar[str]
-
-    @property
-    def kind(self) -> str:
-        """The name of the kind of task."""
-        ...
-
-    @property
-    def run(self) -> str:
-        """The training run."""
-        ...
-
-    @property
-    def dataset(self) -> str:
-        """The data set's name."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """The data set's fingerprint."""
-        ...
-
-    @property
-    def weights_sha256(self) -> str:
-        """The identity of the evaluated weights."""
-        ...
-
-    @property
-    def split(self) -> str:
-        """The evaluated split."""
-        ...
-
-    @property
-    def trained(self) -> Scored:
-        """The model's figures on the split."""
-        ...
-
-    @property
-    def untrained(self) -> Scored:
-        """The figures of the same network with random weights, on the same split."""
-        ...
-
-    @property
-    def seen(self) -> Scored:
-        """The model's figures on training examples."""
-        ...
-
-    @property
-    def guessing(self) -> Metric:
-        """The baseline of guessing."""
-        ...
-
-    @property
-    def better_than_guessing(self) -> bool:
-        """The sanity check."""
-        ...
-
-    @property
-    def examples(self) -> int:
-        """The number of evaluated examples in the split."""
-        ...
-
-    def model_dump(self, *, mode: str = ...) -> JsonObject:
-        """Return the document as JSON, with the mode ``json``."""
-        ...
-
-
-class RunEvaluation(Frozen):
-    """The first fields of every kind's evaluation.
-
-    Attributes:
         kind: the kind of task.
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
         weights_sha256: the identity of the evaluated weights.
         split: the evaluated split.
+        trained: the model's figures on the split.
+        untrained: the figures of the same network with random weights, on the same split.
+        seen: the model's figures on training examples without augmentation.
+        guessing: the figure of guessing, with the range that chance gives it.
+        better_than_guessing: the sanity check: the trained model is better than this range.
     """
+
+    measure: ClassVar[str]
 
     kind: str
     run: str
@@ -111,3 +46,16 @@ class RunEvaluation(Frozen):
     fingerprint: str
     weights_sha256: str
     split: str
+    trained: F
+    untrained: F
+    seen: F
+    guessing: Metric
+    better_than_guessing: bool
+
+    @property
+    @abstractmethod
+    def examples(self) -> int:
+        """The number of evaluated examples in the split."""
+
+
+AnyEvaluation: TypeAlias = RunEvaluation[Any]

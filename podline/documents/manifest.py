@@ -34,6 +34,7 @@ ORDER = "identity"
 MANY_CLASSES = 128
 # A folder in a data set's folder, with the facts about each shard.
 SHARD_RECORDS = "shards"
+_FURTHER_SHARDS = 20
 
 Fit = Literal["letterbox", "crop", "squeeze"]
 """How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
@@ -252,6 +253,14 @@ def dead_share(manifest: Manifest) -> float:
     """Return the share of records in the data set's shards that it no longer has."""
     dead = sum(split.dead for split in manifest.splits)
     return dead / max(1, dead + manifest.written)
+
+
+def has_many_shards(manifest: Manifest) -> bool:
+    """Return whether a data set has far more shards than its settings need, as after many small changes."""
+    limit, least = (int(manifest.converter[name]) for name in ("shard_bytes", "min_shards"))
+    every = [split.every_shard for split in manifest.splits]
+    needed = sum(max(least, -(-shards.bytes // limit)) for shards in every)
+    return sum(map(len, every)) > 2 * needed + _FURTHER_SHARDS
 
 
 def split_in_words(split: str) -> str:

@@ -14,7 +14,7 @@ from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
 SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
-# Number of undecided figures that a line lists.
+# Number of figures whose messages are listed.
 _NAMED = 3
 
 Verdict = Literal["promoted", "refused", "undecided"]
@@ -189,6 +189,13 @@ class Promotion(Frozen):
         return tuple(check for check in self.checks if check.refused)
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """The messages of the rules that refuse the model: the main figure's, and the first others."""
+        shown, more = self.refusals[:_NAMED], self.refusals[_NAMED:]
+        names = [", ".join(check.name for check in more)]
+        return (*(check.message for check in shown), *(f"refused for {each} too" for each in names if each))
+
+    @property
     def verdict(self) -> Verdict:
         """The decision in one word."""
         return "promoted" if self.promoted else "undecided" if self.undecided else "refused"
@@ -239,16 +246,17 @@ class Promotion(Frozen):
         """Return the decision as lines: the headline, the reasons for refusal or doubt, and the notes."""
         return [
             self.headline(),
-            *(check.message for check in self.refusals),
+            *self.reasons,
             *filter(None, (self.doubt(), *self.notes)),
         ]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the decision: warnings, the compared examples, and the thresholds."""
+        """Return notes on the decision: the main figure, warnings, the compared examples, and the thresholds."""
+        main = (check.message for check in self.checks if check.rule == "main" and check.shown and not check.refused)
         warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""
-        return tuple(filter(None, (*warnings, compared, self.thresholds)))
+        return tuple(filter(None, (*main, *warnings, compared, self.thresholds)))
 
 
 def advice(checks: Sequence[Check]) -> str:
@@ -256,7 +264,7 @@ def advice(checks: Sequence[Check]) -> str:
     wanted = [check.more_trainings for check in checks]
     if wanted and all(wanted):
         return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
-    return "more test examples, a wider margin, or a training with another seed would decide"
+    return "more test examples, a wider margin, or another seed of this model may decide"
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:

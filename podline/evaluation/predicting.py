@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
 import operator
 import os
+import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal
 
 import matplotlib.image
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Image
-from podline.data.picture_sandbox import PictureSandbox, read_picture_file
-from podline.documents.manifest import read_manifest
-from podline.errors import SourceError
+from podline.arrays import Array, Image
+from podline.data.fitting import fitted
+from podline.data.images.settings import ClassesSettings, ImagesSettings
+from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
+from podline.data.sources.decoding import Pictures
+from podline.documents.forgotten import forgotten
+from podline.documents.manifest import Fit, read_manifest
+from podline.errors import SettingsError, SourceError
+from podline.evaluation.answer_table import TableForm, write_table
 from podline.evaluation.forward import finished_model
+from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file, left_out_lines, without_left_out
 from podline.frozen import JsonObject
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
-from podline.progress import Reporter
+from podline.progress import Reporter, counted, reported_by
+from podline.stages.from_recipe import converter_settings
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
 
-_BATCH = 8
+MOST_LISTED = 1_000
+"""Most pictures whose answers are listed one by one, without a table."""
+_FEW = 8  # pictures of any size in memory
+_MOST, _PIXELS = 256, 2_000_000  # images and pixels of a batch
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,39 +70,69 @@ class Predicted:
     __repr__ = __str__
 
 
-class PictureReader(Protocol):
-    """The interface by which a kind of task prepares pictures for a model and formats its answers."""
+Size = tuple[int, int]
+"""Width and height of a picture, in pixels."""
+
+
+class PictureReader(ABC):
+    """Prepares pictures for a model, and formats its answers; each kind of task has one."""
+
+    threshold: float | None
+    """The least score of people, or probability of labels; None for classes."""
 
     @property
-    def threshold(self) -> float | None:
-        """The least score of people; None for classes."""
-        ...
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The (height, width, channels) of the model's input."""
+
+    @property
+    @abstractmethod
+    def fit(self) -> Fit:
+        """How pictures fit into this shape."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of answers, in the order of a classifier's outputs."""
+        return ()
+
+    tells: ClassVar[Literal["classes", "labels", "people", "answer"]]
+    """What an answer is: the most probable of all classes, some labels, people, or an installed kind's own."""
 
     def fed(self, pixels: Image) -> Image:
         """Fit a picture, uint8 (height, width, 3), to the shape of the model's input."""
-        ...
+        return fitted(pixels, self.shape, self.fit)
 
     def answers(self, outputs: Any) -> Any:
-        """Select the model outputs that are used; runs in TensorFlow's graph."""
-        ...
+        """Select the model outputs that are used, by default all; runs in TensorFlow's graph."""
+        return outputs
 
-    def say(self, name: str, place: int, pixels: Image, answer: Any) -> Predicted:
+    @abstractmethod
+    def said(self, name: str, place: int, size: Size, answer: Any, most: int | None = None, /) -> PicturePrediction:
         """Format the model's answer for a picture.
 
         Args:
             name: name of the picture.
             place: number of the picture, from 1.
-            pixels: uint8 (height, width, 3).
+            size: the picture's.
             answer: the picture's output of :meth:`answers`.
+            most: number of classes to list; all by default.
         """
-        ...
+
+    def drawn(self, _said: PicturePrediction, pixels: Image, /) -> Image:
+        """Draw an answer on its picture; by default, return the picture."""
+        return pixels
 
 
 class Predictor:
-    """A finished run's model, ready for predictions."""
+    """A finished run's model, ready for predictions.
+
+    Attributes:
+        manifest: the manifest of its data set.
+        reader: prepares pictures and formats answers.
+    """
 
     def __init__(self, store: Store, run: str, reporter: Reporter, threshold: float | None = None) -> None:
-        """Load the model.
+        """Open a run.
 
         Args:
             store: the store.
@@ -96,70 +141,135 @@ class Predictor:
             threshold: least score of people; by default the one that the run's evaluation chose.
 
         Raises:
-            StoreError: there is no such finished run.
-            ArtifactError: its weights have changed.
+            StoreError: there is no such run.
         """
-        training = training_of(store, run)
-        model = finished_model(store, run)
-        manifest = read_manifest(store, training.dataset_folder)
-        self._reader = kind_of(training.recipe).reader(store, training, manifest, threshold, reporter)
-        self._answers: Callable[[Any], Any] = tf.function(
-            lambda images: self._reader.answers(model(images, training=False)),
-            input_signature=[tf.TensorSpec((None, *manifest.image_shape), tf.uint8)],
+        self._store, self._run = store, run
+        self._training = training = training_of(store, run)
+        self.manifest = read_manifest(store, training.dataset_folder)
+        self.reader = kind_of(training.recipe).reader(store, training, self.manifest, threshold, reporter)
+
+    @cached_property
+    def _answers(self) -> Callable[[Any], Any]:
+        """Load the model when it is first used, since the pictures may be refused before."""
+        model = finished_model(self._store, self._run)
+        return tf.function(
+            lambda images: self.reader.answers(model(images, training=False)),
+            input_signature=[tf.TensorSpec((None, *self.manifest.image_shape), tf.uint8)],
             autograph=False,
         )
 
-    @property
-    def threshold(self) -> float | None:
-        """The least score of people; None for classes."""
-        return self._reader.threshold
+    def layouts(self) -> ImagesSettings:
+        """Return the settings by which the data set's sources are read; those of images for other data sets."""
+        with contextlib.suppress(SettingsError):  # its package is missing
+            found = converter_settings(self.manifest.dataset, self._training.recipe, {})
+            if isinstance(found, ImagesSettings):
+                return found
+        return ClassesSettings()
+
+    def becoming(self) -> Pictures:
+        """Return how pictures are decoded; forgotten ones are not."""
+        known = forgotten(self._store, self.manifest.dataset)
+        height, width, channels = self.reader.shape
+        return Pictures((height, width, channels), self.reader.fit, tuple(known.items()))
+
+    def answers(self, images: Array) -> Iterator[Any]:
+        """Yield the model's answer for each image of its input's shape, computed in batches.
+
+        Raises:
+            StoreError: the run is not finished.
+            ArtifactError: its weights have changed.
+        """
+        height, width = self.reader.shape[:2]
+        batch = max(1, min(_MOST, _PIXELS // (height * width)))
+        for start in range(0, len(images), batch):
+            found = tf.nest.map_structure(np.asarray, self._answers(images[start : start + batch]))
+            for place in range(len(images[start : start + batch])):
+                yield tf.nest.map_structure(operator.itemgetter(place), found)
 
     def __call__(self, pictures: Iterator[tuple[str, Image]]) -> Iterator[Predicted]:
-        """Predict for pictures, in small batches.
+        """Predict for pictures, a few at a time.
 
         Args:
             pictures: names with uint8 (height, width, 3), red, green, blue.
         """
         first = 1
-        while batch := list(itertools.islice(pictures, _BATCH)):
-            answers = self._answers(np.stack([self._reader.fed(pixels) for _, pixels in batch]))
-            found = tf.nest.map_structure(np.asarray, answers)
-            for place, (name, pixels) in enumerate(batch):
-                answer = tf.nest.map_structure(operator.itemgetter(place), found)
-                yield self._reader.say(name, first + place, pixels, answer)
+        while batch := list(itertools.islice(pictures, _FEW)):
+            answers = self.answers(np.stack([self.reader.fed(pixels) for _, pixels in batch]))
+            for place, ((name, pixels), answer) in enumerate(zip(batch, answers, strict=True), first):
+                height, width = pixels.shape[:2]
+                said = self.reader.said(name, place, (width, height), answer)
+                yield Predicted(said, self.reader.drawn(said, pixels))
             first += len(batch)
 
 
 def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
-    """Predict for the pictures and write the answers to ``spec.out``; the stage's function.
+    """Predict for pictures and write the answers; the stage's function.
 
     Raises:
-        SourceError: a file is not a picture; then nothing is written.
+        SourceError: a file is not a picture, or a source has none; then nothing is written.
+        SettingsError: there are too many pictures for a file without a table.
         StoreError: there is no such finished run, or the folder cannot be written.
         ArtifactError: the run's weights have changed.
     """
     started = time.monotonic()
-    paths = [Path(image) for image in spec.images]
+    with ExitStack() as opened, reported_by(reporter):
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="podline-predict-")))
+        predictor = Predictor(open_store(spec.root), spec.run, reporter, spec.threshold)
+        asked = asked_for(spec.images, predictor.layouts(), folder, opened)
+        total = sum(1 for _ in asked())
+        if total > MOST_LISTED and not spec.table:
+            raise SettingsError(
+                f"{total:,} pictures, expected at most {MOST_LISTED:,} without a table; write their answers with "
+                "--table answers.parquet"
+            )
+        batches = decoded(counted(asked(), total, "pictures"), predictor.becoming(), folder)
+        result = PredictResult(run=spec.run, threshold=predictor.reader.threshold)
+        if spec.table:
+            form = TableForm(predictor.reader.tells, predictor.manifest.class_names, spec.top)
+            summary = write_table(Path(spec.table), batches, partial(said_of, predictor, most=spec.top), form)
+            result = result.changed(table=spec.table, summary=summary)
+        else:
+            files = all(is_picture_file(Path(path)) for path in spec.images)
+            left_out = list[str]()
+            said = tuple(_written(predictor, without_left_out(batches, left_out, refuse=files), Path(spec.out)))
+            result = result.changed(
+                pictures=said, json_file=str(Path(spec.out) / PREDICTIONS), summary=tuple(left_out_lines(left_out))
+            )
+            _write(Path(result.json_file), (json.dumps(document(said), indent=2) + "\n").encode())
+    reporter.progress(total, total, "pictures")
+    return result.changed(seconds=time.monotonic() - started)
+
+
+def said_of(predictor: Predictor, batch: Batch, most: int | None = None, first: int = 1) -> Iterator[PicturePrediction]:
+    """Yield the model's answers for the decoded pictures of a batch.
+
+    Args:
+        predictor: the model.
+        batch: the pictures.
+        most: number of classes to list; all by default.
+        first: number of the first picture.
+    """
+    answers = predictor.answers(batch.images) if batch.kept else ()
+    for place, answer in zip(batch.kept, answers, strict=True):
+        look = batch.looks[place]
+        yield predictor.reader.said(batch.asked[place].name, first + place, (look.width, look.height), answer, most)
+
+
+def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Iterator[PicturePrediction]:
+    """Yield the answers for pictures; draw people on them, into the folder."""
+    used, first = set[str](), 1
     with PictureSandbox() as sandbox:
-        for path in paths:
-            sandbox.check(read_picture_file(path))
-    predictor = Predictor(open_store(spec.root), spec.run, reporter, spec.threshold)
-    out, said = Path(spec.out), []
-    for name, predicted in zip(_names(paths), predictor(named(paths)), strict=True):
-        prediction = predicted.prediction
-        if prediction.people is not None:
-            _write(out / name, _png(predicted.picture))
-            prediction = prediction.model_copy(update={"picture": str(out / name)})
-        said.append(prediction)
-        reporter.progress(len(said), len(paths), "pictures")
-    _write(out / PREDICTIONS, (json.dumps(document(said), indent=2) + "\n").encode())
-    return PredictResult(
-        seconds=time.monotonic() - started,
-        run=spec.run,
-        json_file=str(out / PREDICTIONS),
-        threshold=predictor.threshold,
-        pictures=tuple(said),
-    )
+        for batch in batches:
+            for place, said in zip(batch.kept, said_of(predictor, batch, first=first), strict=True):
+                if said.people is None:
+                    yield said
+                    continue
+                picture = batch.asked[place]
+                [pixels] = sandbox.decode([PictureFile(picture.name, picture.read())])
+                file = out / _name(Path(picture.name).stem, used)
+                _write(file, _png(predictor.reader.drawn(said, pixels)))
+                yield said.model_copy(update={"picture": str(file)})
+            first += len(batch.asked)
 
 
 def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]:
@@ -191,17 +301,15 @@ def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
     return [prediction.model_dump(mode="json", include=fields, exclude_none=True) for prediction in predictions]
 
 
-def _names(paths: Sequence[Path]) -> Iterator[str]:
-    """Return the name of a PNG file for each picture; a number distinguishes pictures of the same name.
+def _name(stem: str, used: set[str]) -> str:
+    """Return the name of a PNG file for a picture; a number distinguishes pictures of the same name.
 
     Names that differ in case only are the same on some file systems.
     """
-    used = set[str]()
-    for path in paths:
-        candidates = itertools.chain([path.stem], (f"{path.stem}-{number}" for number in itertools.count(2)))
-        name = next(name for name in candidates if name.casefold() not in used)
-        used.add(name.casefold())
-        yield f"{name}.png"
+    candidates = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    name = next(name for name in candidates if name.casefold() not in used)
+    used.add(name.casefold())
+    return f"{name}.png"
 
 
 def _write(file: Path, data: bytes) -> None:

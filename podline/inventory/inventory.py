@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import shutil
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
 from podline.store.contract import Listed, Store, explained
-from podline.store.locks import locked
 from podline.store.prefetch import in_order
+from podline.store.uses import alone
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Holding:
 
     @property
     def in_use(self) -> bool | None:
-        """Return whether a living process uses it, according to :mod:`podline.store.locks`; None if it cannot be known.
+        """Return whether a living process uses it, according to :mod:`podline.store.uses`; None if it cannot be known.
 
-        Only the owner of a folder can see its locks.
+        Only the owner of a folder can see its leases.
         """
         with contextlib.suppress(StoreError), self.store.alone(self.name) as free:
             return not free
@@ -78,12 +78,19 @@ class Holding:
         """
         with self.store.alone(self.name) as free:
             if free:
-                names = sorted(found.name for found in self.objects)
-                for name in filter(_is_word, names):
-                    self.store.delete(name)
-                content = itertools.filterfalse(_is_word, names)
-                deque(in_order(self.store.delete, content, self.store.parallel), maxlen=0)
-        return free
+                self.delete()
+        return bool(free)
+
+    def delete(self) -> None:
+        """Delete what nobody uses; see :meth:`remove`."""
+
+        def delete(found: Listed) -> None:
+            self.store.delete(found.name, found.version)
+
+        for found in sorted(filter(_is_word, self.objects)):
+            delete(found)
+        content = sorted(itertools.filterfalse(_is_word, self.objects))
+        deque(in_order(delete, content, self.store.parallel), maxlen=0)
 
 
 def holdings(store: Store) -> list[Holding]:
@@ -162,19 +169,43 @@ def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
     return below if isinstance(below, dict) else {}
 
 
-def needless(found: Iterable[Holding], before: float) -> list[Holding]:
+def pruned(store: Store, before: float, *, delete: bool) -> tuple[list[Holding], list[Holding]]:
+    """Delete the holdings that nothing needs; see :func:`needless`.
+
+    They are determined once more while no process can begin to use them.
+
+    Args:
+        store: the store.
+        before: see :func:`needless`.
+        delete: whether to delete them.
+
+    Returns:
+        Those that were, or would be, deleted; those that stay since a living process uses them.
+    """
+    names = {holding.name for holding in needless(holdings(store), before)}
+    with store.alone(*names) as free:
+        found = holdings(store) if names else []
+        gone = [holding for holding in needless(found, before, names - free) if holding.name in free]
+        for holding in gone if delete else ():
+            holding.delete()
+    return gone, [holding for holding in found if holding.name in names - free]
+
+
+def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = ()) -> list[Holding]:
     """Return the holdings that no run, champion or kept version needs: unfinished work, data sets without runs.
 
     Args:
         found: the holdings of the store.
         before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings that were
             touched since are kept, since they may be in progress.
+        in_use: names of holdings that are kept, too.
     """
     every = list(found)
     unused = {
         holding.name: holding
         for holding in every
         if not holding.users
+        and holding.name not in in_use
         and holding.touched < before
         and (not holding.whole or not holding.name.startswith("runs/"))
     }
@@ -206,8 +237,8 @@ class UnpackedSource:
     @property
     def in_use(self) -> bool:
         """Return whether a living process reads it."""
-        with explained("write", use_of(self.path)), locked(use_of(self.path), wait=False) as free:
-            return free is None
+        with explained("write", use_of(self.path)), alone(use_of(self.path)) as free:
+            return not free
 
     def remove(self) -> bool:
         """Delete it, unless a living process reads it; return whether it was deleted.
@@ -215,11 +246,11 @@ class UnpackedSource:
         Raises:
             StoreError: it cannot be deleted.
         """
-        with explained("write", use_of(self.path)), locked(use_of(self.path), wait=False) as free:
+        with explained("write", use_of(self.path)), alone(use_of(self.path)) as free:
             if free:
                 with explained("delete", self.path):
                     shutil.rmtree(self.path)
-        return free is not None
+        return free
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:
@@ -232,5 +263,5 @@ def unpacked_sources(store: Store) -> list[UnpackedSource]:
     return found
 
 
-def _is_word(name: str) -> bool:
-    return name.endswith(f"/{MANIFEST}") or "/stages/" in name
+def _is_word(found: Listed) -> bool:
+    return found.name.endswith(f"/{MANIFEST}") or "/stages/" in found.name

@@ -6,8 +6,6 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from pydantic import TypeAdapter
-
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.errors import ArtifactError, SettingsError
 from podline.frozen import is_object
@@ -88,6 +86,6 @@ def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
         )
     model: type[AnyEvaluation] = kind_named(str(kind)).document
     try:
-        return TypeAdapter(model).validate_python(document)
+        return model.model_validate(document)
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

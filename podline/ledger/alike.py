@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,15 +34,14 @@ def _same(before: Any, after: Any, *, free: bool) -> bool:
     return all(_same(before[name], after[name], free=name in _FREE) for name in before.keys() & after.keys())
 
 
-def trained_alike(one: Origin, other: Origin) -> bool:
-    """Return whether two models had the same recipe, data, training code and libraries, except the seed."""
-    data = [origin.data and origin.data.fingerprint for origin in (one, other)]
-    return (
-        data[0] == data[1] is not None
-        and same_code(one.code, other.code)
-        and libraries(one.environment) == libraries(other.environment)
-        and same_but_for_seed(one.settings.get("recipe", {}), other.settings.get("recipe", {}))
-    )
+def training_key(origin: Origin) -> str:
+    """Return the text of a model's recipe without its seed, data, training code and libraries; empty without data."""
+    if origin.data is None:
+        return ""
+    given = origin.settings.get("recipe", {})
+    recipe = {name: value for name, value in given.items() if name not in (*NO_PART_OF_TRAINING, "seed")}
+    code = origin.code.modules or origin.code.model_dump(mode="json")
+    return json.dumps([recipe, origin.data.fingerprint, code, libraries(origin.environment)], sort_keys=True)
 
 
 def same_code(one: CodeVersion, other: CodeVersion) -> bool:

@@ -102,7 +102,7 @@ def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
 
 def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Images], Answers]:
     with store.workspace("saved_model") as folder:
-        _export(model, folder / "made")
+        write_saved_model(model, folder / "made")
         for file in sorted(path for path in (folder / "made").rglob("*") if path.is_file()):
             store.publish_file(file, f"{name}/{file.relative_to(folder / 'made').as_posix()}", replace=True)
         back = folder / "back"
@@ -111,11 +111,16 @@ def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Image
             with explained("write", target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(store.read_bytes(found.name))
-        loaded: Any = tf.saved_model.load(str(back))
+        return saved_model(back)
+
+
+def saved_model(folder: Path) -> Callable[[Images], Answers]:
+    """Return a function from images to the outputs of a SavedModel."""
+    loaded: Any = tf.saved_model.load(str(folder))
     return lambda batch: flat(loaded.serve(tf.constant(batch)))
 
 
-def _export(model: keras.Model, folder: Path) -> None:
+def write_saved_model(model: keras.Model, folder: Path) -> None:
     """Export a SavedModel with the signature ``serve``, from any number of uint8 images to the model's outputs."""
     archive: Any = keras.export.ExportArchive()
     archive.track(model)
@@ -143,7 +148,7 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
             without them, layers compute in float32.
     """
     with store.workspace("lite") as folder, _no_word_of_litert():
-        _export(model, folder / "made")
+        write_saved_model(model, folder / "made")
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "made"), signature_keys=["serve"])
         if calibrating is not None:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -153,11 +153,11 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         promoted=decision.promoted,
         reference=decision.reference,
         measure=decision.measure,
-        refusals=tuple(check.message for check in decision.refusals),
+        refusals=decision.reasons,
         doubt=decision.doubt(),
         more_trainings=decision.more_trainings(),
         thresholds=decision.thresholds,
-        warnings=tuple(check.message for check in decision.checks if check.warned),
+        notes=decision.notes,
         floor=decision.floor(
             case.evaluation.trained.metrics[case.measure].value,
             higher_is_better=measure_named(case.measure).higher_is_better,

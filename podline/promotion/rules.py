@@ -69,7 +69,11 @@ def checks_of(compared: Compared, settings: PromotionSettings) -> list[Check]:
     figures = sum(isinstance(each, Figure) for each in found)
     checks = [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in found]
     better = any(check.better for check in checks if check.rule == MAIN)
-    return [_weighed(check, settings, main_is_better=better) for check in checks]
+    weighed = (_weighed(check, settings, main_is_better=better) for check in checks)
+    return [
+        check.changed(message=_message(each, check)) if isinstance(each, Figure) else check
+        for each, check in zip(found, weighed, strict=True)
+    ]
 
 
 def _applied(judge: Rule, compared: Compared, settings: PromotionSettings) -> list[Figure | Check]:
@@ -86,23 +90,21 @@ def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool)
 
 
 def thresholds(checks: Sequence[Check]) -> str:
-    """Return the thresholds as text: those of the main metric, and the widest of a class or joint."""
+    """Return the thresholds as text: those of the main metric, and those of the class or joint with the widest."""
     said = [_limits(check) for check in checks if check.rule == MAIN]
     parts = [check for check in checks if check.rule in PARTS]
     if parts:
         widest = min(parts, key=lambda check: check.refused_from or 0.0)
-        said.append(f"a single {widest.rule} {_limits(widest)} at most")
+        said.append(f"the least certain {widest.rule}, {widest.name}: {_limits(widest)}")
     return "; ".join(said)
 
 
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
-    """Return the test of a figure with its message."""
+    """Return the test of a figure."""
     change, limits = figure.change, figure.thresholds(figures, rate)
     refused, shown = bool(change < limits.refused), bool(change >= limits.promoted)
     sign = 1 if measure_named(figure.measure).higher_is_better else -1
-    known = figure.noise.trainings
-    of = "the reference" if known == 1 else f"the mean of {known} trainings of the reference's recipe"
-    check = Check(
+    return Check(
         rule=figure.rule,
         name=figure.name,
         measure=figure.measure,
@@ -117,17 +119,28 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
         more_trainings=0 if refused or shown else figure.more_trainings(figures, rate),
         message="",
     )
+
+
+def _message(figure: Figure, check: Check) -> str:
+    """Describe the result of a figure's test, with its thresholds if it fails."""
+    sign, known = 1 if measure_named(figure.measure).higher_is_better else -1, figure.noise.trainings
+    of = "the reference" if known == 1 else f"the mean of {known} trainings of the reference's recipe"
     before, after = (value_text(figure.measure, sign * value) for value in (figure.before, figure.value))
-    said = f"{check.what}: {after} vs {before} of {of}, {change_text(figure.measure, sign * change)}"
-    chance = f": {Chance.BEYOND.said(measured=figure.noise.measured)}" if refused else ""
-    return check.changed(message=said if shown else f"{said}{chance} ({_limits(check)})")
+    said = f"{check.what}: {after} vs {before} of {of}, {change_text(figure.measure, sign * figure.change)}"
+    if check.warned:
+        return f"{said} (equally good models: up to {change_text(figure.measure, sign * (check.promoted_to or 0.0))})"
+    chance = f": {Chance.BEYOND.said(measured=figure.noise.measured)}" if check.refused else ""
+    return said if check.shown else f"{said}{chance} ({_limits(check)})"
 
 
 def _limits(check: Check) -> str:
     """Return the two thresholds of a figure as text."""
-    sign = 1 if measure_named(check.measure).higher_is_better else -1
+    measure = measure_named(check.measure)
+    sign = 1 if measure.higher_is_better else -1
     to, since = (sign * (each or 0.0) for each in (check.promoted_to, check.refused_from))
     word = "up to" if (check.promoted_to or 0.0) <= 0 else "from"
+    if measure.higher_is_better and not measure.in_units and (check.before or 0.0) + since < 0:
+        return f"promoted {word} {change_text(check.measure, to)}, never refused"
     return f"promoted {word} {change_bound(check.measure, to)}, refused from {change_text(check.measure, since)}"
 
 

@@ -10,13 +10,15 @@ Missing values are NaN, NA or NaT. The columns are those of :func:`columns`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
-from podline.documents.ledger_entry import Entry, SplitChange, State, Waiting
-from podline.documents.metric import Metric
+from pydantic import BaseModel
+
+from podline.documents.ledger_entry import Entry, State
 from podline.ledger.ledger import entries, names
 from podline.ledger.time_spent import CLASSES
 from podline.measures import known
@@ -26,19 +28,29 @@ from podline.store.opening import open_store
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOMENT, _TEXT, _NUMBER, _COUNT, _TRUTH = "datetime64[us, UTC]", "str", "float64", "Int64", "boolean"
-_KIND = "category"
-_STAGES = [stage.name for stage in CHAIN]
-_ENDS = {"": "value", "_low": "low", "_high": "high"}
+_MOMENT = "datetime64[us, UTC]"
+_DTYPES = {str: "str", float: "float64", int: "Int64", bool: "boolean"}
+_SHORT = {
+    "code.commit": "commit",
+    "data.dataset": "dataset",
+    "data.fingerprint": "fingerprint",
+    "data.splits.train.records": "train_records",
+    "seeds.recipe": "seed",
+    "training.examples_per_second": "examples_per_second",
+    "training.pflop": "pflop",
+    "outcome.measure": "measure",
+    "outcome.parameters": "parameters",
+    "promotion.verdict": "verdict",
+}
 
 
 class Column(NamedTuple):
     """A column of the table.
 
     Attributes:
-        name: name of the column.
+        name: name of the column: the field's dotted name, or a short one.
         dtype: its pandas dtype. Durations are in seconds, times in UTC, shares in 0…1.
-        get: how to read it from an entry: a function, or dotted names; None and an empty text are missing values.
+        get: how to read it from an entry: a function, or the dotted name; None and an empty text are missing values.
     """
 
     name: str
@@ -59,107 +71,55 @@ def _at(found: Any, path: str) -> Any:
     return found
 
 
-def _tensorflow(entry: Entry) -> str | None:
-    packages = entry.environment.packages
-    return packages.get("tensorflow") or packages.get("tensorflow-tpu")
-
-
-def _changed(what: str) -> Callable[[Entry], int | None]:
-    def get(entry: Entry) -> int | None:
-        change = entry.data.change if entry.data else None
-        if change is None or change.unknown:
-            return None
-        return sum(getattr(split, what).count for split in change.splits.values())
-
-    return get
-
-
-def _overridden(entry: Entry) -> str:
-    return ", ".join(f"{path}={value}" for path, value in entry.overridden.items())
-
-
-def _worst(entry: Entry) -> tuple[str, Metric] | None:
+def _worst(entry: Entry) -> tuple[str | None, float | None]:
     parts = entry.outcome.parts if entry.outcome else {}
-    return min(parts.items(), key=lambda part: part[1].value, default=None)
+    return min(((name, part.value) for name, part in parts.items()), key=lambda part: part[1], default=(None, None))
 
 
-_FIXED: tuple[Column, ...] = (
-    # The run, how and when it ended.
-    Column("name", _TEXT, "name"),
-    Column("run", _TEXT, "run"),
-    Column("recipe", _KIND, "recipe"),
-    Column("state", _KIND, "state"),
-    Column("way", _KIND, "way"),
-    Column("flow_run", _TEXT, "flow_run"),
-    Column("attempt", _COUNT, "attempt"),
-    Column("started", _KIND, "started"),
-    Column("schedule", _KIND, "schedule"),
-    Column("began", _MOMENT, "began"),
-    Column("ended", _MOMENT, "ended"),
-    Column("seconds", _NUMBER, "seconds"),
-    Column("error", _KIND, "error"),
-    Column("cause", _TEXT, "cause"),
-    Column("report", _TEXT, "report"),
-    # The inputs that produced it.
-    Column("commit", _TEXT, "code.commit"),
-    Column("clean", _TRUTH, "code.clean"),
-    Column("version", _KIND, "code.version"),
-    Column("dataset", _KIND, "data.dataset"),
-    Column("fingerprint", _TEXT, "data.fingerprint"),
-    Column("train_records", _COUNT, "data.splits.train.records"),
-    Column("test_records", _COUNT, "data.splits.test.records"),
-    Column("quarantined", _COUNT, "data.quarantined"),
-    *(Column(f"data_{what}", _COUNT, _changed(what)) for what in SplitChange.model_fields),
-    Column("seed", _COUNT, "seeds.recipe"),
-    Column("overridden", _TEXT, _overridden),
-    Column("machine", _KIND, "environment.machine"),
-    Column("strategy", _KIND, "environment.strategy"),
-    Column("devices", _KIND, "environment.devices"),
-    Column("python", _KIND, "environment.python"),
-    Column("tensorflow", _KIND, _tensorflow),
-    # Its training.
-    *(Column(f"{stage}_seconds", _NUMBER, f"stages.{stage}.seconds") for stage in _STAGES),
-    *(Column(f"{stage}_reused", _TRUTH, f"stages.{stage}.reused") for stage in _STAGES),
-    Column("waiting", _NUMBER, "waiting.total"),
-    *(Column(f"waiting_{what}", _NUMBER, f"waiting.{what}") for what in Waiting.model_fields),
-    *(Column(f"spent_{kind}", _NUMBER, f"spent.{kind}") for kind in CLASSES),
-    Column("retries", _COUNT, lambda entry: len(entry.retries)),
-    Column("steps", _COUNT, "training.steps"),
-    Column("epochs", _NUMBER, "training.epochs"),
-    Column("training_loss", _NUMBER, "training.loss"),
-    Column("training_seconds", _NUMBER, "training.seconds"),
-    Column("examples_per_second", _NUMBER, "training.examples_per_second"),
-    Column("pflop", _NUMBER, "training.pflop"),
-    Column("waiting_for_input", _NUMBER, "training.waiting_for_input"),
-    *(Column(f"load_{what}", _NUMBER, f"training.load.{what}") for what in ("own", "others", "stolen", "throttled")),
-    Column("energy", _NUMBER, "training.annealing.final"),
-    Column("rejected_states", _COUNT, "training.annealing.rejected"),
-    # Its result: the main metric under a common name, and each metric under its own name.
-    Column("measure", _KIND, "outcome.measure"),
-    *(Column(end, _NUMBER, f"outcome.main.{end}") for end in ("value", "low", "high")),
-    Column("untrained", _NUMBER, "outcome.untrained"),
-    Column("examples", _COUNT, "outcome.examples"),
-    Column("worst_part", _TEXT, lambda entry: (worst := _worst(entry)) and worst[0]),
-    Column("worst_part_value", _NUMBER, lambda entry: (worst := _worst(entry)) and worst[1].value),
-    Column("parameters", _COUNT, "outcome.parameters"),
-    Column("model_bytes", _COUNT, "outcome.model_bytes"),
-    Column("weights_sha256", _TEXT, "outcome.weights_sha256"),
-    Column("verdict", _KIND, "promotion.verdict"),
-    Column("verdict_reason", _TEXT, "promotion.reason"),
+_COMPUTED = (
+    Column("seconds", "float64", "seconds"),
+    Column("waiting", "float64", "waiting.total"),
+    Column("retries", "Int64", lambda entry: len(entry.retries)),
+    Column("overridden", "str", lambda entry: ", ".join(f"{path}={value}" for path, value in entry.overridden.items())),
+    *(Column(end, "float64", f"outcome.main.{end}") for end in ("value", "low", "high")),
+    Column("worst_part", "str", lambda entry: _worst(entry)[0]),
+    Column("worst_part_value", "float64", lambda entry: _worst(entry)[1]),
 )
 
 
 def columns() -> list[Column]:
-    """Return all columns in order; a metric with the name of another column has the prefix ``metric_``."""
-    taken = {column.name for column in _FIXED}
-    metrics = [
-        Column(f"{'metric_' if taken & {metric + each for each in _ENDS} else ''}{metric}{suffix}", _NUMBER, path)
-        for metric in known()
-        for suffix, end in _ENDS.items()
-        for path in [f"outcome.metrics.{metric}.{end}"]
-    ]
-    place = [column.name for column in _FIXED].index("worst_part")
-    return [*_FIXED[:place], *metrics, *_FIXED[place:]]
+    """Return all columns: every field with one value; some values of all others; each metric under its own name."""
+    keys = {
+        "seeds": ("recipe", "data"),
+        "stages": [stage.name for stage in CHAIN],
+        "spent": CLASSES,
+        "data.splits": ("train", "test"),
+        "data.change.splits": ("train", "test"),
+        "outcome.metrics": known(),
+    }
+    found, taken = list[Column](), {column.name for column in _COMPUTED}
+    for path, dtype in _fields(Entry, "", keys):
+        metric = path.removeprefix("outcome.metrics.").replace(".value", "").replace(".", "_")
+        short = _SHORT.get(path, metric if path.startswith("outcome.metrics.") else path)
+        name = path if short in taken else short
+        taken.add(name)
+        found.append(Column(name, _MOMENT if path in ("began", "ended") else dtype, path))
+    return [*found, *_COMPUTED]
+
+
+def _fields(of: Any, path: str, keys: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
+    """Yield dotted name and dtype of each field with one value; of dictionaries the values of some keys."""
+    of = next((each for each in get_args(of) if each is not NoneType), of) if isinstance(of, UnionType) else of
+    if get_origin(of) is dict:
+        for key in keys.get(path, ()):
+            yield from _fields(get_args(of)[1], f"{path}.{key}", keys)
+    elif get_origin(of) is Literal:
+        yield path, "category"
+    elif of in _DTYPES:
+        yield path, _DTYPES[of]
+    elif isinstance(of, type) and issubclass(of, BaseModel):
+        for name, field in of.model_fields.items():
+            yield from _fields(field.annotation, f"{path}.{name}".removeprefix("."), keys)
 
 
 def load(

@@ -5,16 +5,17 @@ A manual run with other settings is not a better night. A night that reuses an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from podline import figures
 from podline.compare.comparison import unpaired
+from podline.compare.noise import MOST_TRAININGS
 from podline.compare.words import Word, word_of
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
 from podline.documents.metric import Metric
 from podline.kinds.table import kind_by_measure
-from podline.ledger.alike import same_but_for_seed
+from podline.ledger.alike import same_but_for_seed, training_key
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, losses, slowness
 from podline.ledger.time_spent import LOSSES, loss_in_words
@@ -43,6 +44,25 @@ class _Result(NamedTuple):
     measure: str
     main: Metric
     examples: int
+    key: str
+
+
+class Known:
+    """The figures of all runs that are not refused, which show the spread between seeds."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[tuple[str, float], Metric]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a run with a result."""
+        refused = entry.promotion is not None and entry.promotion.verdict == "refused"
+        if entry.outcome and entry.state == "finished" and not refused and (key := training_key(entry)):
+            self._found.setdefault(key, {})[_model(entry.outcome)] = entry.outcome.main
+
+    def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
+        """Return the newest figures of trainings with this key, except those of some models."""
+        alike = [main for model, main in self._found.get(key, {}).items() if model not in but]
+        return alike[-(MOST_TRAININGS - 1) :]
 
 
 class Series:
@@ -84,8 +104,13 @@ class Series:
         """The main measure of the results; empty without results."""
         return self._measure
 
-    def change(self, entry: Entry) -> Change:
-        """Return the change of the result of a night, or of its retry, since the previous night."""
+    def change(self, entry: Entry, known: Known) -> Change:
+        """Return the change of the result of a night, or of its retry, since the previous night.
+
+        Args:
+            entry: the night.
+            known: all runs so far; the previous night and the trainings like it are compared by their mean.
+        """
         outcome = entry.outcome
         if outcome is None:
             return Change()
@@ -101,10 +126,12 @@ class Series:
         if outcome.measure != before.measure:
             return Change()
         kind = kind_by_measure(outcome.measure).name
+        alike = known.like(before.key, but=(before.model, model))
         examples, parts = min(before.examples, outcome.examples), len(outcome.parts)
-        difference = unpaired(outcome.measure, before.main, outcome.main, examples, kind, parts)
+        difference = unpaired(outcome.measure, [before.main, *alike], outcome.main, examples, kind, parts)
         word = word_of(outcome.measure, difference.value, difference.chance)
-        return Change(figures.change_text(outcome.measure, difference.value), word)
+        mean = f", mean of {difference.trainings}" if alike else ""
+        return Change(f"{figures.change_text(outcome.measure, difference.value)}{mean}", word)
 
     def slow(self, entry: Entry) -> str:
         """Describe the stages that were slower than in earlier nights of the series, with causes, and the time lost.
@@ -157,7 +184,7 @@ class Series:
             if decision is not None:
                 self.decision = decision
             outcome = entry.outcome
-            result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples)
+            result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples, training_key(entry))
             self._results.pop(night, None)
             self._results[night] = result
 

@@ -23,7 +23,7 @@ from podline.plurals import plural
 from podline.reporting.blocks import Block, Chart, Grid, Kicker, Text, Title
 from podline.reporting.document import document
 from podline.reporting.escaping import unbroken
-from podline.reporting.night_series import AllSeries, Change, Series, night_of
+from podline.reporting.night_series import AllSeries, Change, Known, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
@@ -36,9 +36,9 @@ _HEAD = ["ended", "state", "run", "result", "change", "took", "re-used", "data"]
 _NUMBERS = {"result", "change", "took"}
 _ABOUT_NIGHTS = (
     "A night is a run that a schedule began. A change is the difference from the last night of the same schedule with "
-    "the same settings, except seed and data. Green is better and red is worse: more than seeds usually do, by the "
-    "assumed spread between seeds. A night that re-uses an earlier model has no change. The page of a run compares "
-    "single examples, and so detects smaller changes."
+    "the same settings, except seed and data; with “mean of 3”, from the mean of that night and all trainings like it. "
+    "Green is better and red is worse: more than seeds usually do. A night that re-uses an earlier model has no "
+    "change. The page of a run compares single examples, and so detects smaller changes."
 )
 _ABOUT_OTHERS = (
     "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
@@ -114,11 +114,12 @@ def index_page(
         base: address that is put before names in the store; empty for a page in the store's root.
         problems: what is left out, filled while the entries are read.
     """
-    nights, others, every = _RunsTable("every night"), _RunsTable("other runs"), AllSeries()
+    nights, others, every, known = _RunsTable("every night"), _RunsTable("other runs"), AllSeries(), Known()
     last = None
     for entry in entries:
         series = every.of(entry)
-        change, slow = (series.change(entry), series.slow(entry)) if series else (Change(), "")
+        change, slow = (series.change(entry, known), series.slow(entry)) if series else (Change(), "")
+        known.add(entry)
         row = _row(entry, change, slow, champion=(crowned or {}).get(entry.recipe) == entry.run, base=base)
         if not entry.is_night:
             others.add(entry.name, row)

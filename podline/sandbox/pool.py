@@ -38,7 +38,7 @@ AGAIN = 4
 
 _BATCH = 64
 _FEW = 400  # items: starting a process takes as long as a few hundred items
-_BEAT = 10.0  # seconds between two signs of life while a child works
+_BEAT = 1.0  # seconds between two signs of life while a child works
 _ENDING = 10.0  # seconds that a child may take to end after its connection closed
 _BEGUN = json.dumps([child.BEGIN])[:-1].encode()  # the first bytes of a line with new limits
 # First words of the lines with which C++, Python, OpenBLAS and Rust end a process that gets no memory.

@@ -1,4 +1,4 @@
-"""The stage that exports a run's model as ONNX or TensorFlow Lite, and evaluates both on test examples.
+"""The stage that exports a run's model as SavedModel, ONNX or TensorFlow Lite, and evaluates both on test examples.
 
 The kind's own evaluation code runs both on the same examples.
 """
@@ -6,6 +6,8 @@ The kind's own evaluation code runs both on the same examples.
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -26,7 +28,17 @@ from podline.errors import ArtifactError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
-from podline.promotion.exports import Answers, Images, flat, in_batches, largest, lite_file, lite_model
+from podline.promotion.exports import (
+    Answers,
+    Images,
+    flat,
+    in_batches,
+    largest,
+    lite_file,
+    lite_model,
+    saved_model,
+    write_saved_model,
+)
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.stages.tools import ExportResult, ExportSpec
 from podline.store.contract import Store, explained
@@ -54,25 +66,34 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
     manifest = read_manifest(store, training.dataset_folder)
     model = load_model(store, training.folder, spec.weights_sha256)
     reporter.log(f"making {spec.file} of {spec.run}")
-    try:
-        data = _made(spec, store, training, manifest, model)
-        run = _onnx_model(data) if spec.format == "onnx" else lite_model(data)
-    except Exception as error:
-        # Converters may raise anything for a model that they cannot convert.
-        raise ArtifactError(
-            f"{spec.run} cannot be exported as {spec.format}: {reason(error)}; give another --format"
-        ) from error
-    file = Path(spec.file)
+    with store.workspace("export") as folder:
+        made = folder / "made"
+        try:
+            run = _made(spec, store, training, manifest, model, made)
+        except Exception as error:
+            # Converters may raise anything for a model that they cannot convert.
+            raise ArtifactError(
+                f"{spec.run} cannot be exported as {spec.format}: {reason(error)}; give another --format"
+            ) from error
+        result = _judged(spec, store, training, manifest, model, run, reporter)
+        files = [path for path in (made, *made.rglob("*")) if path.is_file()]
+        result = result.changed(bytes=sum(path.stat().st_size for path in files), seconds=time.monotonic() - started)
+        _publish(made, Path(spec.file), result)
+    return result
+
+
+def _publish(made: Path, file: Path, result: ExportResult) -> None:
+    """Move a file or folder to its place, where it appears complete, with the result beside it."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")  # not a number, so servers ignore it
     with explained("write", file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    result = _judged(spec, store, training, manifest, model, run, reporter).changed(
-        bytes=len(data), seconds=time.monotonic() - started
-    )
-    beside = file.with_name(f"{file.name}.json")
-    with explained("write", beside):
+        try:
+            shutil.move(made, temporary)
+            temporary.replace(file)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        beside = file.with_name(f"{file.name}.json")
         beside.write_text(result.model_dump_json(indent=2, exclude={"reused"}) + "\n")
-    return result
 
 
 def _judged(
@@ -109,14 +130,23 @@ def _judged(
     )
 
 
-def _made(spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifest, model: keras.Model) -> bytes:
+def _made(
+    spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifest, model: keras.Model, made: Path
+) -> Callable[[Images], Answers]:
+    """Write the file or folder; return a function that computes with it."""
+    if spec.format == "saved-model":
+        write_saved_model(model, made)
+        return saved_model(made)
     if spec.format == "onnx":
-        return _onnx_file(store, model)
-    if spec.format == "tflite":
-        return lite_file(store, model)
-    reader = open_split(store, training.dataset_folder, manifest, TRAINING_SPLIT)
-    chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
-    return lite_file(store, model, reader.gather(chosen, (IMAGE,))[IMAGE])
+        made.write_bytes(data := _onnx_file(store, model))
+        return _onnx_model(data)
+    calibrating = None
+    if spec.format == "tflite-int8":
+        reader = open_split(store, training.dataset_folder, manifest, TRAINING_SPLIT)
+        chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
+        calibrating = reader.gather(chosen, (IMAGE,))[IMAGE]
+    made.write_bytes(data := lite_file(store, model, calibrating))
+    return lite_model(data)
 
 
 def _onnx_file(store: Store, model: keras.Model) -> bytes:

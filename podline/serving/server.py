@@ -1,4 +1,4 @@
-"""Serves a recipe's champion over HTTP, for trying it out: ``POST /v1/models/RECIPE:predict``."""
+"""Serves a recipe's champion, or a run, over HTTP for trying it out: ``POST /v1/models/NAME:predict``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from starlette.routing import Route
 
 from podline.data.picture_sandbox import PictureFile, PictureSandbox
 from podline.errors import SourceError
-from podline.serving.model import Champion, Follower, Images
+from podline.serving.model import Follower, Images, Served
 from podline.store.contract import Store
 
+SIGNATURE = "serving_default"
+"""The only signature of a model."""
 MAX_BODY = 16 * 2**20
 """Largest size of a request's body, in bytes."""
 MAX_CONNECTIONS = 128
@@ -40,17 +42,25 @@ _THREADS = 4
 
 
 class Server:
-    """The HTTP application with its champion and sandboxes."""
+    """The HTTP application with its model and sandboxes."""
 
     def __init__(self, follower: Follower, pictures: PictureSandbox, log: Callable[[str], None]) -> None:
         self._follower, self._pictures, self._log = follower, pictures, log
         self._threads = ThreadPoolExecutor(_THREADS, "predict")
 
-    def run(self, recipe: str, listening: socket.socket) -> None:
+    def run(self, name: str, listening: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT; requests in progress are answered."""
-        model = f"/v1/models/{recipe}"
+        self._name = name
         application = Starlette(
-            routes=[Route(model, self._status), Route(f"{model}:predict", self._predict, methods=["POST"])],
+            routes=[
+                route
+                for place in (f"/v1/models/{name}", f"/v1/models/{name}/versions/{{version:int}}")
+                for route in (
+                    Route(place, self._status),
+                    Route(f"{place}/metadata", self._metadata),
+                    Route(f"{place}:predict", self._predict, methods=["POST"]),
+                )
+            ],
             exception_handlers={HTTPException: _refusal, Exception: _failure},
             lifespan=self._lifespan,
         )
@@ -92,36 +102,95 @@ class Server:
             for connection, _ in (each for each, count in seconds.items() if count > _HEAD_SECONDS):
                 connection.transport.abort()
 
+    def _asked(self, request: Request) -> Served:
+        """Return the served model; refuse another version of it."""
+        served, version = self._follower.served, request.path_params.get("version")
+        if version not in (None, served.version):
+            raise HTTPException(404, f"{self._name} has version {served.version} here, asked for {version}")
+        return served
+
     async def _status(self, request: Request) -> Response:
-        entry, name = self._follower.champion.entry, request.url.path.removeprefix("/v1/models/")
-        found = {"name": name, "ready": True, "number": entry.number, "run": entry.run}
-        return JSONResponse({**found, "problem": self._follower.problem})
+        served, ok = self._asked(request), {"error_code": "OK", "error_message": ""}
+        status = [{"version": str(served.version), "state": "AVAILABLE", "status": ok}]
+        found = {"name": self._name, "ready": True, "number": served.version, "run": served.run}
+        return JSONResponse({"model_version_status": status, **found, "problem": self._follower.problem})
+
+    async def _metadata(self, request: Request) -> Response:
+        served = self._asked(request)
+        (name, spec), outputs = served.input, served.function.structured_outputs
+        signature = {
+            "inputs": {name: _tensor(spec)},
+            "outputs": {name: _tensor(outputs[name]) for name in sorted(outputs)},
+            "method_name": "tensorflow/serving/predict",
+        }
+        model = {"name": self._name, "signature_name": "", "version": str(served.version)}
+        metadata = {"signature_def": {"signature_def": {SIGNATURE: signature}}}
+        classes = served.reader.class_names
+        return JSONResponse({"model_spec": model, "metadata": metadata, **({"classes": classes} if classes else {})})
 
     async def _predict(self, request: Request) -> Response:
-        body, champion = await _body(request), self._follower.champion
-        answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._predictions, body, champion)
+        body, served = await _body(request), self._asked(request)
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._predictions, body, served)
         return Response(answer, media_type="application/json")
 
-    def _predictions(self, body: bytes, champion: Champion) -> str:
+    def _predictions(self, body: bytes, served: Served) -> str:
+        """Return the answer of TensorFlow Serving, by rows or by columns, and what the outputs mean."""
+        values, is_rows = images_in(body, served.input[0])
         images = images_of(
-            body, champion.shape, lambda files: [champion.fit(each) for each in self._pictures.decode(files)]
+            values, served.shape, lambda files: [served.reader.fed(each) for each in self._pictures.decode(files)]
         )
-        return json.dumps({"predictions": champion.predictions(images)})
+        outputs = served.outputs(images)
+        columns: dict[str, list[Any]] = {name: output.tolist() for name, output in outputs.items()}
+        only = next(iter(columns.values())) if len(columns) == 1 else None
+        rows = only or [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        found = {"predictions": rows} if is_rows else {"outputs": only or columns}
+        answers = served.answers(outputs)
+        return json.dumps({**found, "answers": answers} if answers else found)
 
 
-def images_of(body: bytes, shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Images]]) -> Images:
-    """Return the images (n, height, width, channels) of a request's body.
+def _tensor(spec: Any) -> dict[str, Any]:
+    """Return the form of an input or output, as TensorFlow Serving does."""
+    sizes = [{"size": str(-1 if size is None else size), "name": ""} for size in spec.shape]
+    kind = f"DT_{'FLOAT' if spec.dtype.name == 'float32' else spec.dtype.name.upper()}"
+    return {"dtype": kind, "tensor_shape": {"dim": sizes, "unknown_rank": False}, "name": spec.name or ""}
+
+
+def images_in(body: bytes, name: str) -> tuple[list[Any], bool]:
+    """Return the images of a request in TensorFlow Serving's form, and whether they are given by rows.
+
+    Rows are ``{"instances": [IMAGE, …]}`` or ``{"instances": [{"images": IMAGE}, …]}``. A column is
+    ``{"inputs": [IMAGE, …]}`` or ``{"inputs": {"images": [IMAGE, …]}}``.
+
+    Args:
+        body: the request's body.
+        name: the model's input.
 
     Raises:
-        HTTPException: the images are missing, too many, or of another shape or type.
+        HTTPException: the body has another form.
     """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from None
-    values = document.get("instances") if isinstance(document, dict) else None
-    if not isinstance(values, list) or not values or len(document) != 1:
+    given = dict(document) if isinstance(document, dict) else {}
+    signature = given.pop("signature_name", SIGNATURE) or SIGNATURE
+    if signature != SIGNATURE:
+        raise HTTPException(400, f"got the signature_name {signature!r}, expected {SIGNATURE}")
+    is_rows = "instances" in given
+    values = given.pop("instances" if is_rows else "inputs", None)
+    if not is_rows and isinstance(values, dict) and [*values] == [name]:
+        values = values[name]
+    if not isinstance(values, list) or not values or given:
         raise HTTPException(400, 'got another body, expected {"instances": [IMAGE, ...]} with at least one image')
+    return [each[name] if isinstance(each, dict) and [*each] == [name] else each for each in values], is_rows
+
+
+def images_of(values: list[Any], shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Images]]) -> Images:
+    """Return the images (n, height, width, channels) of a request.
+
+    Raises:
+        HTTPException: the images are too many, or of another shape or type.
+    """
     most = max(1, min(MAX_IMAGES, MAX_PIXELS // (shape[0] * shape[1])))
     if len(values) > most:
         raise HTTPException(400, f"got {len(values):,} images, expected at most {most}; send fewer at once")
@@ -182,27 +251,27 @@ async def _failure(_request: Request, error: Exception) -> Response:
 
 def serve(
     store: Store,
-    recipe: str,
+    name: str,
     listening: socket.socket,
     began: Callable[[dict[str, Any]], None],
     log: Callable[[str], None],
 ) -> None:
-    """Serve a recipe's champion until SIGTERM or SIGINT.
+    """Serve a recipe's champion, or a run, until SIGTERM or SIGINT.
 
     Args:
         store: the store.
-        recipe: the recipe of the champion; also the name of the model.
+        name: a recipe or a run; also the name of the model.
         listening: a listening socket.
-        began: called once with the champion and the address.
+        began: called once with the model and the address.
         log: called with a line at each switch, successful or not.
 
     Raises:
-        StoreError: there is no champion, or it cannot be read.
-        ArtifactError: the champion's files differ from the promoted ones.
+        StoreError: there is no such champion or run, or it cannot be read.
+        ArtifactError: its files differ from the promoted or trained ones.
     """
-    follower, (host, port) = Follower(store, recipe), listening.getsockname()[:2]
-    entry, place = follower.champion.entry, f"[{host}]" if ":" in host else host
+    follower, (host, port) = Follower(store, name), listening.getsockname()[:2]
+    served, place = follower.served, f"[{host}]" if ":" in host else host
     with PictureSandbox() as pictures:
-        url = f"http://{place}:{port}/v1/models/{recipe}"
-        began({"model": recipe, "version": entry.number, "run": entry.run, "url": url, "port": port})
-        Server(follower, pictures, log).run(recipe, listening)
+        url = f"http://{place}:{port}/v1/models/{name}"
+        began({"model": name, "version": served.version, "run": served.run, "url": url, "port": port})
+        Server(follower, pictures, log).run(name, listening)

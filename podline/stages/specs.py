@@ -455,7 +455,9 @@ class PromoteResult(Result):
     thresholds: str = Field(
         default="", description="the changes from which a figure is promoted and refused; empty without a comparison"
     )
-    warnings: tuple[str, ...] = Field(default=(), description="figures that are worse, but do not decide, a line each")
+    notes: tuple[str, ...] = Field(
+        default=(), description="the main figure, warnings, the compared examples and the thresholds, a line each"
+    )
     floor: float | None = Field(
         default=None,
         description="the main metric from which it would be refused; None without a reference",
@@ -470,11 +472,6 @@ class PromoteResult(Result):
     def verdict(self) -> Verdict:
         """Return the decision in one word."""
         return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return notes on the decision, a line each."""
-        return (*(f"warning: {each}" for each in self.warnings), *filter(None, (self.compared, self.thresholds)))
 
     @property
     def reason(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.progress import Reporter
+from podline.progress import Reporter, reported_by
 from podline.recipes.parts import Loaded, Registry
 from podline.settings import nearest
 from podline.stages.data_changes import DataChanges, DataChangesSpec
@@ -77,6 +77,7 @@ class Stage(Generic[S, R]):
         after: for an installed stage: the stage that it follows in the training flow.
         spec_at: for an installed stage: ``spec(store, run) -> spec`` for a run of the store by name.
         section: the heading in the report above the result's lines; empty for no section.
+        keeps: what an interrupted run leaves for the next start; empty if that begins anew.
     """
 
     name: str
@@ -88,10 +89,11 @@ class Stage(Generic[S, R]):
     after: str = ""
     spec_at: str = ""
     section: str = ""
+    keeps: str = ""
 
     def run(self, spec: S, reporter: Reporter) -> R:
         """Do the work in this process; its inputs are protected from deletion meanwhile."""
-        with open_store(spec.root).using(spec.uses):
+        with reported_by(reporter), open_store(spec.root).using(spec.uses):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
@@ -123,6 +125,7 @@ CONVERT = Stage(
     "podline.beam_jobs.conversion:convert",
     "podline.datasets.fingerprint:find_converted",
     title="Converts raw archives to sharded TFRecords.",
+    keeps="finished shards are kept, and the next start writes the others",
 )
 VALIDATE = Stage(
     "validate",
@@ -137,6 +140,7 @@ TRAIN = Stage(
     TrainResult,
     "podline.training.train:train",
     title="Trains the recipe; an interrupted run resumes from its last checkpoint.",
+    keeps="checkpoints are kept, and the next start resumes from the last one",
 )
 EVALUATE = Stage(
     "evaluate",
@@ -182,7 +186,13 @@ EXPORT = Stage("export", ExportSpec, ExportResult, "podline.serving.exporting:ex
 MODEL_CHECK = Stage("model-check", ModelCheckSpec, ModelCheck, "podline.promotion.model_check:check")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
 DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.data_changes:changes")
-SUSPECTS = Stage("suspects", SuspectsSpec, SuspectsResult, "podline.suspects.finding:find_suspects")
+SUSPECTS = Stage(
+    "suspects",
+    SuspectsSpec,
+    SuspectsResult,
+    "podline.suspects.finding:find_suspects",
+    keeps="trained models are kept, and the next start trains the others",
+)
 
 # The stages of the training flow, in order; a promotion runs on request.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)

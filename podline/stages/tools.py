@@ -25,8 +25,10 @@ FINDER_VERSION = 2
 PREDICTIONS = "predictions.json"
 # Number of classes that are listed for a picture.
 _NAMED = 3
-ExportFormat: TypeAlias = Literal["onnx", "tflite", "tflite-int8"]
-"""File formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
+# Number of pictures whose answers are shown as lines.
+_LISTED = 50
+ExportFormat: TypeAlias = Literal["saved-model", "onnx", "tflite", "tflite-int8"]
+"""Formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
 
 
 class InputSpeedSpec(RecipeSpec):
@@ -266,10 +268,12 @@ class Pace(Result):
 
 
 class PredictSpec(Spec):
-    """Predicts with a finished run's model for some pictures."""
+    """Predicts with a finished run's model for pictures."""
 
     run: str
-    images: tuple[str, ...] = Field(min_length=1, description="JPEG or PNG files, of any size")
+    images: tuple[str, ...] = Field(min_length=1, description="pictures of any size, and sources of pictures")
+    table: str = Field(default="", description="a .csv or .parquet file for a row for each picture, in place of `out`")
+    top: int = Field(default=5, ge=1, description="the number of classes in a row of the table")
     out: str = Field(description="the folder for predictions.json and, for a pose network, a picture per file")
     threshold: float | None = Field(
         default=None,
@@ -318,13 +322,17 @@ class PredictResult(Result):
     """The model's answers for some pictures, in their order; ``json_file`` has the same."""
 
     run: str
-    json_file: str
     threshold: float | None
-    pictures: tuple[PicturePrediction, ...]
+    pictures: tuple[PicturePrediction, ...] = Field(default=(), description="empty with a table")
+    json_file: str = ""
+    table: str = ""
+    summary: tuple[str, ...] = Field(default=(), description="what the table has, one line each")
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return a line for each picture, and the file."""
-        return [*(picture.line() for picture in self.pictures), self.json_file]
+        """Return a line for each of the first pictures, or the table's summary, and the file."""
+        listed, more = self.pictures[:_LISTED], len(self.pictures) - _LISTED
+        rest = [f"… and {plural(more, 'picture')} more"] if more > 0 else []
+        return [*(picture.line() for picture in listed), *rest, *self.summary, self.table or self.json_file]
 
 
 class ExportSpec(Spec):
@@ -333,7 +341,7 @@ class ExportSpec(Spec):
     run: str
     weights_sha256: str = Field(description="the model's identity")
     format: ExportFormat
-    file: str = Field(description="the file to write or replace")
+    file: str = Field(description="the file to write or replace; for a SavedModel, a new folder")
     examples: int = Field(default=0, ge=0, description="the number of test examples for the evaluation; 0 for all")
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import hashlib
+import io
 import re
 import uuid
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from podline.errors import (
     StoreUnavailableError,
     TakenError,
 )
+from podline.progress import alive
 from podline.settings import load
 from podline.stopwatch import measured
 from podline.store import digests
@@ -157,8 +157,7 @@ class BucketStore(Store):
         """See :meth:`Store.locals`."""
         wanted = list(names)
         found = self._looked_at(wanted)
-        with ThreadPoolExecutor(self.parallel) as threads:
-            return list(threads.map(lambda name: self.local(name, found.get(name)), wanted))
+        return list(in_order(lambda name: self.local(name, found.get(name)), wanted, self.parallel))
 
     def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
         """Look up several names, with one request for each folder that has two of them or more."""
@@ -195,6 +194,7 @@ class BucketStore(Store):
         checksum, starts = google_crc32c.Checksum(), range(0, there.bytes, length)
         for piece in in_order(lambda start: self.read_range(name, start, length, there.version), starts, threads):
             checksum.update(piece)
+            alive()
             yield piece
         if (found := _written(checksum)) != there.crc32c:
             raise DataCorruption(None, f"got crc32c {found}, expected {there.crc32c}")
@@ -207,7 +207,10 @@ class BucketStore(Store):
                 prefix=top, delimiter=delimiter, fields=_LISTED_FIELDS, page_size=1000, **self._options
             )
             # A name that ends in a slash is a folder object, which some consoles create.
-            yield from (self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
+            for blob in blobs:
+                alive()
+                if not blob.name.endswith("/"):
+                    yield self._listed(blob)
 
     @measured("store")
     def folders(self, prefix: str) -> list[str]:
@@ -257,16 +260,17 @@ class BucketStore(Store):
         """See :meth:`Store.flush`."""
 
     @measured("store")
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, version: str = "") -> None:
         """See :meth:`Store.delete`."""
-        with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):
-            self._reference(name).delete(**self._options)
+        generation, gone = int(version) if version else None, (api.NotFound, api.PreconditionFailed)
+        with self._explained("delete", self.where(name)), contextlib.suppress(*gone):
+            self._reference(name).delete(if_generation_match=generation, **self._options)
 
     def _upload(self, source: Path, content: Listed, generation: int) -> None:
         blob = self._reference(content.name)
         blob.chunk_size = _PIECE_BYTES
         blob.metadata = {_SHA256: content.sha256, _CRC32C: content.crc32c}
-        with source.open("rb") as stream:
+        with _Read(source) as stream:
             blob.upload_from_file(
                 stream,
                 size=content.bytes,
@@ -334,22 +338,36 @@ class BucketStore(Store):
 _known: set[str] = set()
 
 
-@functools.lru_cache(maxsize=8)
+# The caches that this process uses, by folder and limit.
+_caches: dict[tuple[Path, int], Cache] = {}
+
+
 def _cache(folder: Path, limit: int) -> Cache:
-    return Cache(folder, limit)
+    return _caches.get((folder, limit)) or _caches.setdefault((folder, limit), Cache(folder, limit))
 
 
 def forget_clients() -> None:
     """Close all clients, so that the environment (credentials, the emulator's address) is read again."""
-    _cache.cache_clear()
+    for cache in _caches.values():
+        cache.release()
+    _caches.clear()
     _known.clear()
     forget_client()
+
+
+class _Read(io.FileIO):
+    """A local file, whose reading is a sign of life."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read like any file."""
+        alive()
+        return super().read(-1 if size is None else size) or b""
 
 
 def _content(name: str, path: Path) -> Listed:
     """Return the listing that a name will have after the file is published, in one pass with constant memory."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
-    with path.open("rb") as stream:
+    with _Read(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
             crc32c.update(block)
             sha256.update(block)
@@ -360,7 +378,7 @@ def _content(name: str, path: Path) -> Listed:
 def _crc32c(path: Path) -> str:
     """Return the crc32c of a file in the service's format; this takes a tenth of the time of its sha256."""
     checksum = google_crc32c.Checksum()
-    with path.open("rb") as stream:
+    with _Read(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
             checksum.update(block)
     return _written(checksum)

@@ -1,15 +1,13 @@
 """A shared cache of objects with a size limit; the least recently used copy is removed first.
 
-Each copy is a file named by a hash of its key (bucket, name, generation). It has two locks
-(:mod:`podline.store.locks`). Processes that use the copy share the first lock until they end. A process that checks,
-fetches or removes the copy holds the second one exclusively. So no copy in use is removed, two processes never fetch
-the same copy, and an incomplete copy without a lock is a leftover. A third lock, for the folder, is held while copies
-are listed, created or renamed.
+Each copy is a file named by a hash of its key (bucket, name, generation). A process that uses a copy lists it in its
+lease (:mod:`podline.store.uses`) until it ends, and locks the copy while it checks or fetches it. So no copy in use is
+removed, two processes never fetch the same copy, and an incomplete copy that no lease names is a leftover. Copies are
+counted, created, renamed and removed under the leases' guard lock.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import threading
@@ -19,9 +17,12 @@ from pathlib import Path
 from podline.errors import StoreError
 from podline.store.contract import explained
 from podline.store.locks import locked
+from podline.store.uses import Lease, guarded, names_in_use
 
-_HALF, _USE, _WORK = ".half", ".use", ".work"
-_ROOM = "room"
+_HALF, _WORK = ".half", ".work"
+_TOTAL = "total"
+# A full cache is emptied to this share of its limit, so that not every further copy lists all of them.
+_EMPTIED = 0.95
 
 
 class Cache:
@@ -36,7 +37,8 @@ class Cache:
         """
         self._copies, self._locks = folder / "objects", folder / "locks"
         self._limit = limit
-        self._held, self._names = contextlib.ExitStack(), set[str]()
+        self._lease, self._names = Lease(self._locks), set[str]()
+        self._counted = False
         self._turns: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         with explained("write to the cache", folder):
@@ -62,64 +64,71 @@ class Cache:
         with turn:
             if name in self._names:
                 return copy
-            with explained("write to the cache", copy), locked(self._lock(name, _WORK)):
+            work = self._locks / f"{name}{_WORK}"
+            with explained("write to the cache", copy), locked(work):
+                with guarded(self._locks):
+                    self._lease.add([name])
                 if not (copy.is_file() and copy.stat().st_size == size and is_whole(copy)):
                     self._fetch(copy, size, fetch)
                 os.utime(copy)  # records the use
-                self._held.enter_context(locked(self._lock(name, _USE), shared=True))
                 self._names.add(name)
+                work.unlink()
         return copy
 
     def release(self) -> None:
         """Release all copies: this process no longer uses them."""
         with self._guard:
-            self._held.close()
+            self._lease.close()
             self._names.clear()
+            self._counted = False
 
     def _fetch(self, copy: Path, size: int, fetch: Callable[[Path], None]) -> None:
-        half, room = copy.with_suffix(_HALF), self._lock(_ROOM)
-        # Files are only added and removed under this lock, so listed files exist while space is freed.
-        with locked(room):
+        half = copy.with_suffix(_HALF)
+        with guarded(self._locks):
             copy.unlink(missing_ok=True)
-            self._remove_until(self._limit - size, copy.name)
+            self._make_room(size)
             # Its size counts from now on for processes that free space.
             with half.open("wb") as stream:
                 stream.truncate(size)
         try:
             fetch(half)
-            with locked(room):
+            with guarded(self._locks):
                 half.rename(copy)
         except BaseException:
-            with locked(room):
-                half.unlink(missing_ok=True)
+            half.unlink(missing_ok=True)
             raise
 
-    def _lock(self, name: str, kind: str = "") -> Path:
-        return self._locks / f"{name}{kind}"
+    def _make_room(self, size: int) -> None:
+        """Count ``size`` more bytes; if that exceeds the limit, list the copies and remove some.
 
-    def _remove_until(self, most: int, wanted: str) -> None:
-        """Remove unused copies, least recently used first, until at most ``most`` bytes are left."""
+        The stored total may be too high after a failure, never too low.
+        """
+        total = self._locks / _TOTAL
+        try:
+            found = int(total.read_text())
+        except (FileNotFoundError, ValueError):
+            found = self._limit
+        if not self._counted or found + size > self._limit:
+            found = self._remove_until(self._limit - size)
+            self._counted = True
+        total.write_text(str(found + size))
+
+    def _remove_until(self, most: int) -> int:
+        """Remove unused copies, least recently used first, if there are more than ``most`` bytes; return their sum."""
+        in_use = names_in_use(self._locks)
         with os.scandir(self._copies) as found:
-            files = [(entry.stat(), entry.name) for entry in found]
+            files = [(entry.stat(), Path(entry.path)) for entry in found]
         total = sum(facts.st_size for facts, _ in files)
-        # Incomplete leftovers are always removed.
-        spare = files if total > most else [(facts, name) for facts, name in files if name.endswith(_HALF)]
-        for facts, name in sorted(spare, key=lambda pair: pair[0].st_mtime_ns):
-            path = self._copies / name
-            if (total > most or path.suffix == _HALF) and path.stem != wanted and self._removed(path):
+        enough = most * _EMPTIED if total > most else total
+        for facts, path in sorted(files, key=lambda pair: pair[0].st_mtime_ns):
+            # Incomplete leftovers are always removed.
+            if (total > enough or path.suffix == _HALF) and path.stem not in in_use:
+                path.unlink(missing_ok=True)
                 total -= facts.st_size
-        if total > max(most, 0) or most < 0:
+        if total > most:
             needed = self._limit - most + total
             raise StoreError(
                 f"the cache {self._copies.parent} may have {self._limit:,} bytes, but {needed:,} are needed at once; "
                 "raise the setting store.cache_limit"
             )
-
-    def _removed(self, path: Path) -> bool:
-        """Remove a file unless a process uses or writes it."""
-        with contextlib.ExitStack() as stack:
-            for kind in (_WORK, _USE):
-                if stack.enter_context(locked(self._lock(path.stem, kind), wait=False)) is None:
-                    return False
-            path.unlink(missing_ok=True)
-        return True
+        return total

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Json, is_object
-from podline.store import digests, locks
+from podline.store import digests, locks, uses
 
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
@@ -177,8 +177,8 @@ class Store(ABC):
         """Wait until files that were published without waiting are on the disk; does nothing for a bucket."""
 
     @abstractmethod
-    def delete(self, name: str) -> None:
-        """Remove a name; a missing name is no error."""
+    def delete(self, name: str, version: str = "") -> None:
+        """Remove a name; a missing name, or one with another version than the given one, is no error."""
 
     def exists(self, name: str) -> bool:
         """Return whether a name exists."""
@@ -256,21 +256,20 @@ class Store(ABC):
         deletion in progress is waited for.
         """
         with contextlib.ExitStack() as stack:
-            for folder in sorted(set(folders)):
-                with explained("write to the store", self.uri):
-                    stack.enter_context(locks.locked(self._use_of(folder), shared=True))
+            with explained("write to the store", self.uri):
+                stack.enter_context(self._lease()).share(folders)
             yield
 
     @contextlib.contextmanager
-    def alone(self, folder: str) -> Generator[bool, None, None]:
-        """Protect a data set or run from use while the body runs; yield False if a process uses it."""
+    def alone(self, *folders: str) -> Generator[set[str], None, None]:
+        """Protect data sets and runs from use while the body runs; yield those that no process uses."""
         with contextlib.ExitStack() as stack:
             with explained("write to the store", self.uri):
-                free = stack.enter_context(locks.locked(self._use_of(folder), wait=False))
-            yield free is not None
+                free = stack.enter_context(self._lease()).take(folders)
+            yield free
 
-    def _use_of(self, folder: str) -> Path:
-        return self.own_folder("uses") / digests.of_bytes(folder.encode())[:32]
+    def _lease(self) -> uses.Lease:
+        return uses.Lease(self.own_folder("uses"))
 
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from podline.errors import ArtifactError
 from podline.frozen import Json, JsonObject, is_object
+from podline.progress import alive
 
+_BLOCK_BYTES = 2**20
 KEY = "document_sha256"
 REMEDY = "put it back, or delete it to have it made again"
 
@@ -30,8 +32,12 @@ def of_file(path: Path) -> str:
     Raises:
         OSError: the file cannot be read.
     """
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+            alive()
+    return digest.hexdigest()
 
 
 def of_json(document: Json) -> str:

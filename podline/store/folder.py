@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from podline.errors import ArtifactError, TakenError
+from podline.progress import alive
 from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import SCRATCH, Listed, Store, explained
@@ -80,8 +81,10 @@ class FolderStore(Store):
 
     def listing(self, prefix: str = "") -> Iterator[Listed]:
         """See :meth:`Store.listing`."""
-        found = map(self.find, self._names(f"{prefix.rstrip('/')}/" if prefix else ""))
-        return (facts for facts in found if facts is not None)
+        for name in self._names(f"{prefix.rstrip('/')}/" if prefix else ""):
+            alive()
+            if found := self.find(name):
+                yield found
 
     def _names(self, folder: str) -> Iterator[str]:
         """Yield the names below a folder without scratch folders, also those of stores in it; folders may change."""
@@ -140,13 +143,16 @@ class FolderStore(Store):
             folders.add(path.parent)
             with explained("write", path):
                 _sync(path)
+            alive()
         for folder in folders:
             with explained("write", folder):
                 _sync(folder)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, version: str = "") -> None:
         """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
-        path = self.local(name)
+        path, found = self.local(name), self.find(name) if version else None
+        if found and found.version != version:
+            return
         with explained("delete", path):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a non-empty folder ends the loop

@@ -26,8 +26,6 @@ from podline.plain import plain
 _POLL_SECONDS = 0.5
 _HOLDER_BYTES = 300
 _SUFFIX = ".lock"
-# Locks that this process holds until it ends.
-_held, _paths = contextlib.ExitStack(), set[Path]()
 
 
 @contextlib.contextmanager
@@ -82,23 +80,6 @@ def turn(path: Path, holder: str, waits: Callable[[str, float], None]) -> Genera
         waited = True
         waits(_holder(path), time.monotonic() - begun)
         time.sleep(_POLL_SECONDS)
-
-
-def hold(path: Path) -> None:
-    """Share a lock until this process ends, or until :func:`release`.
-
-    Raises:
-        OSError: the file cannot be used.
-    """
-    if path not in _paths:
-        _held.enter_context(locked(path, shared=True))
-        _paths.add(path)
-
-
-def release() -> None:
-    """Release all locks of :func:`hold`."""
-    _held.close()
-    _paths.clear()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
+from podline.progress import alive
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -25,7 +27,9 @@ def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads:
         Exception: an exception of the function, in its place in the order.
     """
     if threads == 1:
-        yield from map(function, items)
+        for item in items:
+            yield function(item)
+            alive()
         return
     ahead: deque[Future[Answer]] = deque()
     with ThreadPoolExecutor(threads) as pool:
@@ -33,6 +37,7 @@ def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads:
             for item in items:
                 if len(ahead) == threads:
                     yield ahead.popleft().result()
+                    alive()
                 ahead.append(pool.submit(copy_context().run, function, item))
             while ahead:
                 yield ahead.popleft().result()

@@ -129,6 +129,7 @@ def _result(order: Order, reporter: Reporter) -> Result:
             return found
         stack.enter_context(_turn_to_train(spec, holder, reporter))
         entry_points.load(order.run_at)
+        reporter.alive()
         # Library objects stay for the whole process; searching them for cycles would take a tenth of a second each
         # time.
         gc.freeze()

@@ -4,9 +4,10 @@ The child's standard output and error go to ``.podline/logs/<stage>-<digest>.log
 libraries never reach a terminal. For a store in a bucket the file is on this machine, and its end is published as
 ``logs/<stage>-<digest>.log`` while the child runs, so that it survives the machine.
 
-Only events count as progress, since a heartbeat might continue in a hung stage. A stage must report progress more often
-than the setting ``silence``. A stage that reports its pace, like training between two stops, counts as hung much
-sooner. A hung child must first write its threads' stacks.
+Only events count as signs of life, since a heartbeat might continue in a hung stage: progress, and what loops over
+files, bytes and child processes report by :func:`podline.progress.alive`. One must come more often than the setting
+``silence``, after the child's start, which has a limit of its own. A stage that reports its pace, like training between
+two stops, counts as hung much sooner. A hung child must first write its threads' stacks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from podline.cores import memory_kills
-from podline.errors import ChildKilledError, HangError, OutOfMemoryError, PodlineError, StageTimeoutError, from_json
+from podline.errors import (
+    ChildKilledError,
+    HangAnewError,
+    HangError,
+    OutOfMemoryError,
+    PodlineError,
+    StageTimeoutError,
+    from_json,
+)
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK, Settings, child_environment, cluster
 from podline.stages.first_cause import tell_cause
@@ -43,6 +52,8 @@ from podline.supervision.tensorflow_noise import NOISE
 R = TypeVar("R", bound=Result)
 
 _POLL = 0.2
+# Seconds until a child has imported the stage's code, which takes minutes from a slow disk or network.
+_START_SECONDS = 1800.0
 # Seconds from a child's last event to its end: interpreters with TensorFlow end slowly.
 _EXIT_SECONDS = 20.0
 # Seconds for a hung child to end; a signal handler that still works needs less.
@@ -137,8 +148,10 @@ def _in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, machine: Set
         raise child.unexplained()
 
 
-def _longest_silence(machine: Settings, pace: float | None) -> tuple[float, str]:
+def _longest_silence(machine: Settings, pace: float | None, *, begun: bool) -> tuple[float, str]:
     """Return the limit for a child's silence, if its next event is due in ``pace``, with the reason as text."""
+    if not begun and machine.silence < _START_SECONDS:
+        return _START_SECONDS, "the limit of its start"
     if pace is not None:
         hang = max(machine.hang_floor, machine.hang_factor * pace)
         if hang < machine.silence:
@@ -152,6 +165,7 @@ class _Child:
 
     def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
         self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
+        self._keeps = stage.keeps
         self._log_start, self._memory_kills = log.stat().st_size, memory_kills()
         self._unfinished = b""
         self._said_its_last = self._hung = self._doomed = False
@@ -180,11 +194,12 @@ class _Child:
         Raises:
             PodlineError: the child exceeds a time limit, or ``ending`` was used.
         """
-        pace, timeout = None, machine.stage_timeout
+        pace, timeout, begun = None, machine.stage_timeout, False
         started = heard = time.monotonic()
         for event in self._events():
-            if event is not None and event["event"] == "pace":
-                pace, heard = event["seconds"], time.monotonic()
+            begun = begun or (event is not None and event["event"] in ("alive", "pace", "progress"))
+            if event is not None and event["event"] in ("alive", "pace"):
+                pace, heard = event.get("seconds", pace), time.monotonic()
             elif event is not None:
                 yield event
                 # The listener's own time does not count as the child's silence.
@@ -195,18 +210,21 @@ class _Child:
                 raise ending.error
             elif timeout is not None and time.monotonic() - started > timeout:
                 raise StageTimeoutError(
-                    f"{self._stage} took longer than its {timeout:g} s and was ended; its saved work is kept, and "
-                    f"the next start resumes from it (the limit is the setting stage_timeout)"
+                    f"{self._stage} took longer than its {timeout:g} s and was ended; {self._kept} (the limit is the "
+                    "setting stage_timeout)"
                 )
-            elif time.monotonic() - heard > (limit := _longest_silence(machine, pace))[0]:
+            elif time.monotonic() - heard > (limit := _longest_silence(machine, pace, begun=begun))[0]:
                 stacks = self._stacks()
                 message = f"the threads before the end:\n{stacks}"
                 yield {"event": "log", "stage": self._stage, "level": "warning", "message": message}
-                raise HangError(
-                    f"{self._stage} made no progress for {limit[0]:.4g} s and was ended; its saved work is "
-                    f"kept, and the next start resumes from it ({limit[1]})\n{where(stacks)}\n"
-                    f"the stacks are in {self._log}"
+                raise (HangError if self._keeps else HangAnewError)(
+                    f"{self._stage} made no progress for {limit[0]:.4g} s and was ended; {self._kept} ({limit[1]})\n"
+                    f"{where(stacks)}\nthe stacks are in {self._log}"
                 )
+
+    @property
+    def _kept(self) -> str:
+        return self._keeps or "the next start begins anew"
 
     def _stacks(self) -> str:
         """Make a hung child write the stacks of its threads to its log, and return them."""

@@ -53,7 +53,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConvertSpec]:
         ("cifar", "podline.beam_jobs.conversion:publish_dataset", 1, None),  # all shards, nothing beside them
         ("cifar", "podline.datasets.publishing:publish_manifest", 1, None),
         ("cifar", "podline.datasets.publishing:complete", 1, None),  # all but the completion record
-        ("coco", "podline.data.images.decoded:raw_file", 1, 0),  # all images are decoded, none is published
+        ("coco", "podline.data.images.decoded:write_columns", 1, 0),  # all images are decoded, none is published
         ("coco", "podline.store.folder:FolderStore.publish_file", 2, 0),  # one of two truths is there
         ("coco", "podline.data.people.records:annotations_of", 4, 3),
     ],

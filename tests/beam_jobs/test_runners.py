@@ -21,9 +21,9 @@ from podline.beam_jobs.engines import open_engine
 from podline.beam_jobs.failures import error_within, keep_podline_errors
 from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.runners import run
-from podline.data.decoded_rows import DecodedRows
+from podline.data.decoded_rows import DecodedRows, joined
 from podline.data.places import Place
-from podline.data.sources.decoding import Here, Look, Pictures, Request
+from podline.data.sources.decoding import Decoder, Look, Pictures, Request
 from podline.errors import (
     ChildKilledError,
     EngineError,
@@ -221,16 +221,16 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
         path = tmp_path / f"{number}.png"
         path.write_bytes(b"no image" if number == 4 else encoded(drawn(number)))
         requests.append(Request(Place(str(path))))
-    here, there, engine = tmp_path / "here", tmp_path / "there", InThisProcess()
-    here.mkdir()
-    there.mkdir()
-    expected = list(Here().looks(BECOMING, requests, here))
+    here, engine = tmp_path / "pixels", InThisProcess()
+    here.touch()
+    with Decoder(BECOMING) as processes:
+        expected = list(processes.looks(((str(here), row, each) for row, each in enumerate(requests)), 1.0))
     on_engine = EngineDecoding(JobContext(str(tmp_path / "root"), "jobs/x"), engine)
-    looks = list(on_engine.looks(BECOMING, requests, there))
+    found, rows = on_engine.decode(BECOMING, requests, "name")
+    looks = list(found)
     assert looks == expected
     assert [look.reason[:7] for look in looks if look.reason] == ["there i", "is not "]
-    rows = on_engine.rows(there, BECOMING.shape)
-    wanted = pixels(Here().rows(here, BECOMING.shape), looks)
+    wanted = pixels(joined([here], BECOMING.shape), looks)
     np.testing.assert_array_equal(pixels(rows, looks), wanted)
 
     store = open_store(tmp_path / "root")
@@ -241,7 +241,7 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
     engine.again()
     after = {found.name: found.version for found in store.listing("jobs")}
     assert {name.rpartition("/")[2] for name in after if after[name] != before[name]} == {
-        f"0000001.{kind}" for kind in ("hashes", "looks", "pixels")
+        f"0000001.{kind}" for kind in ("looks", "pixels")
     }
     np.testing.assert_array_equal(pixels(rows, looks), wanted)
 
@@ -264,16 +264,14 @@ def test_a_driver_that_starts_again_reads_and_decodes_only_what_is_missing(
         JobContext(str(tmp_path / "root"), "jobs/x"),
         "key",
     )
-    (tmp_path / "first" / folder).mkdir(parents=True)
-    (tmp_path / "second" / folder).mkdir(parents=True)
-    looks = list(EngineDecoding(home, InThisProcess()).looks(BECOMING, requests, tmp_path / "first" / folder))
+    looks = list(EngineDecoding(home, InThisProcess()).decode(BECOMING, requests, folder)[0])
     store, batches = open_store(tmp_path / "root"), f"jobs/x/{folder}"
     for lost in ("0000001.looks", "0000002.looks", "0000002.requests"):  # killed before the last was published
         store.delete(f"{batches}/{lost}")
     before = {found.name: found.version for found in store.listing(batches)}
     for path in paths[:6]:
         path.unlink()
-    again = EngineDecoding(home, InThisProcess())
-    assert list(again.looks(BECOMING, requests, tmp_path / "second" / folder)) == looks
+    found, rows = EngineDecoding(home, InThisProcess()).decode(BECOMING, requests, folder)
+    assert list(found) == looks
     assert store.find(f"{batches}/0000000.pixels").version == before[f"{batches}/0000000.pixels"]
-    assert pixels(again.rows(tmp_path / "second" / folder, BECOMING.shape), looks).any()
+    assert pixels(rows, looks).any()

@@ -368,3 +368,28 @@ def test_a_version_in_the_making_dies_and_ends_with_the_same_bytes(tmp_path: Pat
         assert newest(killed.root).number == number + 1
         assert contents(killed) == contents(undisturbed)
         assert not verify(open_store(killed.root), silent()).problems
+
+
+def test_a_set_that_grows_each_night_stays_flat_in_shards_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podline.documents.manifest._FURTHER_SHARDS", 4)
+    folder, root, once = as_folders(tmp_path / "raw", images()), tmp_path / "root", tmp_path / "once"
+    store, settings, shards, wholes = open_store(str(root)), {"min_shards": 1, "shard_bytes": 100_000}, list[int](), 0
+    for night in range(14):
+        as_folders(folder, {"cat": {f"n{night}.png": encoded(drawn(7_000 + night))}})
+        _, manifest = converted(root, folder, **settings)
+        shards.append(sum(len(split.every_shard) for split in manifest.splits))
+        for unused in needless(holdings(store), store.now() + 1):
+            unused.remove()
+        if not manifest.base:
+            wholes += 1
+            require_equal(root, manifest, once, converted(once, folder, **settings)[1])
+            assert store.exists(f"{manifest.folder}/features.json"), "TFDS opens it"
+            assert store.folders("datasets/images") == [manifest.folder]
+    assert (wholes, max(shards), shards[-1] < max(shards)) == (2, 9, True), shards
+    assert not compact(store, manifest, 0.01, silent())
+    assert compact(store, manifest, 0, silent())
+    known = versions(store, "images")
+    assert [each.added for each in known[1:-1]] == [1] * 13
+    assert not verify(store, silent()).problems

@@ -155,7 +155,7 @@ def test_the_headline_names_what_can_change_a_result(store: Store, changes: dict
 
 def test_two_intervals_show_less_and_that_is_said() -> None:
     shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
-    close, far = (unpaired("top1", shares[0], each, 4000, "classification", 10) for each in shares[1:])
+    close, far = (unpaired("top1", [shares[0]], each, 4000, "classification", 10) for each in shares[1:])
     assert (close.chance, far.chance) == (Chance.USUAL, Chance.BEYOND)
     assert not far.measured
     assert far.method == "by two intervals, since the examples are not the same"

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import cv2
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 from keras import layers
 from pose_oracle import RECIPE
@@ -15,12 +18,15 @@ from small_dataset import CLASS_NAMES, drawn, publish_dataset, small_recipe
 from trained_runs import untrained
 
 from podline import notebook
-from podline.errors import SourceError
+from podline.errors import SettingsError, SourceError
+from podline.evaluation import pictures, predicting
+from podline.evaluation.forward import finished_model
 from podline.evaluation.grad_cam import looked_at, place_weights
 from podline.evaluation.predicting import run
 from podline.progress import Reporter, silent
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PredictSpec
+from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("few_layers")
 
@@ -116,6 +122,92 @@ def test_one_bad_file_is_named_and_nothing_is_written(network, tmp_path):
     with pytest.raises(SourceError, match=r"bad\.jpg is not a JPEG, PNG, WebP, BMP, TIFF or GIF"):
         run(spec_of(network, tmp_path / "out", picture(tmp_path, "a.jpg"), str(bad)), silent())
     assert not (tmp_path / "out").exists()
+
+
+def drawn_source(folder: Path, count: int = 30) -> tuple[list[str], list[str]]:
+    """Write class folders with a damaged file; return the keys and their classes, in order."""
+    examples, keys = drawn(count, 7), []
+    for place, (image, label) in enumerate(zip(examples["image"], examples["label"], strict=True)):
+        keys.append(f"{CLASS_NAMES[label]}/{place:02}.png")
+        (folder / keys[-1]).parent.mkdir(parents=True, exist_ok=True)
+        assert cv2.imwrite(str(folder / keys[-1]), image[..., ::-1])
+    (folder / keys[0]).write_bytes((folder / keys[0]).read_bytes()[:200])
+    (folder / "notes.txt").write_text("to do")
+    keys.sort()
+    return keys, [key.partition("/")[0] for key in keys]
+
+
+def as_tar(folder: Path, keys: list[str], path: Path) -> str:
+    with tarfile.open(path, "w") as archive:
+        for key in keys:
+            name = key.removesuffix(".png").replace("/", "-")
+            archive.add(folder / key, f"{name}.png")
+            label = tarfile.TarInfo(f"{name}.cls")
+            content = key.partition("/")[0].encode()
+            label.size = len(content)
+            archive.addfile(label, io.BytesIO(content))
+    return str(path)
+
+
+def test_a_source_is_answered_as_a_table_in_any_layout(classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "BATCH", 7)
+    keys, labels = drawn_source(tmp_path / "raw")
+    table = tmp_path / "labels.csv"
+    pd.DataFrame({"file": [f"raw/{key}" for key in keys], "label": labels}).to_csv(table, index=False)
+    sources = [str(tmp_path / "raw"), str(table), as_tar(tmp_path / "raw", keys, tmp_path / "raw.tar")]
+    frames = []
+    for number, source in enumerate(sources):
+        out = tmp_path / f"{number}.parquet"
+        spec = spec_of(classifier, tmp_path / "out", source, table=str(out), top=2)
+        result = run(spec, silent())
+        frames.append(pd.read_parquet(out))
+        assert result.summary[0] == "29 pictures answered"
+        assert result.summary[1].startswith("1 picture left out, see the column reason (1: is truncated: ")
+        first = out.read_bytes()
+        assert run(spec, silent()).summary == result.summary
+        assert out.read_bytes() == first
+    columns = ["answer", "confidence", "answer_2", "confidence_2"]
+    assert [*frames[0]] == ["file", "label", *columns, "reason"]
+    assert [*frames[0].file] == keys
+    for frame in frames:
+        assert [*frame.label.fillna("")] == [*frames[0].label.fillna("")]
+        pd.testing.assert_frame_equal(frame[columns], frames[0][columns])
+    answered = frames[0][frames[0].reason.isna()]
+    share = (answered.answer == answered.label).mean()
+    assert f"accuracy {100 * share:.1f} %" in result.summary[2]
+    model = finished_model(open_store(classifier.root), classifier.run)
+    pixels = np.stack([cv2.imread(str(tmp_path / "raw" / key))[..., ::-1] for key in answered.file])
+    assert [CLASS_NAMES[label] for label in np.argmax(model(pixels, training=False), axis=1)] == [*answered.answer]
+
+
+def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classifier, tmp_path):
+    keys, _ = drawn_source(tmp_path / "raw", 6)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for key in keys:
+        (tmp_path / "raw" / key).rename(flat / Path(key).name)
+    result = run(spec_of(classifier, tmp_path / "out", str(flat)), silent())
+    assert [found.file for found in result.pictures] == [f"{place:02}.png" for place in range(1, 6)]
+    assert result.summary[0].startswith("left out: 00.png is truncated")
+    with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \.txt"):
+        run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw" / "notes.txt")), silent())
+
+
+def test_many_pictures_need_a_table(classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(predicting, "MOST_LISTED", 5)
+    drawn_source(tmp_path / "raw", 6)
+    with pytest.raises(SettingsError, match=r"6 pictures, expected at most 5 without a table; .* --table "):
+        run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw")), silent())
+
+
+@pytest.mark.slow
+def test_people_of_a_folder_are_rows_with_joints(network, tmp_path):
+    files = [picture(tmp_path / "a", f"{width}.png", width, 60) for width in (40, 90)]
+    result = run(spec_of(network, tmp_path / "out", str(tmp_path / "a"), table=str(tmp_path / "a.csv")), silent())
+    frame = pd.read_csv(tmp_path / "a.csv")
+    assert [*frame] == ["file", "label", "found", "people", "reason"]
+    single = run(spec_of(network, tmp_path / "out", *files, threshold=result.threshold), silent())
+    assert [json.loads(row) for row in frame.people] == [[*found.people] for found in single.pictures]
 
 
 def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_path):

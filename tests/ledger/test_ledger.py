@@ -67,7 +67,7 @@ def test_a_measure_with_the_name_of_a_column_has_a_column_of_its_own(monkeypatch
     monkeypatch.setitem(known(), "seconds", Measure("seconds", "seconds", compute=lambda _: 0.0))
     metrics = {**night().outcome.metrics, "seconds": Metric(value=7.0, low=6.0, high=8.0)}
     frame = frame_of([night(outcome=night().outcome.model_copy(update={"metrics": metrics}))])
-    assert frame[["seconds", "metric_seconds", "metric_seconds_low"]].iloc[0].tolist() == [600.0, 7.0, 6.0]
+    assert frame[["seconds", "outcome.metrics.seconds.value", "seconds_low"]].iloc[0].tolist() == [600.0, 7.0, 6.0]
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,19 @@ def test_the_frame_says_what_the_entry_says():
         "ended": pd.Timestamp("2026-11-26T12:00:00Z"),
         "began": pd.Timestamp("2026-11-26T11:50:00Z"),
         "waiting": 3.0,
-        "waiting_start": 1.0,
-        "waiting_tpu": 2.0,
-        "data_added": 3,
-        "data_removed": 0,
-        "data_relabelled": 1,
+        "waiting.start": 1.0,
+        "waiting.tpu": 2.0,
+        "data.change.splits.train.added.count": 3,
+        "data.change.splits.train.removed.count": 0,
+        "data.change.splits.train.relabelled.count": 1,
         "train_records": 500,
-        "test_records": 100,
-        "clean": True,
+        "data.splits.test.records": 100,
         "overridden": "seed=5",
         "seed": 5,
-        "convert_seconds": 10.0,
-        "convert_reused": False,
+        "stages.convert.seconds": 10.0,
+        "stages.convert.reused": False,
         "verdict": "undecided",
-        "verdict_reason": "too few trainings",
+        "promotion.reason": "too few trainings",
     }
     assert {name: row[name] for name in expected} == expected
     assert pd.isna(frame_of([plain]).iloc[0]["verdict"])

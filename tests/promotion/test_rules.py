@@ -100,7 +100,7 @@ def test_thresholds_come_closer_with_trainings_and_are_told() -> None:
     near, far = main_of(several), main_of(one)
     assert (far.refused_from or 0) < (near.refused_from or 0) < (near.promoted_to or 0) < 0
     limits = f"{100 * (near.promoted_to or 0):.1f}, refused from {100 * (near.refused_from or 0):.1f} points"
-    said = f"promoted up to {limits}; a single class promoted up to ".replace("-", "\N{MINUS SIGN}")
+    said = f"promoted up to {limits}; the least certain class, class ".replace("-", "\N{MINUS SIGN}")
     assert thresholds(several).startswith(said)
 
 

@@ -55,7 +55,7 @@ def test_every_night_is_a_row_the_newest_first_with_its_figures() -> None:
     assert "step 7: the loss is nan" in rows[0]
     assert 'href="runs/cifar10-000000000002/report.html"' in rows[1]
     assert "72.0\N{NO-BREAK SPACE}%" in rows[1]
-    assert "+1.0 points" in rows[1]
+    assert "+1.5 points, mean of 2" in rows[1]
     assert "points" not in rows[3]
     assert "was cancelled" not in page
     assert "on 24 November 2026, 12:00 UTC, failed: step 7: the loss is nan" in page
@@ -71,7 +71,9 @@ def test_only_what_is_beyond_chance_has_a_colour() -> None:
 
 
 def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
-    """A run of the sample's recipe; ``model`` tells models apart, and runs."""
+    """A run of the sample's recipe, on data of its own; ``model`` tells models apart, and runs."""
+    data = night().data
+    assert data
     judged = outcome(accuracy, examples=1000, weights_sha256=f"{model:064x}")
     half = 1.96 * (accuracy * (1 - accuracy) / 1000) ** 0.5
     top1 = Metric(value=accuracy, low=accuracy - half, high=accuracy + half)
@@ -79,8 +81,25 @@ def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
     return night(
         number,
         recipe="sample",
-        **{"outcome": judged.model_copy(update={"metrics": found}), "run": f"sample-{model:012x}", **changes},
+        **{
+            "outcome": judged.model_copy(update={"metrics": found}),
+            "run": f"sample-{model:012x}",
+            "data": data.model_copy(update={"fingerprint": f"{number:016x}"}),
+            **changes,
+        },
     )
+
+
+def test_known_trainings_show_the_spread_between_seeds_and_refused_ones_do_not() -> None:
+    """Seeds that scatter by five points explain what the assumed spread does not."""
+    same = {"data": night().data}
+    seeds = [
+        _sample(number, accuracy, number, **same, **BY_HAND) for number, accuracy in enumerate((0.80, 0.85, 0.90, 0.88))
+    ]
+    refused = [each.model_copy(update={"promotion": PromotionSummary(verdict="refused")}) for each in seeds]
+    last = [_sample(4, 0.85, 4, **same), _sample(5, 0.78, 5)]
+    for before, said in ((seeds, "noise ▼ −7.6 points, mean of 5"), (refused, "worse ▼ −7.0 points")):
+        assert _changes(_lists(index_page("s", [*before, *last]))[0]) == ["", said]
 
 
 def _with(entry: Entry, **recipe: Any) -> Entry:

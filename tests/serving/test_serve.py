@@ -27,10 +27,11 @@ from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
 from podline.kinds.classification.guesses import Guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
+from podline.serving.model import Follower, load_served
 from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -136,6 +137,33 @@ def test_images_come_as_numbers_and_as_files(server):
         assert predicted(server.url, {"instances": instances})["predictions"] == expected
 
 
+def test_requests_and_answers_have_tensorflow_servings_forms(server):
+    """As in https://www.tensorflow.org/tfx/serving/api_rest: rows and columns, versions, status and metadata."""
+    rows = IMAGES[:2].tolist()
+    version = server.started["version"]
+    plain = predicted(server.url, {"instances": rows})
+    named = {"signature_name": "serving_default", "instances": [{"images": row} for row in rows]}
+    assert predicted(f"{server.url}/versions/{version}", named) == plain
+    for column in (rows, {"images": rows}):
+        assert predicted(server.url, {"inputs": column})["outputs"] == plain["predictions"]
+    assert httpx.get(f"{server.url}/versions/{version + 7}", timeout=60).status_code == 404
+    [status] = httpx.get(server.url, timeout=60).json()["model_version_status"]
+    assert status == {
+        "version": str(version),
+        "state": "AVAILABLE",
+        "status": {"error_code": "OK", "error_message": ""},
+    }
+    metadata = httpx.get(f"{server.url}/metadata", timeout=60).json()
+    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    [(name, given)] = signature["inputs"].items()
+    assert (name, given["dtype"]) == ("images", "DT_UINT8")
+    assert [part["size"] for part in given["tensor_shape"]["dim"]] == ["-1", "8", "8", "3"]
+    classes, shares = metadata["classes"], softmax(np.array(plain["predictions"]))
+    for answer, row in zip(plain["answers"], shares, strict=True):
+        assert answer[0]["name"] == classes[row.argmax()]
+        assert answer[0]["probability"] == pytest.approx(row.max(), abs=TOLERANCE)
+
+
 ROW = [[[0, 1, 2]] * 8] * 8
 
 
@@ -146,7 +174,9 @@ ROW = [[[0, 1, 2]] * 8] * 8
         (b"[" * 100_000, "the body is not JSON: "),
         ([1], "expected {"),
         ({"instances": []}, "with at least one image"),
-        ({"instances": [ROW], "signature_name": "serve"}, "got another body"),
+        ({"instances": [ROW], "signature_name": "serve"}, "got the signature_name 'serve', expected serving_default"),
+        ({"instances": [ROW], "inputs": [ROW]}, "got another body"),
+        ({"instances": [{"pictures": ROW}]}, "instances[0]: got another object"),
         ({"instances": [ROW] * 129}, "got 129 images, expected at most 128"),
         ({"instances": [[1, 2]]}, "instances[0] has the shape (2,), expected (8, 8, 3)"),
         ({"instances": [ROW, [*ROW[:7], [1]]]}, "instances[1] is not an array of the shape (8, 8, 3)"),
@@ -285,6 +315,23 @@ def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, t
     loaded: Any = tf.saved_model.load(str(place))
     logits = loaded.serve(tf.constant(IMAGES)).numpy()
     assert np.array_equal(logits.argmax(1), Guesses.read(store, f"runs/{now.run}").predictions)
+
+
+def test_a_run_that_was_never_promoted_is_exported_and_served(store, runs, stages_here, tmp_path):
+    run = trained(store, 2)
+    command = ["models", "export", run, str(tmp_path / "models"), "--root", store.uri, "--json"]
+    result = CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+    said, place = json.loads(result.stdout), tmp_path / "models" / run / "1"
+    assert (said["file"], said["differing"]) == (str(place), 0)
+    assert sorted(path.name for path in place.parent.iterdir()) == ["1", "1.json"]
+    loaded: Any = tf.saved_model.load(str(place))
+    served = load_served(store, run)
+    assert (served.version, served.run) == (1, run)
+    assert np.abs(served.outputs(IMAGES)["output_0"] - loaded.serve(tf.constant(IMAGES)).numpy()).max() < TOLERANCE
+    with pytest.raises(SettingsError, match="exists; move it away"):
+        CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+    follower = Follower(store, run)
+    assert (follower.refresh(), follower.served.run) == ("", run)
 
 
 def test_a_hostile_picture_costs_its_request(server):

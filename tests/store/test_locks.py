@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from podline.store import locks
+from podline.errors import StoreError
+from podline.store import locks, uses
 from podline.store.cache import Cache
+from podline.store.folder import FolderStore
 
 _HOLD = """
 import os, pathlib, sys
@@ -142,3 +144,57 @@ def test_caches_of_two_processes_share_the_limit(tmp_path: Path):
         ours.release()
         theirs.release()
     assert max(most) == limit
+
+
+_MANY = """
+import resource, sys
+from pathlib import Path
+from podline.store import uses
+from podline.store.cache import Cache
+from podline.store.folder import FolderStore
+resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+store, cache = FolderStore(Path(sys.argv[1])), Cache(Path(sys.argv[1]) / "cache", 10**6)
+with store.using(f"datasets/d/{number}" for number in range(3_000)):
+    for number in range(300):
+        uses.hold(store.own_folder("held") / str(number))
+        copy = cache.get(f"object {number}", 1, lambda _: True, lambda copy: None)
+    print(copy, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_process_uses_any_number_of_things_with_few_descriptors_until_it_ends(tmp_path: Path) -> None:
+    store, cache = FolderStore(tmp_path), Cache(tmp_path / "cache", 301)
+    used, names = ["datasets/d/0", "datasets/d/2999"], ["datasets/d/0", "datasets/d/2999", "datasets/d/3000"]
+    command = [sys.executable, "-c", _MANY, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        copy = Path(process.stdout.readline().strip())
+        with store.alone(*names) as free:
+            assert free == {*names} - {*used}
+        with uses.alone(store.own_folder("held") / "299") as free:
+            assert not free
+        with pytest.raises(StoreError, match="may have 301 bytes, but 302 are needed at once"):
+            cache.get("another", 2, lambda _: True, lambda copy: None)
+        assert copy.exists()
+        process.kill()
+    with store.alone(*names) as free, uses.alone(store.own_folder("held") / "299") as other:
+        assert (free, other) == ({*names}, True)
+    cache.get("another", 2, lambda _: True, lambda copy: None)
+
+
+def test_who_would_use_what_is_being_deleted_waits_and_others_do_not(tmp_path: Path) -> None:
+    store, begun = FolderStore(tmp_path), threading.Event()
+
+    def use() -> None:
+        with store.using(["runs/a", "runs/b"]):
+            begun.set()
+
+    with store.alone("runs/a"):
+        user = threading.Thread(target=use)
+        user.start()
+        with store.using(["runs/b"]), store.alone("runs/a", "runs/c") as free:
+            assert free == {"runs/c"}
+        assert not begun.wait(0.5)
+    user.join(60)
+    assert begun.is_set()

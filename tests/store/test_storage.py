@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.progress import Event, Reporter, reported_by
 from podline.store import digests
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
@@ -51,6 +52,28 @@ def test_a_listing_does_not_mind_folders_that_come_and_go(tmp_path: Path, monkey
     (tmp_path / "runs/c").mkdir()
     with pytest.raises(StoreError, match=r"cannot list .*not yours"):
         store.list()
+
+
+def test_long_work_on_many_or_large_files_gives_signs_of_life(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podline.progress._REPORT_SECONDS", 0.0)
+    source, events = tmp_path / "large", list[Event]()
+    source.write_bytes(bytes(20_000_000))
+    works = {
+        "publishes": lambda: store.publish_file(source, "large", flush=False),
+        "lists": lambda: [*store.listing()],
+        "flushes or fetches": lambda: (store.flush(["large"]), store.local("large")),
+        "fetches many": lambda: store.locals(["large", "large"]),
+        "hashes": lambda: digests.of_file(store.local("large")),
+    }
+    with reported_by(Reporter("convert", events.append)):
+        for name, work in works.items():
+            events.clear()
+            work()
+            if isinstance(store, FolderStore) and name in ("publishes", "fetches many"):
+                continue  # a rename, nothing
+            assert events == [{"event": "alive", "stage": "convert"}] * len(events) != [], name
 
 
 def test_published_bytes_are_read_back_and_listed(store: Store) -> None:

@@ -27,7 +27,13 @@ class Child(supervisor._Child):
     """A child whose events come at given seconds."""
 
     def __init__(self, script: list[tuple[float, Event | None]], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._stage, self._log, self._script, self.now = "train", "the log", script, 0.0
+        self._stage, self._keeps, self._log, self._script, self.now = (
+            "train",
+            "checkpoints are kept",
+            "the log",
+            script,
+            0.0,
+        )
         monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _events(self) -> Iterator[Event | None]:
@@ -66,6 +72,17 @@ def test_a_silence_is_a_hang_by_the_setting_that_is_named(
     assert watched(monkeypatch, *before, (1000 + silent_for - 2, QUIET), **limits) > 1000
     with pytest.raises(errors.HangError, match=rf"made no progress for {silent_for - 1} s .*the setting {setting}"):
         watched(monkeypatch, *before, (1000 + silent_for, QUIET), **limits)
+
+
+def test_a_start_has_a_limit_of_its_own_and_signs_of_life_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, begun = {"event": "alive", "stage": "train"}, [(1790, QUIET), (1795, WAITING), (3590, QUIET)]
+    assert watched(monkeypatch, *begun, (3591, alive), (3640, QUIET), silence=50) == 3640
+    with pytest.raises(errors.HangError, match=r"for 1800 s .*; checkpoints are kept \(the limit of its sta"):
+        watched(monkeypatch, *begun, (3596, QUIET), silence=50)
+    with pytest.raises(errors.HangError, match=r"for 50 s .*the setting silence"):
+        watched(monkeypatch, *begun, (3591, alive), (3642, QUIET), silence=50)
+    with pytest.raises(errors.HangError, match="hang_floor"):  # a sign of life leaves the pace as it is
+        watched(monkeypatch, (0, pace(0.01)), (1, alive), (122, QUIET))
 
 
 def test_what_a_listener_takes_is_no_silence_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import ExifTags, Image
 
+from podline.data.images.arrow_file import write_rows
+from podline.data.images.image_table import _TYPES, ImageTable
 from podline.data.images.image_table import Image as Row
-from podline.data.images.image_table import ImageTable, write_images
 from podline.data.images.items import Item
 from podline.data.images.listing import source_files
 from podline.data.images.opening import open_images
@@ -95,7 +96,7 @@ def items(source: str, work: Path) -> list[Item]:
 def table_of(folder: Path, rows: Iterable[Row]) -> ImageTable:
     """Images as columns in a file."""
     path = folder / "images.arrow"
-    write_images(path, rows, {})
+    write_rows(path, _TYPES, rows, {})
     return ImageTable(path)
 
 

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline.cores import usable_cores
+from podline.data.decoded_rows import PIXELS, joined
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, compute, encoded
 from podline.data.images.deciding import decide, refuse_empty
-from podline.data.images.decoded import IMAGES
 from podline.data.images.image_table import ImageTable, write_columns
 from podline.data.official import check_official
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
@@ -38,7 +38,7 @@ from podline.sandbox.pool import Sandbox
 from podline.store import digests
 from podline.store.prefetch import in_order
 
-_FORM = 2  # version of the cached files
+_FORM, _IMAGES = 3, "images.arrow"  # version of the cached files, and their table
 
 
 class _Found(NamedTuple):
@@ -107,7 +107,9 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
     decided = decide(images, frozenset(arrays.splits), 0.0, targets, published=True)
     refuse_empty(place, images, arrays.splits)
     names = arrays.class_names or targets.class_names(images.labels.of(images.kept(TRAIN)))
-    pixels = DECODING.get().shared(folders, shape)
+    pixels = joined([folder / PIXELS for folder in folders], shape)
+    if engine := DECODING.get():
+        pixels = engine.shared(pixels, shape, digests.of_list(folder.name for folder in folders))
     others = {name: np.concatenate([each.others[name] for each in found if each.others]) for name in arrays.others}
     numbers = {split: np.flatnonzero(images.kept(split)) for split in arrays.splits}
     return Source(
@@ -140,8 +142,8 @@ def _common_shape(place: str, found: Sequence[_Found]) -> tuple[int, int, int]:
 
 def _write_table(found: Sequence[_Found], folder: Path) -> list[RawFile]:
     firsts = accumulate((each.rows for each in found), initial=0)
-    write_columns(folder / IMAGES, (each.columns(first) for each, first in zip(found, firsts, strict=False)))
-    return [raw_file(IMAGES, folder / IMAGES)]
+    write_columns(folder / _IMAGES, (each.columns(first) for each, first in zip(found, firsts, strict=False)))
+    return [raw_file(_IMAGES, folder / _IMAGES)]
 
 
 def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tuple[RawFile, ...]]) -> Path:

@@ -1,260 +1,340 @@
-"""Decodes the images of a source into the cache folder, and reuses unchanged images of an older folder.
+"""Decodes the images of a source once, into a cache folder for the source and the form of its images.
 
-A folder holds its own new images and hard links to an older folder's files. An image's row never changes.
+The folder has a file of pixels and a file of facts, both by row, and the table of the newest listing, whose column
+``row`` maps images to rows. A reading appends the images whose stamp no row has. Rows never change; those of images
+that have gone are dead, and when most are dead, a new folder gets copies of the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import chain, compress
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from podline.data.decoded_rows import HASHES, PIXELS, older_files, row_bytes, rows_of
-from podline.data.images.hashing import hashes
-from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
-from podline.data.images.items import SAME_WITHIN, Item, Place
-from podline.data.images.near import boxes_of
-from podline.data.images.parsing import Parsed, delete_parsed
+from podline import settings as machine
+from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
+from podline.data.identity import IDENTITY_BYTES
+from podline.data.images.arrow_file import TEXT, decoded, encoded, mapped, write_rows
+from podline.data.images.hashing import HASHED
+from podline.data.images.image_table import ImageTable, Numbers, write_columns
+from podline.data.images.items import Item, Place
+from podline.data.images.parsing import Parsed
 from podline.data.images.settings import PictureSettings
-from podline.data.rawfiles import RawFile, made_earlier, made_once, raw_file, unpacked
-from podline.data.sources.decoding import Decoding, Look, Pictures, Request
+from podline.data.rawfiles import FACTS, use_of
+from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
-from podline.progress import counted
-from podline.store import digests
+from podline.progress import alive, counted
+from podline.store import digests, locks, uses
 from podline.store.contract import explained
+from podline.store.folder import FolderStore
 
-IMAGES = "images.arrow"
-"""The name of the table of images in a folder."""
-_MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
-_PARTS, _PART_BYTES = 8, 1_000_000_000  # most parts of many new files, and least bytes of one
-_FACTS = ("row", "identity", "pixels", "bytes", "width", "height", "turned", "unturned")
+_MOST_DEAD = 0.5  # above this share of dead rows, the others are copied
+_KEPT_SECONDS = 2.0  # the work that a killed reading may lose
+_GROWN, _REQUESTED = 1024, 4096  # rows
+_COPIED_BYTES = 16_000_000
+_DIGITS = 32
+_FACTS = np.dtype(
+    [
+        ("stamp", np.int64),
+        *((name, f"S{IDENTITY_BYTES}") for name in ("identity", "pixels")),
+        ("bytes", np.int64),
+        *((name, np.int32) for name in ("width", "height")),
+        *((name, np.bool_) for name in ("turned", "unturned")),
+        *HASHED.descr,
+    ]
+)
+_OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
+_NAMED = ("key", "label", "split", "group", "target")
+_ITEM = {
+    **dict.fromkeys((*_NAMED, "reason"), TEXT),
+    **dict.fromkeys(_OF_PLACE, pa.int64()),
+    **dict.fromkeys(("path", "member"), TEXT),
+    "stray": pa.bool_(),
+    "stamp": pa.int64(),
+}
 
 
 def decode_images(
-    read: Callable[..., Parsed], settings: PictureSettings, decoding: Decoding, form: str, work: Path, folder: Path
-) -> list[RawFile]:
-    """Decode the images of a source.
+    read: Callable[[], Parsed], settings: PictureSettings, form: str, state: str, work: Path, folder: Path
+) -> tuple[ImageTable, DecodedRows]:
+    """Return the table of a source's images and their pixels; decode the images that the cache does not have.
 
-    On this machine, the images of many new files are decoded in parts, each into a folder of its own that the next part
-    reuses. So a reading that is killed loses one part.
+    One process at a time reads a source in one form; others wait, and find its images.
 
     Args:
         read: lists the source.
         settings: the form of the images.
-        decoding: where images are decoded.
-        form: a hash of everything besides its file that a decoded image depends on.
+        form: a hash of the source, and of everything besides its file that a decoded image depends on.
+        state: a hash that changes with the source's files.
         work: the cache folder.
-        folder: an empty folder for the images.
+        folder: a temporary folder on the same file system, which also has the copies that ``read`` makes.
 
-    Returns:
-        The files in the folder that must not change; decoded images have their own checksums.
+    Raises:
+        SourceError: the source cannot be read, or the cached images are damaged.
+        StoreError: the cache folder cannot be written.
     """
-    layout = read(folder=folder)
-    with explained("write", folder):
-        found = chain.from_iterable(_stamp(request, folder) for request in _requests(layout.items()))
-        stamps, sizes = np.fromiter(found, np.int64).reshape(-1, 2).T
-        decode = partial(_decode, layout, stamps, settings, decoding, form, work)
-        for key, most in [] if decoding.key else _parts(stamps, sizes, form, work):
-            made_once(work, key, partial(decode, most=most))
-        files = decode(folder)
-        delete_parsed(folder)
-    return files
-
-
-def _parts(stamps: Numbers, sizes: Numbers, form: str, work: Path) -> list[tuple[str, int]]:
-    """Return the key and the number of images of each part but the last."""
-    older = _older(work, form)
-    new = (stamps != 0) & ((older.known(stamps) < 0) if older else True)
-    parts = min(_PARTS, int(sizes[new].sum()) // _PART_BYTES)
-    most, state = -(-int(new.sum()) // max(1, parts)), hashlib.sha256(stamps[new].tobytes()).hexdigest()
-    return [(digests.of_json([form, state, part]), most) for part in range(1, parts)]
-
-
-def _decode(
-    layout: Parsed,
-    stamps: Numbers,
-    settings: PictureSettings,
-    decoding: Decoding,
-    form: str,
-    work: Path,
-    folder: Path,
-    most: int | None = None,
-) -> list[RawFile]:
-    """Decode new images, at most some; the table has these and the known ones."""
-    here = not decoding.key
-    older = _older(work, form) if here else None
-    known = older.known(stamps) if older else np.full(len(stamps), -1)
-    if older and not older.is_worth(known):
-        older, known = None, np.full(len(stamps), -1)
-    base = _link(older.folder, folder, settings) if older else 0
-    new = np.flatnonzero((known < 0) & (most is None or stamps != 0))[:most]
-    is_new, wanted = np.zeros(len(stamps), np.bool_), known >= 0
-    is_new[new] = wanted[new] = True
-    requests = compress(_requests(layout.items()), is_new.tolist())
-    (folder / PIXELS).touch()
+    FolderStore(work).sweep()
     becoming = Pictures(settings.shape, settings.fitting, tuple(settings.forgotten.items()))
-    looks = counted(decoding.looks(becoming, requests, folder), len(new), "images")
-    facts = older.facts(known[known >= 0]) if older else iter(())
-    about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
-    about["facts"] = json.dumps(layout.facts)
-    places = zip(stamps.tolist(), known.tolist(), wanted.tolist(), strict=True)
-    write_images(folder / IMAGES, _looked_at(layout.items(), places, facts, looks, base), about)
-    if here:  # includes a row for a last image that cannot be decoded
-        os.truncate(folder / PIXELS, len(new) * row_bytes(settings.shape))
-        if settings.near_share < 1:
-            _write_hashes(folder, settings, base)
-    paths = [folder / IMAGES, *older_files(folder, HASHES), *folder.glob(HASHES)]
-    return [raw_file(path.name, path) for path in paths]
+    with explained("write", work), contextlib.ExitStack() as stack:
+        if engine := DECODING.get():
+            listed, found = _Listed(read(), folder), _Rows(np.zeros(0, _FACTS))
+            new = listed.new(found)
+            looks, pixels = engine.decode(becoming, listed.requests(new), digests.of_json([form, state]))
+            found.add(listed.stamps[new], looks)
+            return ImageTable(listed.table(found)), pixels
+        stack.enter_context(locks.turn(use_of(work / form[:_DIGITS]), "reads images", lambda *_: alive()))
+        newest = _newest(work, form[:_DIGITS])
+        stack.enter_context(uses.Lease(use_of(newest).parent).share([newest.name]))
+        cache = _Cache(newest, settings.shape)
+        path = cache.table(state[:_DIGITS])
+        if path is None:
+            listed = _Listed(read(), folder)
+            cache = cache.without_dead(cache.of(listed.stamps), folder)
+            cache.decode(becoming, listed)
+            path = cache.publish(listed.table(cache), state[:_DIGITS])
+        uses.hold(use_of(cache.folder))
+        images = ImageTable(path)
+    _delete_older(cache.folder)
+    return images, joined([cache.folder / PIXELS], settings.shape)
 
 
-class _Older(NamedTuple):
-    """An older folder of the same source.
+def _newest(work: Path, form: str) -> Path:
+    """Return the newest cache folder of a form; it may not exist yet."""
+    return work / f"{form}-{max(map(_number, work.glob(f'{form}-*')), default=0)}"
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
+
+
+def _delete_older(folder: Path) -> None:
+    """Delete the older folders of the same form that no living process uses."""
+    form = folder.name.rpartition("-")[0]
+    for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
+        with explained("delete", older), uses.alone(use_of(older)) as free:
+            if free:
+                shutil.rmtree(older)
+
+
+class _Listed:
+    """The listing of a source, in a file.
 
     Attributes:
-        folder: the folder.
-        stamps: stamps of its image files, ascending.
-        numbers: numbers of these images.
-        rows: number of rows for all its images.
+        stamps: a hash that changes with each image's file and its annotated size; 0 for an item without an image.
     """
 
-    folder: Path
-    stamps: Numbers
-    numbers: Numbers
-    rows: Numbers
+    def __init__(self, layout: Parsed, folder: Path) -> None:
+        self._layout, self._folder = layout, folder
+        path, copies = folder / "listed.arrow", f"{folder}/"
+        write_rows(path, _ITEM, (_row(item, copies) for item in layout.items()), {})
+        self._table = mapped(path)
+        self.stamps: Numbers = self._table["stamp"].to_numpy()
 
-    def known(self, stamps: Numbers) -> Numbers:
-        """Return each stamp's number in this cache, or -1 for a new image."""
-        at = np.searchsorted(self.stamps, stamps)
-        at[at == len(self.stamps)] = 0
-        return np.where(self.stamps[at] == stamps, self.numbers[at], -1)
+    def new(self, rows: _Rows) -> Numbers:
+        """Return the numbers of the images that have no row, one for each stamp, in order."""
+        stamps, firsts = np.unique(self.stamps, return_index=True)
+        return np.sort(firsts[(stamps != 0) & (rows.of(stamps) < 0)])
 
-    def is_worth(self, known: Numbers) -> bool:
-        """Return whether enough of the older images are still used."""
-        used = len(np.unique(self.rows[known[known >= 0]]))
-        return used > (1 - _MOST_DEAD) * (self.rows.max() + 1)
+    def requests(self, numbers: Numbers) -> Iterator[Request]:
+        """Yield requests to decode some images."""
+        columns = self._table.select(_OF_PLACE)
+        for first in range(0, len(numbers), _REQUESTED):
+            some = columns.take(pa.array(numbers[first : first + _REQUESTED])).to_pydict().values()
+            for path, start, length, member, *size in zip(*some, strict=True):
+                yield Request(Place(decoded(path), start, length, decoded(member)), size if size[0] >= 0 else None)
 
-    def facts(self, numbers: Numbers) -> Iterator[tuple[Any, ...]]:
-        """Yield the table rows of some images."""
-        images = ImageTable(self.folder / IMAGES)
-        columns = [images.column(name)[numbers] for name in _FACTS]
-        whole = (column.view(f"V{column.itemsize}") if column.dtype.kind == "S" else column for column in columns)
-        yield from zip(*(column.tolist() for column in whole), strict=True)
+    def table(self, rows: _Rows) -> Path:
+        """Write the table of all items with the facts about their images, and return its path."""
+        layout, path = self._layout, self._folder / "images.arrow"
+        about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "facts": json.dumps(layout.facts)}
+        write_columns(path, self._parts(rows), about)
+        return path
 
-
-def _older(work: Path, form: str) -> _Older | None:
-    """Return the newest folder of the same source and settings that may be worth reusing, or None."""
-    tables = (folder / IMAGES for folder in unpacked(work))
-    folders = [path.parent for path in tables if path.exists() and ImageTable(path).about.get("form") == form]
-    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[:1]:
-        if made_earlier(folder) is None or len(older_files(folder, PIXELS)) >= _MOST_PARTS:
-            return None
-        images = ImageTable(folder / IMAGES)
-        stamps, rows = images.column("stamp"), images.column("row")
-        whole = np.flatnonzero((stamps != 0) & (rows >= 0) & images.is_whole())
-        order = whole[np.argsort(stamps[whole], kind="stable")]
-        return _Older(folder, stamps[order], order, rows) if len(order) else None
-    return None
-
-
-def _link(older: Path, folder: Path, settings: PictureSettings) -> int:
-    """Link an older folder's files into a new folder; return their number of rows."""
-    base = at = 0
-    for path in (*older_files(older, PIXELS), older / PIXELS):
-        if not (rows := path.stat().st_size // row_bytes(settings.shape)):
-            continue
-        for kind in (PIXELS, HASHES):
-            there, name = path.with_name(path.name.removesuffix(PIXELS) + kind), folder / f"{at:07}.{kind}"
-            if not there.exists():
-                continue
-            try:
-                name.hardlink_to(there)
-            except OSError:  # the file system has no hard links
-                shutil.copyfile(there, name)
-        base, at = base + rows, at + 1
-    return base
+    def _parts(self, found: _Rows) -> Iterator[dict[str, pa.Array]]:
+        facts = np.append(found.facts, np.zeros(1, _FACTS))  # the last row is that of items without an image
+        every, problems, first = found.of(self.stamps), [*found.problems], 0
+        for batch in self._table.to_batches():
+            rows = every[first : (first := first + len(batch))]
+            reasons, strays = batch["reason"], batch["stray"].to_numpy(zero_copy_only=False) & (rows < 0)
+            if odd := np.flatnonzero(np.isin(rows, problems)).tolist():
+                texts = reasons.to_pylist()
+                for at in odd:
+                    look = found.problems[int(rows[at])]
+                    texts[at] = texts[at] or encoded(look.reason)
+                    strays[at] = batch["stray"][at].as_py() and not look.picture
+                reasons = pa.array(texts, TEXT)
+            columns = {name: _column(facts[name][rows]) for name in _FACTS.names or () if name != "stamp"}
+            columns |= {name: batch[name] for name in _NAMED}
+            yield {**columns, "reason": reasons, "stray": pa.array(strays), "row": pa.array(rows)}
 
 
-def _stamp(request: Request, folder: Path) -> tuple[int, int]:
-    """Return a hash that changes with a user's file and its annotated size, and the size of the file.
+def _row(item: Item, copies: str) -> tuple[Any, ...]:
+    """Return an item as a row of the listing; images from inside other files are in the folder ``copies``."""
+    place = item.data if isinstance(item.data, Place) else Place("")
+    size = item.size or (-1, -1, 0)
+    stamp = _stamp(place, size, copies) if place.path else 0
+    named = (item.key, item.label, item.split, item.group, item.target, item.reason)
+    return (*named, *place, *size, item.stray, stamp)
 
-    Both are 0 for a part of a file or for a copy.
+
+def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
+    if place.path.startswith(copies):
+        file = place.read()
+    else:
+        try:
+            status = os.stat(place.path)  # noqa: PTH116 (millions of them)
+            state = f"{status.st_ino} {status.st_ctime_ns} {status.st_size}"
+        except OSError:  # decoding it will report the error
+            state = ""
+        copy = copy_of(place.path)
+        file = encoded("\0".join((copy, "") if copy else (place.path, state)) + f"\0{place[1:]}")
+    digest = hashlib.blake2b(file, digest_size=8, key=bytes(str([*size]), "ascii")).digest()
+    return int.from_bytes(digest, "little", signed=True) or 1
+
+
+def _column(values: npt.NDArray[Any]) -> pa.Array:
+    if values.dtype.kind != "S":
+        return pa.array(values)
+    content = pa.py_buffer(np.ascontiguousarray(values).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.itemsize), len(values), [None, content])
+
+
+class _Rows:
+    """The facts about decoded images.
+
+    Attributes:
+        facts: the facts by row; a stamp of 0 marks a row that no image uses.
+        problems: row → what this reading found about an image that cannot be decoded.
     """
-    place = request.place
-    if not isinstance(place, Place) or place[1:] != Place("")[1:] or place.path.startswith(f"{folder}/"):
-        return 0, 0
-    try:
-        facts = os.stat(place.path)  # noqa: PTH116 (millions of them)
-    except OSError:  # decoding it will report the error
-        return 0, 0
-    file = copy_of(place.path) or f"{place.path}\0{facts.st_ino}\0{facts.st_ctime_ns}"
-    known = f"{file}\0{facts.st_size}\0{request.size}"
-    digest = hashlib.blake2b(known.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True), facts.st_size
+
+    def __init__(self, facts: npt.NDArray[np.void]) -> None:
+        self.facts, self.problems = facts, dict[int, Look]()
+
+    def of(self, stamps: Numbers) -> Numbers:
+        """Return the newest row of each stamp, or -1."""
+        known = np.append(self.facts["stamp"], 0)
+        order = np.argsort(known, kind="stable")
+        rows = order[np.searchsorted(known, stamps, "right", order) - 1]
+        return np.where((stamps != 0) & (known[rows] == stamps), rows, -1)
+
+    def add(self, stamps: Numbers, looks: Iterable[Look]) -> None:
+        """Append rows for images with some stamps, after each part of them."""
+        for part in _in_parts(counted(looks, len(stamps), "images")):
+            self.problems |= {row: look for row, look in enumerate(part, len(self.facts)) if look.reason}
+            facts = [(stamp, *_facts(look)) for stamp, look in zip(stamps.tolist(), part, strict=False)]
+            self.append(np.array(facts, _FACTS))
+            stamps = stamps[len(part) :]
+
+    def append(self, facts: npt.NDArray[np.void]) -> None:
+        """Append rows."""
+        self.facts = np.append(self.facts, facts)
 
 
-def _requests(items: Iterator[Item]) -> Iterator[Request]:
-    """Yield the images to decode, in order."""
-    return (Request(item.data, item.size) for item in items if item.same < 0 and isinstance(item.data, Place))
+def _facts(look: Look) -> tuple[Any, ...]:
+    digests = map(bytes.fromhex, (look.identity, look.pixels))
+    return (*digests, look.bytes, look.width, look.height, look.turned, look.unturned, look.hash, look.contrast)
 
 
-def _looked_at(
-    items: Iterator[Item],
-    places: Iterator[tuple[int, int, bool]],
-    facts: Iterator[tuple[Any, ...]],
-    looks: Iterator[Look],
-    row: int,
-) -> Iterator[Image]:
-    """Yield items with the facts about their images; new images get the rows from ``row`` on.
+def _in_parts(looks: Iterable[Look]) -> Iterator[list[Look]]:
+    """Yield facts about images in parts that take a short time each."""
+    part, due = list[Look](), time.monotonic() + _KEPT_SECONDS
+    for look in looks:
+        part.append(look)
+        if time.monotonic() >= due:
+            yield part
+            part, due = [], time.monotonic() + _KEPT_SECONDS
+    if part:
+        yield part
+
+
+class _Cache(_Rows):
+    """The decoded images in a cache folder; :func:`decode_images` lets one process at a time use it.
 
     Args:
-        items: the items of the layout.
-        places: stamp of each image to decode, its number in the older folder, and whether it belongs to this part.
-        facts: facts about the known images.
-        looks: facts about the new images.
-        row: see above.
+        folder: the folder.
+        shape: the shape of the images.
     """
-    recent: dict[int, Image] = {}
-    for number, item in enumerate(items):
-        named = (item.key, item.label, item.split, item.group)
-        if item.same >= 0:
-            if item.same not in recent:
-                continue
-            image = Image._make((*named, *recent[item.same][len(named) :]))
-        elif isinstance(item.data, Place):
-            stamp, at, is_wanted = next(places)
-            if not is_wanted:
-                continue
-            if at >= 0:
-                image = Image._make((*named, item.reason, False, *next(facts), stamp, item.target))
-            else:
-                look = next(looks)
-                reason, stray = item.reason or look.reason, item.stray and not look.picture
-                digests = map(bytes.fromhex, (look.identity, look.pixels))
-                size = (look.bytes, look.width, look.height, look.turned, look.unturned)
-                image = Image._make((*named, reason, stray, row, *digests, *size, stamp, item.target))
-                row += 1
-            recent[number] = image
-            if len(recent) > SAME_WITHIN:
-                del recent[next(iter(recent))]
-        else:
-            image = Image(*named, item.reason, item.stray, target=item.target)
-        yield image
 
+    def __init__(self, folder: Path, shape: tuple[int, int, int]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (PIXELS, FACTS):
+            (folder / name).open("ab").close()
+        length = row_bytes((_FACTS.itemsize,))
+        stored = np.fromfile(folder / FACTS, np.uint8)
+        stored = stored[: len(stored) // length * length].reshape(-1, length)
+        os.truncate(folder / FACTS, stored.size)  # a killed reading may have written a part of a row
+        facts = np.ascontiguousarray(stored[:, : _FACTS.itemsize]).view(_FACTS)[:, 0]
+        facts["stamp"][~are_whole(stored)] = 0
+        super().__init__(facts)
+        self.folder, self._shape = folder, shape
 
-def _write_hashes(folder: Path, settings: PictureSettings, base: int) -> None:
-    """Write the perceptual hashes of the new images, whose rows start at ``base``."""
-    rows = rows_of(folder, settings.shape)
-    boxes = boxes_of(ImageTable(folder / IMAGES), settings, rows.count)[base:]
+    def table(self, state: str) -> Path | None:
+        """Return the table of the source in a state, or None without a whole one."""
+        for path in self.folder.glob(f"{state}-*.arrow"):
+            if path.stem == f"{state}-{digests.of_file(path)}":
+                os.utime(self.folder)  # records the use
+                return path
+        return None
 
-    def read(wanted: Numbers) -> np.ndarray:
-        return rows.read(base + wanted, int(np.prod(settings.shape))).reshape(-1, *settings.shape)
+    def publish(self, table: Path, state: str) -> Path:
+        """Move a table into the folder, in place of older ones, and return its path."""
+        for older in self.folder.glob("*.arrow"):
+            older.unlink()
+        return table.rename(self.folder / f"{state}-{digests.of_file(table)}.arrow")
 
-    (folder / HASHES).write_bytes(hashes(read, boxes).tobytes())
+    def without_dead(self, used: Numbers, folder: Path) -> _Cache:
+        """Return these rows, or copies of the used ones in a new folder, made in a temporary one, if most are dead."""
+        live = np.unique(used[used >= 0])
+        if len(live) >= (1 - _MOST_DEAD) * len(self.facts):
+            return self
+        copies, size = _Cache(folder / "copies", self._shape), row_bytes(self._shape)
+        pixels, step = joined([self.folder / PIXELS], self._shape), max(1, _COPIED_BYTES // size)
+        with (copies.folder / PIXELS).open("wb") as stream:
+            for first in range(0, len(live), step):
+                stream.write(pixels.checked(live[first : first + step], size).data)
+                alive()
+        copies.append(self.facts[live])
+        form, _, number = self.folder.name.rpartition("-")
+        new = self.folder.with_name(f"{form}-{int(number) + 1}")
+        uses.hold(use_of(new))
+        return _Cache(copies.folder.rename(new), self._shape)
+
+    def decode(self, becoming: Pictures, listed: _Listed) -> None:
+        """Decode and append the images that have no row."""
+        new, pixels, length = listed.new(self), self.folder / PIXELS, row_bytes(self._shape)
+        # Children of a killed reading may still write into the rows that it gave them: these stay dead.
+        self.append(np.zeros(max(0, pixels.stat().st_size // length - len(self.facts)), _FACTS))
+        with Decoder(becoming) as processes:
+            asked = zip(itertools.repeat(str(pixels)), self._new_rows(), listed.requests(new), strict=False)
+            self.add(listed.stamps[new], processes.looks(asked, machine.load().parse_limits))
+        os.truncate(pixels, len(self.facts) * length)
+
+    def _new_rows(self) -> Iterator[int]:
+        """Yield new rows; the file of pixels includes them first, which marks them as given to a child."""
+        for row in itertools.count(first := len(self.facts)):
+            if (row - first) % _GROWN == 0:
+                with explained("write", pixels := self.folder / PIXELS):
+                    os.truncate(pixels, (row + _GROWN) * row_bytes(self._shape))
+            yield row
+
+    def append(self, facts: npt.NDArray[np.void]) -> None:
+        """Append rows, also to the file of facts."""
+        first, stored = len(self.facts), facts.copy()
+        stored["stamp"][[row - first for row in self.problems if row >= first]] = (
+            0  # the next reading tries these again
+        )
+        if len(facts):
+            with (self.folder / FACTS).open("ab") as stream:
+                stream.write(with_checksums(stored.view(np.uint8).reshape(len(facts), -1)).data)
+        super().append(facts)

@@ -54,12 +54,21 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
     Returns:
         :data:`HASHED`, (n,); zeros for a box less than 8 pixels high or wide.
     """
-    found, low = np.zeros(len(boxes), HASHED), _cosines(_LOW, _SIDE)
-    large = np.flatnonzero(boxes.min(axis=1, initial=_SIDE) >= _LOW)
-    for rows, grey, _means in _greys(read, boxes, large):
-        found["hash"][rows] = _signs((low @ grey @ low.T).reshape(len(rows), -1)[:, 1:])
-        found["contrast"][rows] = grey.std(axis=(1, 2))
+    found, step = np.zeros(len(boxes), HASHED), max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
+    for first in range(0, len(boxes), step):
+        some = np.arange(first, min(first + step, len(boxes)))
+        found[some] = [hash_of(image, *box) for image, box in zip(read(some), boxes[some].tolist(), strict=True)]
     return found
+
+
+def hash_of(image: Pixels, height: int, width: int) -> tuple[int, float]:
+    """Return the hash and the contrast of an image; see :func:`hashes`."""
+    if min(height, width) < _LOW:
+        return 0, 0.0
+    low, grey = _cosines(_LOW, _SIDE), _grey(_shown(image, height, width)).astype(np.float32)
+    waves = (low @ grey @ low.T).reshape(-1)[1:]
+    bits = np.packbits(waves > np.partition(waves, BITS // 2)[BITS // 2], bitorder="little")
+    return int.from_bytes(bits.tobytes(), "little"), cv2.meanStdDev(grey)[1].item()
 
 
 def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
@@ -114,12 +123,20 @@ def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, F
         some = rows[first : first + step]
         grey, means = np.empty((len(some), _SIDE, _SIDE), np.float32), np.zeros((len(some), 3), np.float32)
         for at, (pixels, (height, width)) in enumerate(zip(read(some), boxes[some].tolist(), strict=True)):
-            top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
-            shown: Any = pixels[top : top + height, left : left + width]
-            means[at] = cv2.mean(shown)[:3]
-            one = cv2.cvtColor(shown, cv2.COLOR_RGB2GRAY) if shown.shape[2] == 3 else shown[..., 0]
-            grey[at] = cv2.resize(one, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
+            shown = _shown(pixels, height, width)
+            means[at], grey[at] = cv2.mean(shown)[:3], _grey(shown)
         yield some, grey, means
+
+
+def _shown(image: Pixels, height: int, width: int) -> Any:
+    """Return the picture in the middle of an image."""
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[top : top + height, left : left + width]
+
+
+def _grey(shown: Any) -> Any:
+    one = cv2.cvtColor(shown, cv2.COLOR_RGB2GRAY) if shown.shape[2] == 3 else shown[..., 0]
+    return cv2.resize(one, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
 
 
 @functools.cache
@@ -128,9 +145,3 @@ def _cosines(count: int, size: int) -> Floats:
     number, pixel = np.arange(count)[:, np.newaxis], np.arange(size)
     waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1)
     return (waves / np.sqrt(size)).astype(np.float32)
-
-
-def _signs(waves: npt.NDArray[np.floating]) -> npt.NDArray[np.uint64]:
-    bits = np.zeros((len(waves), BITS + 1), np.bool_)
-    bits[:, :BITS] = waves > np.partition(waves, BITS // 2, axis=1)[:, BITS // 2, np.newaxis]
-    return np.packbits(bits, axis=1, bitorder="little").view("<u8")[:, 0]

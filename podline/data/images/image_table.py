@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.arrow_file import TEXT, decoded, digests_in, encoded, mapped, write_parts, write_rows
+from podline.data.images.arrow_file import TEXT, decoded, digests_in, encoded, mapped, write_parts
 from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
@@ -36,7 +36,8 @@ class Image(NamedTuple):
         height: height of the picture as displayed.
         turned: whether the EXIF orientation turns it.
         unturned: whether it is an annotated picture that stays as stored in spite of an EXIF orientation.
-        stamp: a hash of its file's path, inode, size and time; 0 if the file holds several images.
+        hash: the perceptual hash of its pixels; see :mod:`podline.data.images.hashing`.
+        contrast: the contrast of its pixels.
         target: the target besides the class, as text: people.
     """
 
@@ -54,7 +55,8 @@ class Image(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
-    stamp: int = 0
+    hash: int = 0
+    contrast: float = 0.0
     target: str = ""
 
 
@@ -66,19 +68,24 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     **dict.fromkeys(("turned", "unturned"), pa.bool_()),
-    "stamp": pa.int64(),
+    "hash": pa.uint64(),
+    "contrast": pa.float32(),
     "target": TEXT,
 }
 
 
-def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) -> None:
-    """Write images into a file in reading order; see :func:`write_rows`."""
-    write_rows(path, _TYPES, images, about)
+def write_columns(path: Path, parts: Iterable[Mapping[str, Any]], about: Mapping[str, str] | None = None) -> None:
+    """Write images into a file in reading order.
 
+    Args:
+        path: path of the file.
+        parts: consecutive images: column → an Arrow array, or one value for all of them.
+        about: metadata of the file.
 
-def write_columns(path: Path, parts: Iterable[Mapping[str, Any]]) -> None:
-    """Write images into a file, a part after the other: column → an Arrow array, or one value for all rows."""
-    write_parts(path, _TYPES, map(_columns, parts), {})
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    write_parts(path, _TYPES, map(_columns, parts), about or {})
 
 
 def _columns(part: Mapping[str, Any]) -> Iterator[pa.Array]:
@@ -124,7 +131,7 @@ class ImageTable:
     """The images in a file, with their splits.
 
     Args:
-        path: path of a file from :func:`write_images`.
+        path: path of a file from :func:`write_columns`.
 
     Attributes:
         about: metadata of the file.

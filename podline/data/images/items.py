@@ -19,9 +19,6 @@ HELD_OUT = (*TESTED, *VALIDATED)
 """Names that sources use for test and validation splits; see :func:`held_out_splits`."""
 SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
 
-SAME_WITHIN = 10_000
-"""Largest distance, in items with data, at which two items with the same data are detected."""
-
 
 class Item(NamedTuple):
     """An image, or another file among the images.
@@ -34,9 +31,9 @@ class Item(NamedTuple):
         group: images of one group go to the same split; empty without a group.
         reason: why it is left out whatever its content; empty if it is kept. Items without data are not decoded.
         stray: whether the file was not listed as an image; then it counts as left out only if its content is an image.
-        same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before it; else -1.
         target: the target besides the class, as text: people.
-        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`.
+        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`; and 1 to
+            turn it as EXIF says all the same, or 0.
     """
 
     key: str
@@ -46,7 +43,6 @@ class Item(NamedTuple):
     group: str = ""
     reason: str = ""
     stray: bool = False
-    same: int = -1
     target: str = ""
     size: Sequence[int] | None = None
 

@@ -23,6 +23,7 @@ from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
 from podline.errors import SourceError
+from podline.progress import alive
 from podline.store import digests
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
@@ -122,6 +123,7 @@ class Listing(Sequence[Found]):
         top = f"{self._folder}/"
         for batch in table.to_batches():
             for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                alive()
                 path = decoded(name)
                 yield Found(path, top + path if path else self._folder or "/", size, changed)
 
@@ -263,6 +265,7 @@ def _below(
         yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
         return
     for name in names:
+        alive()
         path = os.path.join(folder, name)  # noqa: PTH118 (millions of them)
         if name.endswith("/"):
             yield from _below(path[:-1], prefix + name, (*above, here), visits)

@@ -18,15 +18,13 @@ from podline.data.decoders import pixels_digest
 from podline.data.identity import hexadecimal
 from podline.data.images.corrections import correct
 from podline.data.images.deciding import decide, most_left_out, refuse_empty
-from podline.data.images.decoded import IMAGES, decode_images
+from podline.data.images.decoded import decode_images
 from podline.data.images.image_table import ImageTable
 from podline.data.images.items import held_out_splits, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.parsing import parsed
 from podline.data.images.settings import PictureSettings
-from podline.data.rawfiles import made_once
 from podline.data.shown import shortened
-from podline.data.sources.decoding import DECODING
 from podline.data.sources.remote import is_remote, on_this_machine
 from podline.data.sources.source import Source, splits_of
 from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
@@ -37,7 +35,7 @@ from podline.store import digests
 from podline.store.folder import FolderStore
 
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
-_FORM = "mapped columns, of all splits, with identities, stamps and targets"  # version of the files in the cache folder
+_FORM = "rows of pixels and facts"  # version of the files in the cache folder
 _NAMED = 3
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
@@ -83,16 +81,14 @@ def _opened(
     inspect: Callable[[ImageTable], object],
 ) -> Source:
     source, targets = str(place), settings.targets
-    becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
-    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode more images
-    depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
+    becoming = settings.model_dump(mode="json", exclude={*settings.after_decoding})
+    limits = machine.load().parse_limits  # higher limits may decode more images
+    depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, uri or source])
-        read = partial(parsed, source, files, settings)
-        key = digests.of_json([form, source if uri else files.state])  # links to a bucket's objects have a state's name
-        cached = made_once(work, key, partial(decode_images, read, settings, decoding, form, work))[0].path.parent
-    pixels = decoding.rows(cached, settings.shape)
-    images = ImageTable(cached / IMAGES)
+        read = partial(parsed, source, files, settings, folder)
+        state = digests.of_json(source if uri else files.state)  # links to a bucket's objects have a state's name
+        images, pixels = decode_images(read, settings, form, state, work, folder)
     corrected = correct(images, settings.corrections)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     held_out = held_out_splits(given)

@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from podline import entry_points
 from podline.data.images.arrow_file import start_threads
-from podline.data.images.items import SAME_WITHIN, Item, Place, read_items, unread_splits, write_item
+from podline.data.images.items import Item, Place, read_items, unread_splits, write_item
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import PictureSettings
@@ -32,6 +32,7 @@ from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"
+_REMEMBERED = 10_000  # images from inside other files
 
 
 class Parsed(NamedTuple):
@@ -57,7 +58,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         source: name of the source in errors.
         files: files of the source.
         settings: settings that may name the layout.
-        folder: a folder for the list; :func:`delete_parsed` deletes its content.
+        folder: a folder for the list, and for copies of images that lie inside other files.
 
     Raises:
         SourceError: the source has no known layout, or exceeds the limits.
@@ -76,26 +77,9 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
     return Parsed(words, frozenset(splits), partial(_written, folder, unread_splits(frozenset(splits))), facts)
 
 
-def delete_parsed(folder: Path) -> None:
-    """Delete the list of items and the copies of images that lie inside other files."""
-    for name in (_ITEMS, _IMAGES):
-        (folder / name).unlink(missing_ok=True)
-
-
 def _written(folder: Path, unread: frozenset[str]) -> Iterator[Item]:
-    """Yield the items without those of unread splits; one with the image of an earlier item has the other's number."""
-    known, copies, number = dict[Place, int](), str(folder / _IMAGES), 0
     with explained("read", folder), (folder / _ITEMS).open() as lines:
-        for item in read_items(lines):
-            if item.split in unread:
-                continue
-            same = -1
-            if isinstance(item.data, Place) and item.data.path == copies:
-                same = known.setdefault(item.data, number)
-                if len(known) > SAME_WITHIN:
-                    del known[next(iter(known))]
-            yield item._replace(same=same if same != number else -1)
-            number += 1
+        yield from (item for item in read_items(lines) if item.split not in unread)
 
 
 def _opens_files(files: Files, settings: PictureSettings) -> bool:
@@ -124,11 +108,10 @@ def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> 
         images = _Images(stream)
         splits = layout.splits
         begin_source(source, len(files.around))
-        unread = unread_splits(splits or frozenset())
-        for number, item in enumerate(_items(source, name, layout, files, unread)):
+        for item in _items(source, name, layout, files, unread_splits(splits or frozenset())):
             named |= {item.split} if item.split and not item.reason else set()
             with explained("write", folder):
-                write_item(lines, images.placed(item, number))
+                write_item(lines, images.placed(item))
         return layout.words, sorted(named if splits is None else splits), layout.facts
 
 
@@ -144,21 +127,20 @@ class _Images:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._known: dict[bytes, tuple[int, int]] = {}
+        self._starts: dict[bytes, int] = {}
 
-    def placed(self, item: Item, number: int) -> Item:
-        """Return an item with the place of its image, which is that of an earlier item with the same image."""
+    def placed(self, item: Item) -> Item:
+        """Return an item with the place of its image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item
-        digest = hashlib.sha256(data + item.reason.encode()).digest()
-        start, first = self._known.pop(digest, (0, -SAME_WITHIN))
-        if number - first >= SAME_WITHIN:
-            start, first = self._stream.tell(), number
+        digest = hashlib.sha256(data).digest()
+        start = self._starts.pop(digest, self._stream.tell())
+        if start == self._stream.tell():
             self._stream.write(data)
-        self._known[digest] = (start, first)
-        if len(self._known) > SAME_WITHIN:
-            del self._known[next(iter(self._known))]
+        self._starts[digest] = start
+        if len(self._starts) > _REMEMBERED:
+            del self._starts[next(iter(self._starts))]
         return item._replace(data=Place(self._stream.name, start, len(data)))
 
 

@@ -196,27 +196,27 @@ def limits_of_annotations(size: int) -> Limits:
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 
 
-def read_entries(place: AnnotationFile, ids: Collection[int | str], joints: int) -> Entries:
-    """Read and check an annotation file; runs in a sandbox.
+def read_entries(file: AnnotationFile, ids: Collection[int | str], joints: int) -> Entries:
+    """Read and check a file of annotations; runs in a sandbox.
 
     Args:
-        place: the file.
+        file: the file.
         ids: the ``category_id`` values to read; other annotations are skipped.
         joints: number of joints of an annotation.
 
     Raises:
         SourceError: the file cannot be read, or is no COCO annotation file.
     """
-    document = document_of(place.path, place.member, "fetch the official annotations again")
+    document = document_of(file, "fetch the official annotations again")
     if document is None:
         raise SourceError(
-            f"{place.path} is not a COCO annotation file: an object with lists images and annotations is needed"
+            f"{file} is not a COCO annotation file: an object with lists images and annotations is needed"
         )
     return _checked(document, ids, joints)
 
 
-def document_of(path: Path, member: str, remedy: str) -> dict[str, Any] | None:
-    """Read an annotation file, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
+def document_of(file: AnnotationFile, remedy: str) -> dict[str, Any] | None:
+    """Read a file of annotations, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
 
     Returns:
         The document with lists ``images`` and ``annotations``, or None for another document. Outlines that no record
@@ -225,10 +225,10 @@ def document_of(path: Path, member: str, remedy: str) -> dict[str, Any] | None:
     Raises:
         SourceError: the file cannot be read or is not JSON.
     """
-    shown = f"{path}/{member}" if member else str(path)
+    path, shown = file.path, str(file)
     begin(limits_of_annotations(size_of(path)), shown)
-    if member:
-        data = _member(path, member, shown)
+    if file.member:
+        data = _member(file)
     else:
         with reading(shown):
             data = as_coco(path) if is_table(path) or path.is_dir() else path.read_bytes()
@@ -241,15 +241,15 @@ def document_of(path: Path, member: str, remedy: str) -> dict[str, Any] | None:
     return document if lists and isinstance(document.get("annotations"), list) else None
 
 
-def _member(path: Path, member: str, shown: str) -> bytes:
-    with reading(shown, "a zip file", "fetch it again"), zipfile.ZipFile(path) as archive:
-        if member not in archive.namelist():
-            raise SourceError(f"{path} has no {member}; fetch it again")
-        found = archive.getinfo(member)
+def _member(file: AnnotationFile) -> bytes:
+    with reading(str(file), "a zip file", "fetch it again"), zipfile.ZipFile(file.path) as archive:
+        if file.member not in archive.namelist():
+            raise SourceError(f"{file.path} has no {file.member}; fetch it again")
+        found = archive.getinfo(file.member)
         most = bounds.unpacked(found.compress_size)
         if found.file_size > most:
-            raise SourceError(f"{shown} has {found.file_size:,} bytes vs {most:,} at most")
-        begin(limits_of_annotations(found.file_size), shown)
+            raise SourceError(f"{file} has {found.file_size:,} bytes vs {most:,} at most")
+        begin(limits_of_annotations(found.file_size), str(file))
         return archive.read(found)
 
 
@@ -269,7 +269,11 @@ def size_of(path: Path) -> int:
 def _checked(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
     names = [_id_of(image) for image in document["images"]]
-    _refuse_twice(entries, names)
+    refuse_twice(
+        [entry for entry in entries if entry.name],
+        "id",
+        [name for name, entry in zip(names, entries, strict=True) if entry.name],
+    )
     by_id = {name: entry for name, entry in zip(names, entries, strict=True) if entry.name}
     usable = [(name, entry) for name, entry in by_id.items() if not entry.problem]
     for (_, entry), number in zip(usable, numbered([name for name, _ in usable]), strict=True):
@@ -327,16 +331,14 @@ def _image_entry(record: str, image: object) -> ImageEntry:
     return ImageEntry(record, name=found.file_name, width=found.width, height=found.height)
 
 
-def _refuse_twice(entries: list[ImageEntry], ids: Sequence[int | str | None]) -> None:
+def refuse_twice(entries: Sequence[ImageEntry], what: str, values: Sequence[Any]) -> None:
     """Mark images with the same id or file: each lists only a part of the people, so the rest would be background."""
-    for what, values in (("id", ids), ("name", [entry.name for entry in entries])):
-        first: dict[Any, ImageEntry] = {}
-        for entry, value in zip(entries, values, strict=True):
-            if entry.name:
-                other = first.setdefault(value, entry)
-                if other is not entry:
-                    entry.refuse(f"its {what} is also that of {other.record}; list it once")
-                    other.refuse(f"its {what} is also that of {entry.record}; list it once")
+    first: dict[Any, ImageEntry] = {}
+    for entry, value in zip(entries, values, strict=True):
+        other = entry if value is None else first.setdefault(value, entry)
+        if other is not entry:
+            entry.refuse(f"its {what} is also that of {other.record}; list it once")
+            other.refuse(f"its {what} is also that of {entry.record}; list it once")
 
 
 def _add(entry: ImageEntry, found: Mapping[str, Any], number: int, joints: int) -> None:

@@ -23,6 +23,7 @@ from podline.errors import SourceError
 
 _LABELS = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")
+_HEADERS = 4  # rows at most, which have all columns
 _SINGLE = "single"  # the individual that has DeepLabCut's unique body parts
 
 
@@ -112,7 +113,9 @@ def _category(individual: str) -> str:
 def _read(path: Path) -> Table:
     refuse_lfs_pointer(path, str(path))
     with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = list(csv.reader(lines, strict=True))
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, strict=True) if any(map(str.strip, row))]
+    width = max((len(row) - [*map(bool, reversed(row))].index(True) for row in rows[:_HEADERS]), default=0)
+    rows = [row[:width] if not any(row[width:]) else row for row in rows]
     header = {row[0]: row for row in itertools.takewhile(lambda row: row[:1] and row[0] in _HEADER, rows)}
     if not {"bodyparts", "coords"} <= header.keys():
         found = ", ".join(printable(row[0] if row else "", 20) for row in rows[:3])

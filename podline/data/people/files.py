@@ -1,124 +1,242 @@
-"""Finds COCO's annotations and images, as files and folders or in zip files, without unpacking them."""
+"""Finds files of annotations, and the images that they name, in a folder and its zip files, without unpacking them."""
 
 from __future__ import annotations
 
-import os
 import posixpath
+import re
+import unicodedata
 import zipfile
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path, PurePosixPath
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import chain, takewhile
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
+from podline.data.images.layout import limits_of_file
+from podline.data.images.listing import Files, Found
+from podline.data.people.deeplabcut import tables_of
 from podline.data.places import IMAGE_ENDINGS, Place
 from podline.data.rawfiles import reading
-from podline.documents.manifest import TEST, TRAIN, VALIDATION
 from podline.errors import SourceError
+from podline.sandbox.child import begin
+from podline.sandbox.limits import limits_of
 
-YEARS = ("2017", "2014")
-_TRAIN, _VAL, _TEST = "train", "val", "test"  # COCO's splits
-
-_SUFFIXES = tuple(IMAGE_ENDINGS)
+_FOLDERS = ("annotations", "train", "val", "valid", "validation", "dev", "test")
+_OFFICIAL = re.compile(r"person_keypoints_(train|val|test)20(14|17)\.json")
+_PACKED = re.compile(r"annotations_trainval(2014|2017)\.zip")
+_ROLE = re.compile(r"(?<![a-z])(train|val|dev|test)(?:ing|id|idation)?(?![a-z])")
+_IMAGE_FOLDERS = ("", "images", "imgs")  # usual names, preferred among several folders
 
 
 class AnnotationFile(NamedTuple):
-    """An annotation file and the place of its images.
+    """A file of annotations.
 
     Attributes:
-        split: see :data:`podline.documents.manifest.SPLITS`.
         path: the file, the zip file that holds it, or a folder with DeepLabCut's tables.
         member: the file's name in the zip file.
-        images: the folder or the zip file of images.
     """
 
-    split: str
     path: Path
-    member: str
-    images: Path
+    member: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}/{self.member}" if self.member else str(self.path)
+
+    @property
+    def role(self) -> str:
+        """Return the split in the name of the file or its folder: train, val, test or an empty string."""
+        shown = Path(str(self).lower())
+        return _role(shown.name) or _role(shown.parent.name)
 
 
-def find_coco(place: Path) -> list[AnnotationFile]:
-    """Find the splits of COCO 2014 or 2017 in a folder, training first, without opening a file.
+def _role(name: str) -> str:
+    found = _ROLE.search(name)
+    return found[1].replace("dev", "val") if found else ""
 
-    COCO's validation split becomes the test split, unless annotations of test images exist.
 
-    Raises:
-        SourceError: the folder has no such files, or those of both years.
+def annotation_files(place: Path, *, official: bool = False) -> Iterator[AnnotationFile]:
+    """Yield the files that may have annotations, and a folder with DeepLabCut's tables last; open none.
+
+    Args:
+        place: a folder or a file.
+        official: whether only COCO's own files of people count.
     """
-    if not place.is_dir():
-        raise SourceError(f"{place} is not a folder; give one with annotations/ and the images, or with the zip files")
-    years = [_find_splits(place, year) for year in YEARS]
-    if all(years):
-        raise SourceError(f"{place} holds COCO of 2014 and of 2017, which share images; give a folder with one of them")
-    if any(years):
-        return years[0] or years[1]
-    names = sorted(path.name for path in place.iterdir())
-    holds = f"holds {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
-    raise SourceError(
-        f"{place} {holds} vs annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and "
-        "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; "
-        "`podline data draw DIR --dataset coco_sample` draws some"
-    )
+    if place.is_file():
+        yield AnnotationFile(place)
+        return
+    for folder in (place, *(place / name for name in _FOLDERS)):
+        found = sorted(folder.iterdir(), key=lambda path: path.name) if folder.is_dir() else []
+        files = [path for path in found if path.name.lower().endswith(".json") and path.is_file()]
+        yield from (AnnotationFile(path) for path in files if not official or _OFFICIAL.fullmatch(path.name))
+        for path in found:
+            if packed := _PACKED.fullmatch(path.name):
+                yield from _packed(place, path, packed[1])
+    if not official and tables_of(place):
+        yield AnnotationFile(place)
 
 
-def _find_splits(place: Path, year: str) -> list[AnnotationFile]:
-    found = [_find_split(place, split, year, ours) for split, ours in ((_TRAIN, TRAIN), (_VAL, TEST))]
-    if found[0] and (test := _find_split(place, _TEST, year, TEST)):
-        found = [found[0], found[1] and found[1]._replace(split=VALIDATION), test]
-    return [split for split in found if split]
+def _packed(place: Path, archive: Path, year: str) -> Iterator[AnnotationFile]:
+    """Yield COCO's annotations in a zip file, if their images are there and they are not unpacked beside it."""
+    for split in ("train", "val"):
+        name, images = f"person_keypoints_{split}{year}.json", f"{split}{year}"
+        unpacked = any((folder / name).exists() for folder in (place, place / "annotations"))
+        there = (place / f"{above}{images}{ending}" for above in ("", "images/") for ending in ("", ".zip"))
+        if not unpacked and any(path.exists() for path in there):
+            yield AnnotationFile(archive, f"annotations/{name}")
 
 
-def _find_split(place: Path, split: str, year: str, ours: str) -> AnnotationFile | None:
-    """Find a split; in the official zip file with both splits, annotations without images are ignored."""
-    name, folder, archive = f"person_keypoints_{split}{year}.json", f"{split}{year}", f"annotations_trainval{year}.zip"
-    member = f"annotations/{name}"
-    archives = (archive, f"annotations/{archive}") if split != _TEST else ()
-    annotations = _first(place, member, name, *archives)
-    images = _first(place, folder, f"{folder}.zip", f"images/{folder}", f"images/{folder}.zip")
-    if annotations is None:
-        return None
-    packed = annotations.name == archive
-    if images is not None:
-        return AnnotationFile(ours, annotations, member if packed else "", images)
-    if packed:
-        return None
-    raise SourceError(f"{place} has {annotations.name} without its images; put {folder}/ or {folder}.zip beside it")
+class _Image(NamedTuple):
+    """An image file: the parts of its path in the source, composed (NFC), and its place."""
+
+    parts: tuple[str, ...]
+    place: Place
 
 
-def _first(place: Path, *names: str) -> Path | None:
-    return next((place / name for name in names if (place / name).exists()), None)
+class _Match(NamedTuple):
+    """An image whose path ends with the last parts of a name.
 
-
-def images_in(place: Path) -> tuple[Callable[[str], Place | str], int]:
-    """Find the images of a folder or a zip file; runs in a sandbox.
-
-    Returns:
-        A function that maps a file's name to its place, or to the reason why there is none, as a phrase after the
-        image's name. The number of image files.
-
-    Raises:
-        SourceError: the folder or zip file cannot be read.
+    Attributes:
+        root: the folder above these parts.
+        dropped: number of the name's other parts.
+        image: the image.
     """
-    if place.is_dir():
-        with reading(place):
-            count = sum(name.lower().endswith(_SUFFIXES) for name in os.listdir(place))  # noqa: PTH208 (names alone)
-        return partial(_in_folder, place), count
-    with reading(place, "a zip file", "fetch it again"), zipfile.ZipFile(place) as archive:
-        members = [name for name in archive.namelist() if name.lower().endswith(_SUFFIXES)]
-    named = {PurePosixPath(name).name: Place(str(place), member=name) for name in members}
-    if len(named) != len(members):
-        raise SourceError(f"{place}: {len(members):,} images have {len(named):,} names; each must be there once")
-    return lambda name: named.get(name, f"{place.name} has no such file"), len(members)
+
+    root: tuple[str, ...]
+    dropped: int
+    image: _Image
+
+    def is_in(self, folder: tuple[str, ...]) -> bool:
+        """Return whether the path in a folder above the image is the end of the name."""
+        return len(folder) >= len(self.root) and self.image.parts[:-1][: len(folder)] == folder
 
 
-def inside(folder: Path, name: str) -> str:
-    """Return the path of a file in a folder, whose name may have backslashes; empty if it leads out of the folder."""
-    path = posixpath.normpath(name.replace("\\", "/"))
-    return "" if path.startswith(("/", "..")) or path == "." else f"{folder}/{path}"
+class ImageFiles:
+    """Finds the images that annotations name, in the files around a source and in its zip files.
+
+    A name may have backslashes, ``.``, ``..``, blanks around it, decomposed letters, no ending, or leading folders that
+    are not here, as absolute paths and URLs do.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._place = files.place
+        begin(limits_of_file(0, len(files.around)), files.place)
+        self._images = defaultdict[str, list[_Image]](list)
+        self._archives = [file for file in files.around if file.ends(".zip")]
+        for file in files.around:
+            if file.bytes >= 0 and not file.hidden:
+                self._add(file.name, Place(file.path))
+
+    def places(self, names: Sequence[str], file: AnnotationFile, top: Path) -> tuple[str, list[Place | None], int]:
+        """Find the images that a file of annotations names.
+
+        Args:
+            names: names of the images.
+            file: the file.
+            top: the folder of the source.
+
+        Returns:
+            The folder of the images in the source; the place of each image, or None; the number of image files in these
+            folders that no name means.
+
+        Raises:
+            SourceError: no image is there, or several folders have them; or a zip file cannot be read.
+        """
+        matches = [self._matches(name) for name in names]
+        while self._archives and not any(matches):
+            self._unpack(self._archives.pop(0))
+            matches = [self._matches(name) for name in names]
+        root = self._root(matches, names, file, top)
+        inside = [min((one for one in some if one.is_in(root)), default=None, key=_dropped) for some in matches]
+        nearest = dict[Place, int]()
+        for match in filter(None, inside):
+            nearest[match.image.place] = min(match.dropped, nearest.get(match.image.place, match.dropped))
+        folders = {match.image.parts[:-1] for match in inside if match}
+        images = (image for some in self._images.values() for image in some if image.parts[:-1] in folders)
+        count = sum(_ending(image.parts[-1]) in IMAGE_ENDINGS for image in images)
+        places = [one.image.place if one and one.dropped == nearest[one.image.place] else None for one in inside]
+        return "/".join(root), places, max(0, count - len(nearest))
+
+    def _root(
+        self, matches: Sequence[Sequence[_Match]], names: Sequence[str], file: AnnotationFile, top: Path
+    ) -> tuple[str, ...]:
+        """Return the folder below which the named images are: of several, the nearest to their annotations."""
+        dropped = defaultdict[tuple[str, ...], list[int]](list)
+        for match in chain.from_iterable(matches):
+            dropped[match.root].append(match.dropped)
+        if not dropped:
+            shown = ", ".join(filter(None, names[:2])) or "any"
+            raise SourceError(
+                f"{file}: none of its images ({shown} …) is in {self._place}; put them there, beside it or into images/"
+            )
+        most, beside = max(map(len, dropped.values())), file.path if file.path.is_dir() else file.path.parent
+        near = Path(unicodedata.normalize("NFC", beside.relative_to(top).as_posix())).parts
+
+        def order(root: tuple[str, ...]) -> tuple[float | bool, ...]:
+            return (
+                2 * len(dropped[root]) >= most,
+                -sum(dropped[root]) / len(dropped[root]),
+                root[: len(near)] == near,
+                bool(file.role) and _role("/".join(root[-2:]).lower()) == file.role,
+                root == near,
+                "".join(root[-1:]).lower() in _IMAGE_FOLDERS,
+                len(dropped[root]),
+            )
+
+        best, *others = sorted(dropped, key=order, reverse=True)
+        if others and order(others[0]) == order(best):
+            told = " or ".join("/".join(root) or "." for root in sorted((best, others[0])))
+            raise SourceError(f"{file}: its images may be in {told}; move one of them out of {self._place}")
+        return best
+
+    def _matches(self, name: str) -> list[_Match]:
+        """Return the images that a name may mean: as it is, or else as a URL."""
+        for parts in _forms(name):
+            found = list[_Match]()
+            for image in self._images.get(_stem(parts[-1]), ()) if parts else ():
+                last = image.parts[-1]
+                if last == parts[-1] or (_ending(parts[-1]) not in IMAGE_ENDINGS and _ending(last) in IMAGE_ENDINGS):
+                    above = zip(reversed(image.parts[:-1]), reversed(parts[:-1]), strict=False)
+                    rank = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], above))
+                    found.append(_Match(image.parts[:-rank], len(parts) - rank, image))
+            if found:
+                return found
+        return []
+
+    def _add(self, name: str, place: Place) -> None:
+        parts = tuple(unicodedata.normalize("NFC", name).split("/"))
+        self._images[_stem(parts[-1])].append(_Image(parts, place))
+
+    def _unpack(self, file: Found) -> None:
+        """Add the images in a zip file."""
+        begin(limits_of(file.bytes), file.path)
+        with reading(file.path, "a zip file", "fetch it again"), zipfile.ZipFile(file.path) as archive:
+            for member in archive.namelist():
+                if _ending(member) in IMAGE_ENDINGS:
+                    self._add(f"{file.name}/{member}", Place(file.path, member=member))
 
 
-def _in_folder(folder: Path, name: str) -> Place | str:
-    path = inside(folder, name)
-    if not path:
-        return "the file name leads out of its folder"
-    return Place(path) if os.path.isfile(path) else f"{folder.name} has no such file"  # noqa: PTH113 (a Path for each of many)
+def _dropped(match: _Match) -> int:
+    return match.dropped
+
+
+def _forms(name: str) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of a name as a path, and as a URL: with ``%20`` and a query, whose last value may be a path."""
+    yield _parts(name)
+    path, _, query = name.partition("?")
+    *_, value = query.split("=")
+    for each in (value, path):
+        yield _parts(unquote(each))
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    path = posixpath.normpath(unicodedata.normalize("NFC", name.strip().replace("\\", "/")))
+    return tuple(part for part in path.split("/") if part not in ("", ".", ".."))
+
+
+def _ending(name: str) -> str:
+    return posixpath.splitext(name)[1].lower()
+
+
+def _stem(name: str) -> str:
+    return posixpath.splitext(name)[0] if _ending(name) in IMAGE_ENDINGS else name

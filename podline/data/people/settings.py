@@ -14,7 +14,13 @@ _VERSION = 4
 
 
 class PeopleSettings(PictureSettings):
-    """The settings of records with people in images."""
+    """The settings of records with people in images.
+
+    Attributes:
+        official: whether only COCO's own files are read.
+    """
+
+    official: ClassVar[bool] = False
 
     after_decoding: ClassVar[frozenset[str]] = PictureSettings.after_decoding | {"max_people"}
 
@@ -48,18 +54,27 @@ class PeopleSettings(PictureSettings):
         description="the largest share of test images with a near-duplicate among the training images; 1 finds none",
     )
 
+    turn: bool = Field(
+        default=False,
+        exclude_if=lambda turn: not turn,
+        description="turn images as EXIF says, since the annotations are of the turned images",
+    )
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Return the layout of annotations."""
+        return ("podline.data.people.layouts:Keypoints",)
+
     def converter(self) -> dict[str, int | str]:
         """See :meth:`PictureSettings.converter`."""
-        return {**super().converter(), "max_people": self.max_people, "joints_version": _VERSION}
+        ours = {"max_people": self.max_people, "joints_version": _VERSION, **({"turn": 1} if self.turn else {})}
+        return super().converter() | ours
 
 
 class CocoSettings(PeopleSettings):
     """The settings of COCO's people."""
 
-    @property
-    def layouts(self) -> tuple[str, ...]:
-        """Return COCO's layout."""
-        return ("podline.data.people.layouts:Coco",)
+    official: ClassVar[bool] = True
 
 
 class KeypointSettings(PeopleSettings):
@@ -80,11 +95,6 @@ class KeypointSettings(PeopleSettings):
         exclude_if=lambda pairs: pairs is None,
         description="pairs of joints that a mirror image exchanges; [] for none; detected by name if not given",
     )
-
-    @property
-    def layouts(self) -> tuple[str, ...]:
-        """Return the layout of users' own annotations."""
-        return ("podline.data.people.layouts:Keypoints",)
 
     def converter(self) -> dict[str, int | str]:
         """See :meth:`PictureSettings.converter`."""

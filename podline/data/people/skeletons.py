@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.people.files import AnnotationFile
 from podline.data.people.settings import KeypointSettings
 from podline.data.shown import printable, shortened
 from podline.documents.skeleton import COCO, OTHER_SIGMA, Skeleton, mirrored_by_name, sigmas_by_name
@@ -29,14 +29,12 @@ class Summary(NamedTuple):
     Attributes:
         counts: ``category_id`` → the most common length of ``keypoints`` in its annotations with a labelled joint.
         categories: the categories with an id; see :func:`podline.data.people.annotations.identifier`.
-        names: names of the first images.
         annotations: number of annotations.
     """
 
-    path: Path
+    file: AnnotationFile
     counts: dict[int | str, int]
     categories: list[dict[str, Any]]
-    names: list[str]
     annotations: int
 
 
@@ -69,13 +67,13 @@ def joints_of(summary: Summary, wanted: str) -> Joints:
     ids = [number for number in summary.counts if wanted in ("", named[number])]
     if not ids:
         there = ", ".join(sorted(named.values()))
-        raise SourceError(f"{summary.path}: no keypoints of the category {wanted!r}; categories with some: {there}")
+        raise SourceError(f"{summary.file}: no keypoints of the category {wanted!r}; categories with some: {there}")
     joints = {number: _names(summary, categories.get(number, {}), summary.counts[number]) for number in ids}
     names, *others = dict.fromkeys(joints.values())
     if others:
         told = ", ".join(f"{named[number]} ({len(joints[number])} joints)" for number in ids)
         raise SourceError(
-            f"{summary.path}: {len(ids)} categories with different joints vs one: {told}; name one of them by "
+            f"{summary.file}: {len(ids)} categories with different joints vs one: {told}; name one of them by "
             "--set conversion.category=NAME"
         )
     category, notes = categories.get(min(ids, key=str), {}), []
@@ -84,7 +82,7 @@ def joints_of(summary: Summary, wanted: str) -> Joints:
         category = category | {"name": ""}
     if not category.get("keypoints"):
         notes.append("joints have no names: joint1, joint2 …")
-    return Joints(ids, names, category, _limbs(summary.path, category.get("skeleton") or [], len(names), notes), notes)
+    return Joints(ids, names, category, _limbs(summary.file, category.get("skeleton") or [], len(names), notes), notes)
 
 
 def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[str, ...]:
@@ -93,13 +91,13 @@ def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[
     if values % 3 or not isinstance(given, list) or len(given) not in (0, values // 3):
         told = f"{len(given)} names" if isinstance(given, list) else shortened(given)
         raise SourceError(
-            f"{summary.path}: category {shortened(category.get('name'))} has {told} of keypoints vs {values / 3:g} in "
+            f"{summary.file}: category {shortened(category.get('name'))} has {told} of keypoints vs {values / 3:g} in "
             "its annotations; restore the file"
         )
     return tuple(str(name).strip() for name in given) or tuple(f"joint{number + 1}" for number in range(values // 3))
 
 
-def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb]:
+def _limbs(path: AnnotationFile, skeleton: Any, count: int, notes: list[str]) -> list[Limb]:
     """Return limbs as joint numbers from 0 on; COCO counts from 1, and a 0 shows that a file counts from 0."""
     pairs = skeleton if isinstance(skeleton, list) else [skeleton]
     ends = [end for pair in pairs for end in (pair if isinstance(pair, list) and len(pair) == 2 else [None])]
@@ -120,7 +118,7 @@ def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb
 
 
 def skeleton_of(
-    joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: Path
+    joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: AnnotationFile
 ) -> tuple[Skeleton, list[str]]:
     """Return a skeleton whose limbs connect all joints, with log lines; settings override the annotations.
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import open_images
+from podline.data.people.doubts import doubts
 from podline.data.people.image import BEYOND, People, chosen
 from podline.data.people.layouts import COUNTED, NOTES, STRAYS
 from podline.data.people.masks import check_outlines
 from podline.data.people.records import features_of
-from podline.data.people.settings import CocoSettings, PeopleSettings
+from podline.data.people.settings import PeopleSettings
 from podline.data.people.targets import PeopleTargets
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Source
@@ -29,6 +30,7 @@ from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
 
+_DOUBTED = 2_000  # images that show what the numbers of annotations mean
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
@@ -40,12 +42,14 @@ class Inspected(NamedTuple):
         instances: number of annotations with a joint, by image, (n,).
         unseen: how many of them have no joint in the image, (n,).
         annotations: number of all annotations, by image, (n,).
+        doubts: lines on annotations that are hardly meant as they are read.
     """
 
     rules: dict[int, Counter[str]]
     instances: Numbers
     unseen: Numbers
     annotations: Numbers
+    doubts: list[str]
 
 
 def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[str, int]:
@@ -62,7 +66,7 @@ def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[
 
 def _left_out(images: ImageTable, inspected: Inspected, strays: Mapping[str, int]) -> Iterator[LeftOut]:
     """Yield the instances of each annotation file, with what is left out of them."""
-    files, (instances, unseen, annotations) = images.texts("split"), inspected[1:]
+    files, (instances, unseen, annotations) = images.texts("split"), inspected[1:4]
     for split in files.values:
         mine = files.are({split})
         part = LeftOut(f"instances of the {split} split" if split else "instances", int(instances[mine].sum()))
@@ -89,9 +93,9 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         SourceError: the source has no annotations, or a split has no image that can be converted.
         StoreError: the cache folder cannot be written.
     """
-    found, wanted = list[Inspected](), _needed(of_coco=isinstance(settings, CocoSettings))
+    found, wanted = list[Inspected](), _needed(of_coco=settings.official)
     opened = open_images(
-        dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings.max_people))
+        dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings))
     )
     images, [inspected] = opened.images, found
     about = json.loads(images.about["facts"])
@@ -106,6 +110,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         rules=_rules(images, inspected, about),
         parts=tuple(_left_out(images, inspected, about[STRAYS])),
         people=PeopleTargets(settings, skeleton),
+        warnings=tuple(inspected.doubts),
     )
 
 
@@ -122,7 +127,7 @@ def _needed(*, of_coco: bool) -> Callable[[str], bool]:
     return is_needed
 
 
-def _inspected(images: ImageTable, max_people: int) -> Inspected:
+def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
     """Inspect the annotations of all images, and leave out those whose outlines cannot be drawn."""
     whole = images.is_whole() & (images.column("row") >= 0)
     sizes = zip(images.column("width").tolist(), images.column("height").tolist(), strict=True)
@@ -131,7 +136,7 @@ def _inspected(images: ImageTable, max_people: int) -> Inspected:
         image = People.of(images.text("target", number), *size)
         instances, unseen, counted = image.instances, 0, Counter[str]()
         if whole[number]:
-            people, ignored = chosen(image, max_people, counted)
+            people, ignored = chosen(image, settings.max_people, counted)
             unseen = instances - len(people) - counted[BEYOND]
             counted["images without instances"] += not image.annotations
             rules[number] = +counted
@@ -140,4 +145,15 @@ def _inspected(images: ImageTable, max_people: int) -> Inspected:
             except SourceError as error:
                 images.leave_out(number, str(error))
         counts[:, number] = instances, unseen, len(image.annotations)
-    return Inspected(rules, *counts)
+    instances, unseen, annotations = counts
+    found = [] if settings.official else _doubts(images, np.flatnonzero(whole & (instances > 0)))
+    return Inspected(rules, instances, unseen, annotations, found)
+
+
+def _doubts(images: ImageTable, numbers: Numbers) -> list[str]:
+    """Return the doubts about annotated images, by some of them."""
+    some = numbers[:: max(1, len(numbers) // _DOUBTED)]
+    width, height, unturned = (images.column(name)[some].tolist() for name in ("width", "height", "unturned"))
+    texts = (images.text("target", number) for number in some.tolist())
+    people = (People.of(*given) for given in zip(texts, width, height, strict=True))
+    return doubts(zip(people, unturned, strict=True))

@@ -1,7 +1,7 @@
 """Decodes image files in sandboxes, and writes the pixels one after another into a file.
 
 An image that is damaged, crashes its decoder or exceeds the limits is left out with its reason; the others are decoded.
-This machine decodes by default; a conversion on an engine sets :data:`DECODING` so that workers decode.
+This machine decodes unless a conversion on an engine sets :data:`DECODING`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import errno
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from podline import settings
 from podline.data import bounds
-from podline.data.decoded_rows import PIXELS, DecodedRows, joined, rows_of, write_row
-from podline.data.fitting import fitted
+from podline.data.decoded_rows import DecodedRows, write_row
+from podline.data.fitting import fitted, shown_size
 from podline.data.headers import PictureError, looks_like_picture
 from podline.data.identity import IDENTITY_BYTES, identified
+from podline.data.images.hashing import hash_of
 from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
 from podline.data.rawfiles import reading
@@ -54,6 +53,8 @@ class Look(NamedTuple):
         height: height of the same.
         turned: whether the EXIF orientation turned a picture.
         unturned: whether an annotated picture stayed as stored in spite of its EXIF orientation.
+        hash: see :mod:`podline.data.images.hashing`.
+        contrast: see :mod:`podline.data.images.hashing`.
         picture: whether the file begins like a picture.
         reason: why it cannot be decoded, as a phrase after the file's name; empty if it can.
         doubtful: whether a lack of memory may be the reason.
@@ -66,6 +67,8 @@ class Look(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
+    hash: int = 0
+    contrast: float = 0.0
     picture: bool = False
     reason: str = ""
     doubtful: bool = False
@@ -76,7 +79,7 @@ class Request(NamedTuple):
 
     Attributes:
         place: the place of its file, or the reason why it cannot be read.
-        size: its annotated width and height; see :func:`podline.data.pictures.picture_of`.
+        size: see :class:`podline.data.images.items.Item`.
     """
 
     place: Readable | str
@@ -117,17 +120,21 @@ class Pictures(NamedTuple):
         try:
             if len(data) > bounds.IMAGE_BYTES:
                 raise PictureError(f"has more than {bounds.IMAGE_BYTES:,} bytes")  # noqa: TRY301 (as the others)
-            picture = picture_of(data, declare, (size[0], size[1]) if size else None)
+            picture = picture_of(data, declare, (size[0], size[1]) if size and not size[2] else None)
         except PictureError as error:
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
         height, width = picture.pixels.shape[:2]
-        if size and size[0] and (width, height) != (size[0], size[1]):
+        sizes = [tuple(size[:2])] if size and size[0] else []
+        if sizes and size and size[2] and picture.turned:
+            sizes.append((size[1], size[0]))  # of the stored pixels
+        if sizes and size and (width, height) not in sizes:
             reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
             return look._replace(reason=reason, picture=True), None
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
         digest = hashlib.sha256(pixels.data).digest()[:IDENTITY_BYTES].hex()
-        look = look._replace(pixels=digest, width=width, height=height, picture=True)
+        perceived, contrast = hash_of(pixels, *shown_size(height, width, self.shape, self.fit))
+        look = look._replace(pixels=digest, width=width, height=height, hash=perceived, contrast=contrast, picture=True)
         return look._replace(turned=picture.turned, unturned=picture.unturned), pixels
 
 
@@ -207,21 +214,21 @@ def _is_doubtful(answer: Any) -> bool:
     return Look(*answer).doubtful
 
 
-class Decoding(Protocol):
-    """A place where images are decoded: this machine, or an engine's workers.
+class Engine(Protocol):
+    """Workers that decode images, instead of this machine."""
 
-    Attributes:
-        key: distinguishes the places of decoded images; empty for a local folder.
-    """
+    def decode(
+        self, becoming: Pictures, requests: Iterable[Request], name: str, /
+    ) -> tuple[Iterator[Look], DecodedRows]:
+        """Decode images; the n-th requested one gets row n.
 
-    @property
-    def key(self) -> str: ...  # noqa: D102
+        Args:
+            becoming: the conversion of the images.
+            requests: the images.
+            name: identifies the requests, so that outcomes of an interrupted job are found.
 
-    def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
-        """Decode images into a folder; the n-th requested image gets row n.
-
-        Yields:
-            The facts about each image, in order.
+        Returns:
+            The facts about each image, in order; and the images.
 
         Raises:
             SourceError: a file cannot be read.
@@ -230,12 +237,8 @@ class Decoding(Protocol):
         """
         ...
 
-    def rows(self, folder: Path, shape: tuple[int, int, int], /) -> DecodedRows:
-        """Return the images that were decoded into a folder, which may have moved since."""
-        ...
-
-    def shared(self, folders: Sequence[Path], shape: tuple[int, int, int], /) -> DecodedRows:
-        """Return the images that this machine decoded into folders, for all workers.
+    def shared(self, rows: DecodedRows, shape: tuple[int, int, int], name: str, /) -> DecodedRows:
+        """Return images that this machine decoded, for all workers.
 
         Raises:
             StoreError: the store cannot be written.
@@ -243,28 +246,5 @@ class Decoding(Protocol):
         ...
 
 
-class Here:
-    """Decodes images on this machine."""
-
-    key = ""
-
-    def looks(self, becoming: Pictures, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
-        """See :meth:`Decoding.looks`."""
-        factor, path = settings.load().parse_limits, folder / PIXELS
-        path.touch()
-        asked = ((str(path), row, request) for row, request in enumerate(requests))
-        with Decoder(becoming) as processes:
-            yield from processes.looks(asked, factor)
-
-    def rows(self, folder: Path, shape: tuple[int, int, int]) -> DecodedRows:
-        """See :meth:`Decoding.rows`."""
-        return rows_of(folder, shape)
-
-    def shared(self, folders: Sequence[Path], shape: tuple[int, int, int]) -> DecodedRows:
-        """See :meth:`Decoding.shared`."""
-        return joined([folder / PIXELS for folder in folders], shape)
-
-
-_HERE = Here()
-DECODING: ContextVar[Decoding] = ContextVar("decoding", default=_HERE)
-"""The place where images are decoded while a source is opened."""
+DECODING: ContextVar[Engine | None] = ContextVar("decoding", default=None)
+"""The engine that decodes images while a source is opened; None for this machine."""

@@ -114,7 +114,7 @@ def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], s
 
 def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
     """Link each object's copy into a folder, and yield the links; images that workers read are not copied."""
-    left_there = IMAGE_ENDINGS if DECODING.get().key else frozenset[str]()
+    left_there = IMAGE_ENDINGS if DECODING.get() else frozenset[str]()
     _standing_for[str(folder)] = store.uri
 
     def link(found: Listed) -> Path:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.decoded_rows import HASHES, DecodedRows
+from podline.data.decoded_rows import DecodedRows
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import encoded
@@ -89,6 +89,7 @@ class Source:
         parts: the parts of the source besides its images, with what is left out of each.
         official: comparison of the raw files with the published ones; None for unpublished data.
         contradicting: split → number of records whose image another record has with another label.
+        warnings: lines on what is probably not meant.
     """
 
     dataset: str
@@ -107,6 +108,7 @@ class Source:
     parts: tuple[LeftOut, ...] = ()
     official: OfficialCheck | None = None
     contradicting: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def grows(self) -> bool:
@@ -155,7 +157,7 @@ class Source:
     def counted(self) -> dict[str, int]:
         """Number of images that EXIF turned, that reviews changed, and with near-duplicates; and of annotations."""
         counts = {**({"turned as EXIF says": self.images.turned} if self.images.turned else {})}
-        counts |= {**self.corrected.counts, **near_counts(self.near)}
+        counts |= {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1)}
         if not self.rules:
             return counts
         counts |= self.rules
@@ -166,9 +168,10 @@ class Source:
         """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
         if self.settings is None or self.settings.near_share == 1:
             return ()
-        rows = self.splits[0].pixels
-        known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES))
-        return near_pairs(self.images, self.pixels, self.settings, rows.count, known)
+        known, rows = np.zeros(self.splits[0].pixels.count, HASHED), self.images.column("row")
+        for name in HASHED.names or ():
+            known[name][rows[rows >= 0]] = self.images.column(name)[rows >= 0]
+        return near_pairs(self.images, self.pixels, self.settings, len(known), [known])
 
     @property
     def near_lines(self) -> list[str]:

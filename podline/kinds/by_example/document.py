@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import Field
 
-from podline.documents.any_evaluation import RunEvaluation
-from podline.documents.metric import Metric
-from podline.frozen import Frozen
+from podline.documents.any_evaluation import RunEvaluation, Scored
 
 
-class ImageFigures(Frozen):
-    """Figures on ``examples`` images, each judged once."""
+class ImageFigures(Scored):
+    """Figures on ``examples`` images, each judged once: all measures of their kind, with 95 % intervals."""
 
     examples: int = Field(ge=1)
 
@@ -20,25 +18,15 @@ class ImageFigures(Frozen):
 F = TypeVar("F", bound=ImageFigures)
 
 
-class ImageEvaluation(RunEvaluation, Generic[F]):
+class ImageEvaluation(RunEvaluation[F], Generic[F]):
     """The evaluation of a model that answers each image separately.
 
     Attributes:
         class_names: names in the order of the logits.
-        trained: the model's figures on the split.
-        untrained: the same network with random weights, on the same split.
-        seen: the trained model on training examples without augmentation: the first ``seen.examples`` training records,
-            at most as many as the judged split has.
-        guessing: the figure of guessing, with the range that chance gives it.
-        better_than_guessing: the sanity check: the trained model is better than this range.
+        seen: of the first training records, at most as many as the judged split has.
     """
 
     class_names: tuple[str, ...]
-    trained: F
-    untrained: F
-    seen: F
-    guessing: Metric
-    better_than_guessing: bool
 
     @property
     def examples(self) -> int:
@@ -46,15 +34,7 @@ class ImageEvaluation(RunEvaluation, Generic[F]):
         return self.trained.examples
 
 
-class ExampleFigures(ImageFigures):
-    """A model's figures on some examples: ``metrics`` has all measures of its kind, with their 95 % intervals."""
-
-    metrics: dict[str, Metric]
-
-
-class ExampleEvaluation(ImageEvaluation[ExampleFigures]):
+class ExampleEvaluation(ImageEvaluation[ImageFigures]):
     """The evaluation of a kind that uses measures; a kind's own subclass sets ``measure``."""
-
-    measure: ClassVar[str]
 
     class_names: tuple[str, ...] = ()

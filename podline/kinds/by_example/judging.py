@@ -21,7 +21,7 @@ from podline.evaluation.forward import News, answers_of
 from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.by_example.answered import Answered
-from podline.kinds.by_example.document import ExampleFigures
+from podline.kinds.by_example.document import ImageFigures
 from podline.kinds.by_example.measures import figures_of
 from podline.measures import measure_named
 from podline.progress import Reporter
@@ -152,8 +152,8 @@ def _decoded(kind: ExampleKind, recipe: Recipe, asked: Asked) -> Answered:
     return Answered(asked.targets, kind.decoded(asked.outputs, recipe))
 
 
-def _figures(kind: ExampleKind, said: Answered, case: Case) -> ExampleFigures:
-    return ExampleFigures(examples=len(said.labels), metrics=figures_of(said, kind.name, failed=case.problems.add))
+def _figures(kind: ExampleKind, said: Answered, case: Case) -> ImageFigures:
+    return ImageFigures(examples=len(said.labels), metrics=figures_of(said, kind.name, failed=case.problems.add))
 
 
 def asked(

@@ -9,26 +9,36 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Image
-from podline.data.fitting import SQUEEZE, fitted
-from podline.documents.manifest import Manifest
-from podline.evaluation.predicting import Predicted
+from podline.data.fitting import SQUEEZE
+from podline.documents.manifest import Fit, Manifest
+from podline.evaluation.predicting import PictureReader, Size
 from podline.kinds.by_example.kind import ExampleKind
 from podline.recipes.settings import Recipe
 from podline.stages.tools import PicturePrediction
 
 
 @dataclass(frozen=True)
-class ImageFeeder:
-    """Converts pictures to a model's input; see :class:`podline.evaluation.predicting.PictureReader`."""
+class ImageFeeder(PictureReader):
+    """Fits pictures like the data set's conversion, and makes them grey if the data set is."""
 
     manifest: Manifest
     threshold: float | None = None
 
-    def fed(self, pixels: Image) -> Image:
-        """Fit a picture like the data set's conversion does, and make it grey if the data set is."""
-        fit: Any = self.manifest.converter.get("fit", SQUEEZE)
-        return fitted(pixels, self.manifest.image_shape, fit)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the data set's images."""
+        return self.manifest.image_shape
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The data set's classes."""
+        return self.manifest.class_names
+
+    @property
+    def fit(self) -> Fit:
+        """How the conversion fitted images."""
+        found: Any = self.manifest.converter.get("fit", SQUEEZE)
+        return found
 
     def answers(self, outputs: tf.Tensor) -> tf.Tensor:
         """Return all outputs."""
@@ -39,13 +49,15 @@ class ImageFeeder:
 class AnswerReader(ImageFeeder):
     """Formats the answers of a kind's model as JSON and text."""
 
+    tells = "answer"
+
     kind: ExampleKind = field(kw_only=True)
     recipe: Recipe = field(kw_only=True)
 
-    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
+    def said(
+        self, name: str, _place: int, size: Size, answer: npt.NDArray[np.float32], _most: int | None = None
+    ) -> PicturePrediction:
         """Return the answer for a picture."""
         decoded = self.kind.decoded(answer[None], self.recipe)
-        height, width = pixels.shape[:2]
         [words] = self.kind.words(decoded, self.manifest)
-        said = PicturePrediction(file=name, width=width, height=height, answer=decoded[0].tolist(), words=words)
-        return Predicted(said, pixels)
+        return PicturePrediction(file=name, width=size[0], height=size[1], answer=decoded[0].tolist(), words=words)

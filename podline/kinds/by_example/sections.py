@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from podline import figures
 from podline.data.reader import open_split
-from podline.documents.any_evaluation import Scored
-from podline.kinds.by_example.document import ExampleEvaluation
+from podline.kinds.by_example.document import ExampleEvaluation, ImageFigures
 from podline.measures import shown
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Picture, Pictures, Table, Text
@@ -67,16 +66,7 @@ def sides_of(run: RunFacts) -> dict[str, Any]:
     }
 
 
-class JudgedSide(Scored, Protocol):
-    """A model's figures on a number of examples."""
-
-    @property
-    def examples(self) -> int:
-        """The number of examples."""
-        ...
-
-
-def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:
+def figures_table(sides: Mapping[str, ImageFigures], *further: dict[str, str]) -> Table:
     """Return every measure of several models or splits, one column each.
 
     Args:

@@ -27,7 +27,6 @@ class Figures(ImageFigures):
     """
 
     correct: int = Field(ge=0)
-    metrics: dict[str, Metric]
 
 
 class ClassFigures(Frozen):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Image
 from podline.compare.noise import Floats
 from podline.documents.manifest import Manifest
-from podline.evaluation.predicting import Predicted
+from podline.evaluation.predicting import Size
 from podline.kinds.by_example.predicting import ImageFeeder
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
@@ -19,29 +18,32 @@ from podline.store.contract import Store
 class Classes(ImageFeeder):
     """A reader for classifiers; see :class:`podline.evaluation.predicting.PictureReader`."""
 
-    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
+    tells = "classes"
+
+    def said(
+        self, name: str, _place: int, size: Size, answer: npt.NDArray[np.float32], most: int | None = None
+    ) -> PicturePrediction:
         """Return each class with its probability, most probable first."""
         odds = np.exp(answer.astype(np.float64) - answer.max())
-        return predicted(name, pixels, self.manifest.class_names, odds / odds.sum())
+        return with_shares(
+            name, size, self.manifest.class_names, odds / odds.sum(), np.argsort(-odds, kind="stable")[:most]
+        )
 
 
-def predicted(
-    name: str, pixels: Image, class_names: tuple[str, ...], shares: Floats, named: npt.NDArray[np.bool_] | None = None
-) -> Predicted:
+def with_shares(
+    name: str, size: Size, class_names: tuple[str, ...], shares: Floats, labels: npt.NDArray[np.int64]
+) -> PicturePrediction:
     """Format a model's answer for a picture.
 
     Args:
         name: name of the picture.
-        pixels: uint8 (height, width, 3).
+        size: its width and height.
         class_names: names of all classes.
         shares: their probabilities, (classes,).
-        named: mask of the classes to list, (classes,); all by default.
+        labels: the classes to list, in order.
     """
-    ranked = np.argsort(-shares, kind="stable")
-    labels: list[int] = (ranked if named is None else ranked[named[ranked]]).tolist()
-    told = tuple(ClassShare(name=class_names[label], probability=float(shares[label])) for label in labels)
-    height, width = pixels.shape[:2]
-    return Predicted(PicturePrediction(file=name, width=width, height=height, classes=told), pixels)
+    told = tuple(ClassShare(name=class_names[label], probability=float(shares[label])) for label in labels.tolist())
+    return PicturePrediction(file=name, width=size[0], height=size[1], classes=told)
 
 
 def reader(

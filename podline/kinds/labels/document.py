@@ -18,8 +18,6 @@ class LabelsFigures(ImageFigures):
             summed cross-entropies of their labels, in nats), each with its 95 % interval.
     """
 
-    metrics: dict[str, Metric]
-
 
 class LabelFigures(Frozen):
     """The figures of one label.

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Image
 from podline.compare.noise import Floats
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Manifest
-from podline.evaluation.predicting import Predicted
+from podline.evaluation.predicting import Size
 from podline.kinds.by_example.predicting import ImageFeeder
-from podline.kinds.classification.predicting import predicted
+from podline.kinds.classification.predicting import with_shares
 from podline.kinds.labels.scores import probabilities, thresholds_of
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
+from podline.stages.tools import PicturePrediction
 from podline.store.contract import Store
 
 
@@ -28,12 +28,18 @@ class LabelReader(ImageFeeder):
         thresholds: threshold of each label, (labels,); ``threshold`` is the common one, or None.
     """
 
+    tells = "labels"
+
     thresholds: Floats = field(kw_only=True)
 
-    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
+    def said(
+        self, name: str, _place: int, size: Size, answer: npt.NDArray[np.float32], most: int | None = None
+    ) -> PicturePrediction:
         """Return each predicted label with its probability, most probable first."""
         shares = probabilities(answer)
-        return predicted(name, pixels, self.manifest.class_names, shares, shares >= self.thresholds)
+        ranked = np.argsort(-shares, kind="stable")
+        predicted = ranked[(shares >= self.thresholds)[ranked]]
+        return with_shares(name, size, self.manifest.class_names, shares, predicted[:most])
 
 
 def reader(

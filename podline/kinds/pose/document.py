@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from podline.documents.any_evaluation import RunEvaluation
+from podline.documents.any_evaluation import RunEvaluation, Scored
 from podline.documents.completion import read_artifact
-from podline.documents.metric import Metric
 from podline.frozen import Frozen, JsonObject
 from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 from podline.kinds.pose.ranked_images import Ranked
@@ -38,7 +37,7 @@ def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
     return json.loads(read_artifact(store, folder, "evaluate", f"{folder}/{people_name(which)}"))
 
 
-class PoseFigures(Frozen):
+class PoseFigures(Scored):
     """The figures for detected people.
 
     Attributes:
@@ -53,7 +52,6 @@ class PoseFigures(Frozen):
     images: int = Field(ge=0)
     people: int = Field(ge=0)
     results: int = Field(ge=0)
-    metrics: dict[str, Metric]
 
 
 class ChosenThreshold(Frozen):
@@ -75,14 +73,11 @@ class ChosenThreshold(Frozen):
     judged: ThresholdFigures
 
 
-class PoseEvaluation(RunEvaluation, extra="ignore"):
+class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     """The evaluation of one pose network on one split, every image once. Podline 1.0 wrote further fields.
 
     Attributes:
-        trained: the model's figures on the split.
-        untrained: the same network with random weights, on the same split.
-        seen: the trained model on training images without augmentation: the first ``seen.images`` training records, as
-            many as the judged split has, and at least 200.
+        seen: of the first training images, as many as the judged split has, and at least 200.
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
         better_than_guessing: the sanity check: the trained network's AP on the split is above guessing's interval.
         learned: the same check on the training images. A network that passes only this check needs more training
@@ -99,11 +94,6 @@ class PoseEvaluation(RunEvaluation, extra="ignore"):
 
     kind: str = "pose"
 
-    trained: PoseFigures
-    untrained: PoseFigures
-    seen: PoseFigures
-    guessing: Metric
-    better_than_guessing: bool
     learned: bool
     threshold: ChosenThreshold | None
     joints: tuple[JointFigures, ...]

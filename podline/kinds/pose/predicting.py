@@ -10,11 +10,10 @@ from pathlib import Path
 import tensorflow as tf
 
 from podline.arrays import Array, Image
-from podline.data.fitting import fitted
 from podline.data.letterbox import LetterBox
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import Fit, Manifest
 from podline.documents.skeleton import Skeleton
-from podline.evaluation.predicting import Predicted
+from podline.evaluation.predicting import PictureReader, Size
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
 from podline.kinds.pose.judging import chosen_threshold, last_stages
@@ -30,33 +29,46 @@ _LEAST_SIDE = 640
 
 
 @dataclass(frozen=True)
-class PeopleReader:
+class PeopleReader(PictureReader):
     """A reader for pose networks; see :class:`podline.evaluation.predicting.PictureReader`."""
 
     poses: PoseSettings
-    threshold: float
+    threshold: float | None
     skeleton: Skeleton
 
-    def fed(self, pixels: Image) -> Image:
-        """Letter-box the picture."""
-        return fitted(pixels, (self.poses.side, self.poses.side, 3), "letterbox")
+    tells = "people"
+
+    @property
+    def fit(self) -> Fit:
+        """The network sees the whole picture in a square."""
+        return "letterbox"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of the network's input."""
+        return self.poses.side, self.poses.side, 3
 
     def answers(self, outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the last stages' heatmaps and fields."""
         return last_stages(self.poses)(outputs)
 
-    def say(self, name: str, place: int, pixels: Image, answer: tuple[Array, Array]) -> Predicted:
+    def said(
+        self, name: str, place: int, size: Size, answer: tuple[Array, Array], _most: int | None = None
+    ) -> PicturePrediction:
         """Return the people with at least the threshold's score."""
         heatmaps, pafs = answer
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
-        height, width = pixels.shape[:2]
-        letterbox = LetterBox(width, height, self.poses.side)
-        results = people_to_results(people, _image_id(name, place), letterbox, self.skeleton)
-        kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
-        prediction = PicturePrediction(file=name, width=width, height=height, people=tuple(kept))
-        scale = max(1.0, _LEAST_SIDE / max(width, height))
-        return Predicted(prediction, with_skeletons(pixels, poses_of(kept, self.skeleton), self.skeleton, scale))
+        results = people_to_results(people, _image_id(name, place), LetterBox(*size, self.poses.side), self.skeleton)
+        kept = [
+            {**person, "file_name": Path(name).name} for person in results if person["score"] >= (self.threshold or 0.0)
+        ]
+        return PicturePrediction(file=name, width=size[0], height=size[1], people=tuple(kept))
+
+    def drawn(self, said: PicturePrediction, pixels: Image) -> Image:
+        """Draw the people's skeletons on their picture."""
+        scale = max(1.0, _LEAST_SIDE / max(said.width, said.height))
+        return with_skeletons(pixels, poses_of([*(said.people or ())], self.skeleton), self.skeleton, scale)
 
 
 def reader(

@@ -1,35 +1,43 @@
-"""Images of files that did not change are decoded once, whatever else of their source changes."""
+"""Images of files that did not change are decoded once, whatever else of their source changes, or kills a reading."""
 
 from __future__ import annotations
 
+import multiprocessing
+import random
+import shutil
+import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from drawn_images import as_folders, drawn, encoded, images, opened, records
+from drawn_images import as_folders, drawn, encoded, images, opened, records, write_tar
 
 from podline.data.decoded_rows import PIXELS
 from podline.data.images import decoded
-from podline.data.sources.decoding import Here, Request
+from podline.data.rawfiles import FACTS
+from podline.data.sources.decoding import Decoder, Look, Request
+from podline.errors import SourceError
+from podline.store import uses
 
-pytestmark = pytest.mark.usefixtures("parsed_here")
+PROCESSES = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that are decoded."""
-    found, looks = list[str](), Here.looks
+def asked(monkeypatch: pytest.MonkeyPatch, parsed_here: None) -> list[str]:
+    """The files that are decoded, here."""
+    found, looks = list[str](), Decoder.looks
 
-    def noted(self: Here, becoming: object, requests: object, folder: Path) -> object:
-        def each() -> object:
-            for request in requests:  # type: ignore[attr-defined]
-                assert isinstance(request, Request)
-                found.append(Path(request.place.path).name)  # type: ignore[union-attr]
-                yield request
+    def noted(self: Decoder, asked: Iterable[tuple[str, int, Request]], factor: float) -> Iterator[Look]:
+        def each() -> Iterator[tuple[str, int, Request]]:
+            for one in asked:
+                found.append(Path(one[2].place.path).name)  # type: ignore[union-attr]
+                yield one
 
-        return looks(self, becoming, each(), folder)  # type: ignore[arg-type]
+        return looks(self, each(), factor)
 
-    monkeypatch.setattr(Here, "looks", noted)
+    monkeypatch.setattr(Decoder, "looks", noted)
     return found
 
 
@@ -38,6 +46,10 @@ def anew(folder: Path, name: str, **settings: object) -> list[tuple[str, str, by
     (folder / name).mkdir()
     (folder / name / "raw").symlink_to(folder / "raw")
     return records(opened(folder / name / "raw", **settings))
+
+
+def cached(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "work").glob("*/*"))
 
 
 def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str]) -> None:
@@ -59,42 +71,124 @@ def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str]) -> None:
     assert (second.files, second.near) != (first.files, None)
 
 
-def test_a_reading_that_is_ended_keeps_its_parts(
-    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoded, "_PART_BYTES", 1)
-    monkeypatch.setattr(decoded, "_PARTS", 4)
-    folder = as_folders(tmp_path / "raw", images(30))
-    (folder / "cat" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    looks = Here.looks
+def test_sixty_growths_decode_each_image_once_and_add_no_file(tmp_path: Path, asked: list[str]) -> None:
+    folder = as_folders(tmp_path / "raw", images(20))
+    opened(folder)
+    files = len(cached(tmp_path))
+    for night in range(60):
+        (folder / "cat" / f"new-{night}.png").write_bytes(encoded(drawn(1_000 + night)))
+        source = opened(folder)
+        assert len(cached(tmp_path)) == files
+    assert len(asked) == len(set(asked)) == len(source.images) == 80
+    assert records(source) == anew(tmp_path, "other")
 
-    def ended(*given: object) -> object:
-        if len(asked) >= 16:
-            raise KeyboardInterrupt
-        return looks(*given)  # type: ignore[arg-type]
 
-    with monkeypatch.context() as during:
-        during.setattr(Here, "looks", ended)
-        with pytest.raises(KeyboardInterrupt):
-            opened(folder)
-    assert len(asked) == 16
+@pytest.mark.parametrize("ending", ["tar", "tgz"])
+def test_images_inside_archives_are_decoded_once(tmp_path: Path, asked: list[str], ending: str) -> None:
+    opened(write_tar(tmp_path / "raw" / f"one.{ending}", members(range(30))))
+    assert len(asked) == 30
+    source = opened(write_tar(tmp_path / "raw" / f"two.{ending}", members(range(30, 40))))
+    assert (len(asked), len(source.images)) == (40, 40)
+    assert records(source) == anew(tmp_path, "other")
+
+
+def members(numbers: Iterable[int]) -> dict[str, bytes]:
+    files = {"png": lambda number: encoded(drawn(number)), "cls": lambda number: str(number % 2).encode()}
+    return {f"{number:03}.{kind}": file(number) for number in numbers for kind, file in files.items()}
+
+
+def test_most_dead_rows_are_left_behind_without_decoding(tmp_path: Path, asked: list[str]) -> None:
+    folder = as_folders(tmp_path / "raw", images(60))
+    opened(folder)
+    for share, rows in ((3, 60), (2, 20)):
+        for file in sorted(folder.glob("*/*"))[::share]:
+            file.unlink()
+        process_ends()
+        source = opened(folder)
+        [pixels] = (tmp_path / "work").glob(f"*/{PIXELS}")
+        assert pixels.stat().st_size == rows * (16 * 16 * 3 + 4)
+    assert len(asked) == 60
+    assert records(source) == anew(tmp_path, "other")
+
+
+def process_ends() -> None:
+    for lease in uses._leases.values():
+        lease.close()
+
+
+def test_a_reader_keeps_the_rows_that_another_reading_leaves_behind(tmp_path: Path, asked: list[str]) -> None:
+    folder = as_folders(tmp_path / "raw", images(60))
     source = opened(folder)
-    assert len(asked) == len(source.images) + asked.count("bad.png") - 1 > 30
-    assert set(Counter(asked).values()) == {1, asked.count("bad.png")}
-    assert (records(source), source.read) == (anew(tmp_path, "other"), len(source.images))
-
-
-def test_all_are_decoded_again_where_most_are_gone(
-    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = as_folders(tmp_path / "raw", images(30))
-    opened(folder)
-    for file in sorted(folder.glob("*/*"))[::3]:
+    expected = records(source)
+    for file in {*folder.glob("*/*")} - {*sorted(folder.glob("*/*"))[::3]}:
         file.unlink()
-    opened(folder)
+    assert len(records(opened(folder))) == 20 < len(asked) == 60
+    assert records(source) == expected
+
+
+def test_a_flipped_bit_reaches_no_record(tmp_path: Path, asked: list[str]) -> None:
+    folder = as_folders(tmp_path / "raw", images(30))
+    expected = records(opened(folder))
+    [table], [facts], [pixels] = ([*(tmp_path / "work").glob(f"*/{name}")] for name in ("*.arrow", FACTS, PIXELS))
     asked.clear()
-    monkeypatch.setattr(decoded, "_MOST_DEAD", 0.2)
-    (folder / "cat" / "new.png").write_bytes(encoded(drawn(100)))
+    flip(table, table.stat().st_size // 2)
+    assert (records(opened(folder)), asked) == (expected, [])  # it is listed again
+    flip(facts, 100)
+    (folder / "cat" / "bad.png").write_bytes(b"")
+    assert records(opened(folder)) == expected
+    assert len(asked) == 2, "the image whose facts are damaged is decoded again"
+    flip(pixels, pixels.stat().st_size // 2)
+    with pytest.raises(SourceError, match="decoded images are damaged; delete this folder and convert again"):
+        records(opened(folder))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def read_slowly(folder: Path) -> None:
+    decoded._KEPT_SECONDS = 0.0
+    opened(folder)
+
+
+def decoded_twice(work: Path) -> int:
+    """How many rows have the stamp of another one."""
+    [facts] = work.glob(f"*/{FACTS}")
+    stored = np.fromfile(facts, np.uint8).reshape(-1, decoded._FACTS.itemsize + 4)
+    stamps = stored[:, :8].copy().view(np.int64)[:, 0]
+    return sum(count - 1 for stamp, count in Counter(stamps.tolist()).items() if stamp)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(51, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+def test_a_killed_reading_goes_on(tmp_path: Path, kills: int) -> None:
+    folder, chance = as_folders(tmp_path / "raw", images(450)), random.Random(0)
+    started = time.monotonic()
+    expected = anew(tmp_path, "other")
+    seconds = time.monotonic() - started
+    for _ in range(kills // 3):
+        for _ in range(3):
+            process = PROCESSES.Process(target=read_slowly, args=(folder,))
+            process.start()
+            process.join(chance.random() * seconds)
+            process.kill()
+            process.join()
+        source = opened(folder)  # at once: children of the killed process may still write
+        assert records(source) == expected
+        assert decoded_twice(tmp_path / "work") == 0
+        assert not [*(tmp_path / "work" / ".podline").glob("tmp/*")]
+        process_ends()
+        shutil.rmtree(tmp_path / "work")
+
+
+def test_two_processes_at_once_share_the_work(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images(300))
+    processes = [PROCESSES.Process(target=read_slowly, args=(folder,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert decoded_twice(tmp_path / "work") == 0
     assert records(opened(folder)) == anew(tmp_path, "other")
-    assert len(asked) > 21
-    assert len(list((tmp_path / "work").glob(f"*/0*.{PIXELS}"))) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import decoding
-from podline.data.sources.decoding import Here, Look, Pictures, Request
+from podline.data.sources.decoding import Decoder, Look, Pictures, Request
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes import datasets
@@ -36,7 +36,13 @@ def looked_at(folder: Path, *files: bytes) -> list[Look]:
     for at, data in enumerate(files):
         (folder / f"{at}.image").write_bytes(data)
     requests = (Request(Place(str(folder / f"{at}.image"))) for at in range(len(files)))
-    return list(Here().looks(BECOMING, requests, folder))
+    return decoded(requests, folder / "pixels")
+
+
+def decoded(requests: Iterable[Request], pixels: Path) -> list[Look]:
+    pixels.touch()
+    with Decoder(BECOMING) as processes:
+        return list(processes.looks(((str(pixels), row, request) for row, request in enumerate(requests)), 1.0))
 
 
 def test_many_images_are_decoded_by_processes_with_the_same_pixels(
@@ -58,7 +64,7 @@ def test_many_images_are_decoded_by_processes_with_the_same_pixels(
 def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:
     folder = as_folders(tmp_path / "raw", images())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # of a file; a part of the pixels fits
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))  # of a file; a part of the pixels fits
     try:
         with pytest.raises(StoreError, match=r"cannot write .*pixels"):
             opened(folder)
@@ -72,7 +78,7 @@ def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path) -> None:
     archive.write_bytes(encoded(drawn(1)))
     place = Place(str(archive), 0, archive.stat().st_size + 10)
     with pytest.raises(SourceError, match=r"cannot read .*part.tar: 10 bytes fewer"):
-        list(Here().looks(BECOMING, iter([Request(place)]), tmp_path))
+        decoded([Request(place)], tmp_path / "pixels")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ from drawn_images import (
 )
 from gcs_emulator import upload
 
-from podline.data.images import decoded, parsing
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
 from podline.data.pictures import picture_of
@@ -329,11 +328,7 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
     assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
 
 
-def test_equal_images_are_decoded_once_where_they_are_not_far_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (parsing, decoded):
-        monkeypatch.setattr(module, "SAME_WITHIN", 4)
+def test_equal_images_are_decoded_once(tmp_path: Path) -> None:
     numbers = [{2: 0, 3: 0, 5: 0, 30: 10}.get(at, at) for at in range(60)]
     every = [{"bytes": b"" if number == 40 else encoded(drawn(number)), "path": ""} for number in numbers]
     (tmp_path / "raw").mkdir()
@@ -341,8 +336,8 @@ def test_equal_images_are_decoded_once_where_they_are_not_far_apart(
     pq.write_table(pa.table({"image": every, "label": labels}), tmp_path / "raw" / "a.parquet")
     source = opened(tmp_path / "raw", test_share=0.3)
     rows = source.images.column("row")
-    assert rows[2] == rows[3] == rows[0] < rows[5] < rows[10] < rows[30]
-    assert len(set(rows.tolist())) == 60 - 2  # one of them has none
+    assert rows[2] == rows[3] == rows[0] == rows[5] < rows[10] == rows[30]
+    assert len(set(rows.tolist())) == 60 - 4  # one of them has none
     assert sum(pixels == source.pixels(np.array([0]))[0].tobytes() for _, _, pixels in records(source)) == 4
     assert list(reasons(source).values()) == ["is empty"]
 

@@ -164,11 +164,11 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
     said = r"5 of the 40 test images .*, 12\.5% vs 10\.0% at most \(test/.* and train/.*, for one\).*near_share=0\.13"
     with pytest.raises(SourceError, match=said):
         source.notes()
-    kept = sorted(tmp_path.glob("work/*/files.json"))
+    kept = sorted(tmp_path.glob("work/*/*.arrow"))
     allowed = source_of(tmp_path / "raw", near_share=0.13)
     assert allowed.near == source.near
     allowed.notes()
-    assert sorted(tmp_path.glob("work/*/files.json")) == kept
+    assert sorted(tmp_path.glob("work/*/*.arrow")) == kept
     assert allowed.settings.converter() == source.settings.converter()
     assert "near_share" not in source.settings.model_dump()
 

@@ -132,7 +132,7 @@ def bomb() -> bytes:
 
 
 FILES = [
-    (None, "has no such file"),
+    (None, "is not in the source"),
     (jpeg(3)[:-200], "is truncated"),
     (jpeg(3)[:-2], "is truncated"),  # the end marker alone
     (b"", "is empty"),
@@ -218,25 +218,25 @@ def test_every_cut_of_a_jpeg_is_found() -> None:
 def test_images_listed_wrongly(tmp_path: Path) -> None:
     files = CocoFiles()
     files.images[0]["width"] = "wide"
-    files.images[1]["file_name"] = "../000000000002.jpg"
+    files.images[1]["file_name"] = "elsewhere.jpg"
     files.images[2].pop("width")
     files.images += [dict(files.images[4]), files.images[5] | {"file_name": "000000000007.jpg"}, 17]
     files.images.append(files.images[3] | {"id": 400})
     files.annotations += [person(9000, 9), "nothing", person(9001, 8, category_id=2)]
     source = both(tmp_path, files)
-    assert source.counted == {"annotations of other categories": 1}
+    assert source.counted == {"annotations of other categories": 1, "image files that no entry lists": 3}
     found = left_out(source)
     assert found["annotations[8]"] == "there is no image 9"
     assert found["annotations[9]"] == "there is no image 'nothing'"
     assert "its width is 'wide': Input should be a valid integer" in found["images[0]"]
     assert found["annotations[0]"] == "there is no image 1"
-    assert "leads out of its folder" in found["../000000000002.jpg (image 2)"]
+    assert found["elsewhere.jpg (image 2)"] == "is not in the source"
     assert found["images[2]"] == "got one of width and height, expected both or neither"
     assert "its id is also that of 000000000005.jpg" in found["000000000005.jpg (image 5)"]
     assert "its id is also that of 000000000007.jpg" in found["000000000006.jpg (image 6)"]
     assert "its id is also that of 000000000006.jpg" in found["000000000007.jpg (image 6)"]
-    assert "its name is also that of 000000000004.jpg (image 400)" in found["000000000004.jpg (image 4)"]
-    assert "its name is also that of 000000000004.jpg (image 4)" in found["000000000004.jpg (image 400)"]
+    assert "its file is also that of 000000000004.jpg (image 400)" in found["000000000004.jpg (image 4)"]
+    assert "its file is also that of 000000000004.jpg (image 4)" in found["000000000004.jpg (image 400)"]
     assert found["images[10]"].startswith("Input should be a valid dictionary")
 
 
@@ -351,15 +351,15 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not exist"):
         opened(tmp_path / "nowhere")
     folder = CocoFiles().write(tmp_path / "a")
-    (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles().document())
-    with pytest.raises(SourceError, match=r"put val2014/ or val2014\.zip beside it"):
+    (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles("val", 2, 201).document())
+    with pytest.raises(SourceError, match=r"val2014.json: none of its images \(000000000201.jpg, .* is in"):
         opened(folder)
-    (folder / "val2014").mkdir()
-    with pytest.raises(SourceError, match="2014 and of 2017"):
+    CocoFiles("val", 2, 101).write(folder)
+    with pytest.raises(SourceError, match="3 files of keypoints vs one"):
         opened(folder)
     lost = CocoFiles()
     lost.files = {}
-    with pytest.raises(SourceError, match=r"train split has no image .*8 of 8 files are left out: 000000000001"):
+    with pytest.raises(SourceError, match=r"train2017.json: none of its images \(000000000001.jpg, "):
         opened(lost.write(tmp_path / "b"))
     os.truncate(CocoFiles().write(tmp_path / "c", zipped=True) / "train2017.zip", 900)
     with pytest.raises(SourceError, match=r"train2017\.zip cannot be read as a zip file"):

@@ -13,8 +13,10 @@ import pytest
 from coco_files import people_in
 
 from podline.data.sources.source import Source, open_raw
+from podline.data_check.images import check
 from podline.errors import SourceError
-from podline.recipes import datasets
+from podline.recipes import datasets, registry
+from podline.store.folder import FolderStore
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 PARTS = ("snout", "left ear", "right ear", "tail")
@@ -105,6 +107,24 @@ def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: f"{text}\n \n",
+        lambda text: f"{text}{',' * 8}\n ,{',' * 7}\n",
+        lambda text: text.replace("\n", "\n\n"),
+        lambda text: text.replace("\n", ",,\n"),  # columns that were emptied
+        lambda text: text.replace(".png,", ".png ,").replace("\n", "\r\n"),
+    ],
+)
+def test_empty_cells_of_an_edited_table_change_nothing(tmp_path: Path, change: Any) -> None:
+    root = project(tmp_path / "project", table(frames(1)))
+    found = people_in(opened(root, tmp_path / "work"))
+    file = root / FOLDER / "CollectedData_me.csv"
+    file.write_bytes(change(file.read_text()).encode())
+    assert people_in(opened(root, tmp_path / "work")) == found
+
+
+@pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda text: text.replace("scorer,", "class,"), "not a table of DeepLabCut: rows class, bodyparts, coords vs"),
@@ -125,3 +145,6 @@ def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, ch
     with pytest.raises(SourceError, match=problem) as error:
         opened(root, tmp_path / "work")
     assert "CollectedData_me.csv" in str(error.value)
+    recipe, store = registry.get("keypoints"), FolderStore(tmp_path / "root")
+    with pytest.raises(SourceError, match=problem):  # data check tells the same
+        check(str(root), registry.get("images"), recipe, {}, store, 0.1)

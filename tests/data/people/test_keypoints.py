@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import cv2
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from coco_files import people_in
-from PIL import Image
+from PIL import ExifTags, Image
 from raw_cifar import convert_spec
 
 from podline.beam_jobs.conversion import convert
@@ -160,7 +164,7 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
             each("annotations", lambda one: one["keypoints"].__setitem__(slice(3), [one["keypoints"][:3]])),
             "has 5 names of keypoints vs 4.33333 in its annotations",
         ),
-        (each("images", lambda entry: entry.update(file_name="gone.png")), "of its images .gone.png"),
+        (each("images", lambda entry: entry.update(file_name="gone.png")), "none of its images .gone.png"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_in_a_line(
@@ -289,6 +293,180 @@ def test_data_check_ends_with_the_error_of_the_conversion(tmp_path: Path) -> Non
     assert str(checked.value) == str(refused.value).replace("keypoints:", "keypoints.mice:")
     said = CliRunner().invoke(cli, [*command, "--allow-left-out", "0.3"], obj={}, catch_exceptions=False).stdout
     assert "read 20 = written 17" in said
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda name: f"images\\{name}",
+        lambda name: f"./{name}",
+        lambda name: f"..\\images\\.\\{name} ",
+        lambda name: f"/home/me/project/images/{name}",
+        lambda name: f"C:\\Users\\me\\{name}",
+        lambda name: f"https://host/upload/{quote(name)}?token=a=b",
+        lambda name: f"/data/local-files/?d={quote(f'mice/{name}')}",
+        lambda name: f"\u00a0{name}\t",
+        lambda name: unicodedata.normalize("NFD", name),
+        lambda name: name.removesuffix(".png"),
+    ],
+)
+def test_images_are_found_by_any_name(tmp_path: Path, named: Callable[[str], str]) -> None:
+    made = document()
+    for image in made["images"]:
+        image["file_name"] = f"s\u00f1 50% {image['id']}.png"
+    source = written(tmp_path / "mice", made)
+    found = people_in(opened(source))
+    for image in made["images"]:
+        image["file_name"] = named(image["file_name"])
+    (source / "mice.json").write_text(json.dumps(made))
+    names = [[image.id for image in images] for images in people_in(opened(source)).values()]
+    assert names == [[image.id for image in images] for images in found.values()]
+    assert opened(source).read == 20
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        (("train/_annotations.coco.json", "train"), ("valid/_annotations.coco.json", "valid")),
+        (("annotations/a_Train.json", "images/Train"), ("annotations/a_Validation.json", "images/Validation")),
+        (("train.json", "data/train/images"), ("test.json", "data/test/images")),
+    ],
+)
+def test_equal_names_in_several_folders_are_those_of_their_split(
+    tmp_path: Path, train: tuple[str, str], test: tuple[str, str]
+) -> None:
+    parts = [(train, 4, 1), (test, 5, 101)]
+    for (file, folder), count, first in parts:
+        made = document(count, first)
+        for number, (image, annotation) in enumerate(zip(made["images"], made["annotations"], strict=True)):
+            image |= {"id": number, "file_name": f"{number}.png"}
+            annotation |= {"id": number, "image_id": float(number), "category_id": "1"}
+            path = tmp_path / "mice" / folder / image["file_name"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(path), np.random.default_rng([first, number]).integers(0, 255, (HEIGHT, WIDTH, 3)))
+        made["categories"] = [{"id": 0, "name": "mice", "supercategory": "none"}, made["categories"][0] | {"id": 1}]
+        (tmp_path / "mice" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mice" / file).write_text(json.dumps(made))
+    source = opened(tmp_path / "mice")
+    assert (source.sizes, source.quarantined) == ({"train": 4, "test": 5}, ())
+    pixels = [cv2.imread(str(tmp_path / "mice" / folder / "0.png")).mean() for (_, folder), _, _ in parts]
+    for split, mean in zip(source.splits, pixels, strict=True):
+        numbers = source.images.ordered(source.images.kept(split.name))
+        [first] = [n for n, people in zip(numbers, source.people(numbers), strict=True) if people.id == 0]
+        square = source.pixels(source.images.column("row")[[first]])
+        assert abs(square[0, 8:56].mean() - mean) < 1
+
+
+def test_images_in_two_places_are_refused_and_a_file_has_one_entry(tmp_path: Path) -> None:
+    source = written(tmp_path / "mice", document())
+    (source / "masks").mkdir()
+    (source / "images").rename(source / "photos")
+    shutil.copytree(source / "photos", source / "masks", dirs_exist_ok=True)
+    with pytest.raises(SourceError, match="its images may be in masks or photos; move one"):
+        opened(source)
+    (source / "photos").rename(source / "images")
+    made = document()
+    made["images"][1]["file_name"] = f"/elsewhere/{made['images'][0]['file_name']}"
+    made["images"][3]["file_name"] = f"images/{made['images'][2]['file_name']}"
+    (source / "mice.json").write_text(json.dumps(made))
+    shutil.rmtree(source / "masks")
+    left = {record.record: record.reason for record in opened(source).quarantined}
+    assert left == {
+        "/elsewhere/mouse 1.png (image 2)": "is not in the source",
+        "mouse 3.png (image 3)": "its file is also that of images/mouse 3.png (image 4); list it once",
+        "images/mouse 3.png (image 4)": "its file is also that of mouse 3.png (image 3); list it once",
+    }
+
+
+def as_shares(made: dict[str, Any], width: float, height: float) -> None:
+    for annotation in made["annotations"]:
+        joints = np.reshape(annotation["keypoints"], (-1, 3)).astype(float)
+        annotation["keypoints"] = (joints / (width, height, 1)).ravel().tolist()
+
+
+def with_boxes(made: dict[str, Any], box: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+    for annotation in made["annotations"]:
+        joints = np.reshape(annotation["keypoints"], (-1, 3))
+        joints[:, :2] = joints[:, :2] // 3 + 30
+        annotation["keypoints"], joints = joints.ravel().tolist(), joints[:, :2]
+        low, high = joints.min(axis=0).astype(float) - 1, joints.max(axis=0).astype(float) + 1
+        annotation["bbox"] = np.concatenate(box(low, high)).tolist()
+
+
+def swap(made: dict[str, Any]) -> None:
+    for annotation in made["annotations"]:
+        joints = np.reshape(annotation["keypoints"], (-1, 3))
+        joints[0, 0] = WIDTH - 3
+        annotation["keypoints"] = joints[:, [1, 0, 2]].ravel().tolist()
+
+
+PLAUSIBLE: list[Callable[[dict[str, Any]], object]] = [
+    lambda _made: None,
+    lambda made: with_boxes(made, lambda low, high: (low, high - low)),
+    lambda made: with_boxes(made, lambda low, high: (low - 9, high - low + 18)),  # generous
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "scale", "told"),
+    [
+        *((change, 1, "") for change in PLAUSIBLE),
+        (lambda made: as_shares(made, WIDTH, HEIGHT), 1, "within 1 pixel .* from 0 to 1; .* multiply x and y by"),
+        (lambda made: as_shares(made, WIDTH / 100, HEIGHT / 100), 4, "within 100 pixels .* in percent"),
+        (lambda _made: None, 1, ""),  # small images may have such joints
+        (lambda made: with_boxes(made, lambda low, high: (low, high)), 1, "if they were left, top, right and bottom"),
+        (lambda made: with_boxes(made, lambda low, high: ((low + high) / 2, high - low)), 1, "if they were the centre"),
+        (
+            lambda made: with_boxes(made, lambda low, high: (low / (WIDTH, HEIGHT), (high - low) / (WIDTH, HEIGHT))),
+            1,
+            "if they were shares of the image",
+        ),
+        (swap, 1, "inside if x and y were swapped; write x first"),
+        (lambda made: as_shares(made, 0.5, 0.5), 1, "have joints outside the image; annotate these images"),
+    ],
+)
+def test_numbers_that_are_hardly_meant_are_told(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], scale: int, told: str
+) -> None:
+    made = document()
+    for image in made["images"]:
+        del image["width"], image["height"]
+    change(made)
+    source = written(tmp_path / "mice", made)
+    for path in (source / "images").iterdir():
+        cv2.imwrite(str(path), np.repeat(np.repeat(cv2.imread(str(path)), scale, 0), scale, 1))
+    warnings = [*opened(source).warnings]
+    assert len(warnings) == bool(told), warnings
+    assert all(re.search(told, line) for line in warnings), warnings
+    assert warnings == list(opened(source).warnings)
+
+
+@pytest.mark.parametrize("beyond", [True, False])
+def test_annotations_of_turned_images_are_told_and_read(tmp_path: Path, beyond: bool) -> None:
+    made, source = document(), tmp_path / "mice"
+    written(source, made)
+    for image, annotation in zip(made["images"], made["annotations"], strict=True):
+        pixels = Image.open(source / "images" / image["file_name"])
+        image["file_name"] = image["file_name"].replace("png", "jpg")
+        joints = np.reshape(annotation["keypoints"], (-1, 3))
+        joints[0] = (5, WIDTH - 2, 2) if beyond else (5, 5, 2)  # of the turned image
+        annotation["keypoints"] = joints.ravel().tolist()
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = 6
+        pixels.save(source / "images" / image["file_name"], exif=exif)
+    (source / "mice.json").write_text(json.dumps(made))
+    [line] = opened(source).warnings
+    assert ("lie inside the turned one" if beyond else "stay as stored, as in COCO") in line
+    assert "--set conversion.turn=true turns them" in line
+    turned = opened(source, turn=True)
+    assert (turned.counted["turned as EXIF says"], [*turned.warnings], turned.quarantined) == (20, [], ())
+    for image in (one for images in people_in(turned).values() for one in images):
+        assert (image.width, image.height) == (HEIGHT, WIDTH)
+        assert json.loads(image.annotations[0])["keypoints"] == made["annotations"][image.id - 1]["keypoints"]
+    made["images"][0] |= {"width": WIDTH + 1}
+    (source / "mice.json").write_text(json.dumps(made))
+    [record] = opened(source, turn=True).quarantined
+    assert record.reason == f"has {HEIGHT}×{WIDTH} pixels vs {WIDTH + 1}×{HEIGHT} in the annotations"
 
 
 def test_nested_keypoints_are_the_same_records(tmp_path: Path) -> None:

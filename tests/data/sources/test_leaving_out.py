@@ -145,7 +145,7 @@ def test_the_limit_holds_by_split_and_reason_also_for_what_was_converted_before(
     message = refusal(files.write(tmp_path / "beyond"))
     assert message.startswith(
         "coco: 5 of 40 images of the train split are left out, 12.5% vs 10.0% at most: "
-        "4 as train2017 has no such file, 1 as is not a JPEG"
+        "4 as is not in the source, 1 as is not a JPEG"
     )
     assert message.endswith("correct the source, or give --allow-left-out 0.13")
     (tmp_path / "limit" / "val2017" / "000000000101.jpg").unlink()

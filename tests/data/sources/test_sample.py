@@ -105,7 +105,7 @@ def test_people_have_the_cases_of_real_data(people: Path) -> None:
     assert source.sizes == {"train": 30, "test": 10}
     reasons = [record.reason for record in source.quarantined]
     assert len(reasons) == 3
-    for part in ("is truncated", "has no such file", "there is no image 33"):
+    for part in ("is truncated", "is not in the source", "there is no image 33"):
         assert sum(part in reason for reason in reasons) == 1
     for rule in ("crowds", "images without instances", "instances without a labelled joint"):
         assert source.counted[rule] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,13 +30,14 @@ from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
 from podline.kinds.table import text_targets
 from podline.plurals import plural
+from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store, explained
 
-# Upper bounds of a picture's longer side, in pixels.
 _UNTESTED = "no figure covers it; give a column of splits, or a larger conversion.test_share"
+# Upper bounds of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
 _LOOKED_AT = 20_000  # records that are searched for examples
@@ -69,6 +71,7 @@ class Checked:
             "classes": self._classes(),
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
+            "warnings": list(self.source.warnings),
             "left_out": [record.model_dump() for record in self.source.quarantined],
             "source_bytes": int(self.source.images.column("bytes").sum()),
             "record_bytes": self._bytes,
@@ -98,7 +101,7 @@ class Checked:
             *([f"no test image of {', '.join(untested[:5])}: {_UNTESTED}"] if untested else []),
             *([self.source.doubt.words] if self.source.doubt and not self.source.doubt.certain else []),
             "",
-            *(f"{rule}: {count:,}" for rule, count in self.source.counted.items()),
+            *(f"{rule}: {count:,}" for rule, count in self.source.counted.items() if rule not in self.source.warnings),
             *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
             "",
             *(
@@ -106,6 +109,7 @@ class Checked:
                 for reason, count in left_out.most_common()
             ),
             *self.source.near_lines,
+            *(f"warning: {line}" for line in self.source.warnings),
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
@@ -219,30 +223,33 @@ def conversion(source: str, recipe: Recipe, store: Store, allow_left_out: float)
     return effective(spec, store)
 
 
-def check(source: str, recipe: Recipe, people: Recipe, store: Store, allow_left_out: float) -> Checked:
+def check(
+    source: str, recipe: Recipe, people: Recipe, changes: Mapping[str, Any], store: Store, allow_left_out: float
+) -> Checked:
     """Open a source as its conversion does.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.
         recipe: the recipe for images with classes or labels.
         people: the recipe for keypoints, if there are annotations of people instead.
+        changes: changed fields of the recipe.
         store: the store whose cache keeps the decoded images.
         allow_left_out: the largest share of a split that may be left out.
 
     Raises:
-        SettingsError: the recipe's data set is not one of the user's own images.
+        SettingsError: the recipe's data set is not one of the user's own images, or the recipe has no such fields.
         SourceError: the source cannot be opened.
         StoreError: the cache cannot be written.
     """
     started = time.monotonic()
     try:
-        spec = conversion(source, recipe, store, allow_left_out)
+        spec = conversion(source, registry.override(recipe, changes), store, allow_left_out)
         found = opened(spec, store)
-    except SourceError:
+    except (SourceError, SettingsError):
         with on_this_machine(source, source_cache(store)) as place:
             if not has_annotations(place):
                 raise
-        spec = conversion(source, people, store, allow_left_out)
+        spec = conversion(source, registry.override(people, changes), store, allow_left_out)
         found = opened(spec, store)
     if found.settings is None:
         raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")

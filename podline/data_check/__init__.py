@@ -1,0 +1,1 @@
+"""The check of raw data before a conversion, ``podline data check``."""

@@ -1,0 +1,130 @@
+"""Writes a model's answers for many pictures as a table, a row for each picture, in the order of the source."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from podline.evaluation.pictures import Batch
+from podline.figures import metric_text
+from podline.intervals import wilson_interval
+from podline.plurals import plural
+from podline.stages.tools import PicturePrediction
+from podline.store.contract import explained
+
+_REASONS = 3
+_TEXT, _REAL = pa.string(), pa.float64()
+
+
+class TableForm(NamedTuple):
+    """The form of answers in a table.
+
+    Attributes:
+        tells: see :attr:`podline.evaluation.predicting.PictureReader.tells`.
+        class_names: names of all classes.
+        top: number of classes of a row.
+    """
+
+    tells: str
+    class_names: Sequence[str]
+    top: int
+
+    def schema(self) -> Any:
+        """Return the columns of the table."""
+        columns = {"file": _TEXT, "label": _TEXT}
+        match self.tells:
+            case "people":
+                columns |= {"found": pa.int64(), "people": _TEXT}
+            case "answer":
+                columns |= {"answer": _TEXT}
+            case _:
+                for place in range(1, min(self.top, len(self.class_names)) + 1):
+                    columns |= {_numbered("answer", place): _TEXT, _numbered("confidence", place): _REAL}
+        return pa.schema({**columns, "reason": _TEXT})
+
+
+def write_table(
+    path: Path, batches: Iterable[Batch], said: Callable[[Batch], Iterator[PicturePrediction]], form: TableForm
+) -> tuple[str, ...]:
+    """Write the answers into a ``.csv`` or ``.parquet`` file, which appears when it is complete.
+
+    Args:
+        path: the file.
+        batches: the pictures.
+        said: yields the answers for the decoded pictures of a batch.
+        form: the form of the answers.
+
+    Returns:
+        Lines on the pictures that are left out, and on the accuracy if the source has labels.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    known = frozenset(form.class_names)
+    schema, counts, reasons = form.schema(), Counter[str](), Counter[str]()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with explained("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with _writer(temporary, path.suffix.lower(), schema) as writer:
+                for rows in _rows(batches, said):
+                    for row in rows:
+                        counts["pictures"] += 1
+                        reasons[row["reason"] or ""] += 1
+                        is_labelled = not row["reason"] and row["label"] in known
+                        counts["labelled"] += is_labelled
+                        counts["correct"] += is_labelled and row["label"] == row.get("answer")
+                    writer.write_table(pa.Table.from_pylist(rows, schema))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return tuple(_lines(counts, reasons, is_judged=form.tells == "classes"))
+
+
+def _writer(path: Path, suffix: str, schema: Any) -> Any:
+    return csv.CSVWriter(path, schema) if suffix == ".csv" else parquet.ParquetWriter(path, schema)
+
+
+def _rows(
+    batches: Iterable[Batch], said: Callable[[Batch], Iterator[PicturePrediction]]
+) -> Iterator[list[dict[str, Any]]]:
+    for batch in batches:
+        answers = said(batch)
+        yield [
+            {"file": picture.name, "label": picture.label, "reason": look.reason or None}
+            | ({} if look.reason else _cells(next(answers)))
+            for picture, look in zip(batch.asked, batch.looks, strict=True)
+        ]
+
+
+def _cells(said: PicturePrediction) -> dict[str, Any]:
+    if said.people is not None:
+        return {"found": len(said.people), "people": json.dumps(said.people)}
+    if said.classes is None:
+        return {"answer": json.dumps(said.answer)}
+    cells = dict[str, Any]()
+    for place, share in enumerate(said.classes, 1):
+        cells |= {_numbered("answer", place): share.name, _numbered("confidence", place): share.probability}
+    return cells
+
+
+def _numbered(name: str, place: int) -> str:
+    return name if place == 1 else f"{name}_{place}"
+
+
+def _lines(counts: Mapping[str, int], reasons: Counter[str], *, is_judged: bool) -> Iterator[str]:
+    left_out = counts["pictures"] - reasons.pop("", 0)
+    yield f"{plural(counts['pictures'] - left_out, 'picture')} answered"
+    if left_out:
+        named = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(_REASONS))
+        yield f"{plural(left_out, 'picture')} left out, see the column reason ({named})"
+    if is_judged and counts["labelled"]:
+        share = wilson_interval(counts["correct"], counts["labelled"])
+        yield f"accuracy {metric_text('top1', share)} on {plural(counts['labelled'], 'picture')} with a label"

@@ -1,0 +1,177 @@
+"""Lists the pictures that a model answers, single files and whole sources, and decodes them in batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from podline import settings
+from podline.arrays import Array
+from podline.data.decoded_rows import joined
+from podline.data.headers import looks_like_picture
+from podline.data.images.items import Item
+from podline.data.images.listing import source_files
+from podline.data.images.parsing import parsed
+from podline.data.images.settings import ImagesSettings
+from podline.data.places import IMAGE_ENDINGS, Place
+from podline.data.rawfiles import reading
+from podline.data.sources.decoding import Decoder, Look, Pictures, Request
+from podline.data.sources.remote import on_this_machine
+from podline.errors import SourceError
+
+BATCH = 1_024
+"""Pictures that are decoded into one file."""
+_NAMED = 3
+_HEAD = 32  # bytes by which a picture is recognized
+
+
+class Asked(NamedTuple):
+    """A picture that a model shall answer.
+
+    Attributes:
+        name: its path as it was given, or its key in a source.
+        place: the place of its file, or the reason why it cannot be read.
+        label: its class in the source, or None.
+    """
+
+    name: str
+    place: Place | str
+    label: str | None = None
+
+    def read(self) -> bytes:
+        """Return the content of a file that was decoded before."""
+        return self.place.read() if isinstance(self.place, Place) else b""
+
+
+Found = Callable[[], Iterator[Asked]]
+
+
+def is_picture_file(path: Path) -> bool:
+    """Return whether a path is a single picture, by its name or first bytes, and no source."""
+    if not path.is_file():
+        return False
+    with reading(path), path.open("rb") as stream:
+        return path.suffix.lower() in IMAGE_ENDINGS or looks_like_picture(stream.read(_HEAD))
+
+
+def asked_for(paths: Sequence[str], layouts: ImagesSettings, folder: Path, opened: ExitStack) -> Found:
+    """Return a function that yields the pictures of files and sources, in their order.
+
+    A source is a folder, an archive, a table or a prefix of a bucket in any layout, or any folder with images.
+
+    Args:
+        paths: files and sources.
+        layouts: settings that may name the layout and the columns of a source.
+        folder: an existing folder for lists and downloads.
+        opened: keeps downloads until the end.
+
+    Raises:
+        SourceError: a source has no images.
+    """
+    found = [_pictures(path, layouts, folder / str(number), opened) for number, path in enumerate(paths)]
+
+    def each() -> Iterator[Asked]:
+        for path, pictures in zip(paths, found, strict=True):
+            is_one_of_many = len(paths) > 1 and not is_picture_file(Path(path))
+            start = f"{path.rstrip('/')}/" if is_one_of_many else ""
+            yield from (picture._replace(name=start + picture.name) for picture in pictures())
+
+    return each
+
+
+def _pictures(path: str, layouts: ImagesSettings, folder: Path, opened: ExitStack) -> Found:
+    if is_picture_file(Path(path)):
+        return lambda: iter([Asked(path, Place(path))])
+    folder.mkdir()
+    place = opened.enter_context(on_this_machine(path, folder))
+    files = source_files(place, layouts, folder)
+    try:
+        items = parsed(path, files, layouts, folder).items
+    except SourceError:
+        if not any(file.is_image and not file.hidden for file in files.asked):
+            raise
+        return lambda: (Asked(file.name, Place(file.path)) for file in files.asked if file.is_image and not file.hidden)
+    return lambda: (_asked(item) for item in items() if not item.stray)
+
+
+def _asked(item: Item) -> Asked:
+    place = item.data if isinstance(item.data, Place) else item.reason or "has no content"
+    return Asked(item.key, place, None if item.reason else item.label)
+
+
+class Batch(NamedTuple):
+    """Some decoded pictures.
+
+    Attributes:
+        asked: the pictures.
+        looks: the facts about each; ``reason`` says why a picture is left out.
+        kept: places of those that were decoded.
+        images: these, uint8 (n, height, width, channels).
+    """
+
+    asked: Sequence[Asked]
+    looks: Sequence[Look]
+    kept: Sequence[int]
+    images: Array
+
+
+def decoded(pictures: Iterable[Asked], becoming: Pictures, folder: Path) -> Iterator[Batch]:
+    """Decode pictures in sandboxes, as a conversion does; yield them in batches, in order.
+
+    Args:
+        pictures: the pictures.
+        becoming: the shape of the model's input, and how pictures fit into it.
+        folder: a folder for the pixels.
+
+    Raises:
+        SourceError: a file cannot be read.
+        StoreError: the folder has no space.
+    """
+    waiting = deque[Asked]()
+
+    def requests() -> Iterator[tuple[str, int, Request]]:
+        for number, picture in enumerate(pictures):
+            part, row = divmod(number, BATCH)
+            path = folder / f"{part}.pixels"
+            if row == 0:
+                path.touch()
+            waiting.append(picture)
+            yield str(path), row, Request(picture.place)
+
+    with Decoder(becoming) as processes:
+        looks = processes.looks(requests(), settings.load().parse_limits)
+        for part in count():
+            some = list(islice(looks, BATCH))
+            if not some:
+                return
+            kept = [at for at, look in enumerate(some) if not look.reason]
+            path = folder / f"{part}.pixels"
+            pixels = joined([path], becoming.shape).read(np.array(kept, np.int64), int(np.prod(becoming.shape)))
+            path.unlink()
+            yield Batch([waiting.popleft() for _ in some], some, kept, pixels.reshape(-1, *becoming.shape))
+
+
+def without_left_out(batches: Iterable[Batch], left_out: list[str], *, refuse: bool) -> Iterator[Batch]:
+    """Yield batches, and add a line to ``left_out`` for each picture that cannot be decoded.
+
+    Raises:
+        SourceError: there is one, and ``refuse``.
+    """
+    for batch in batches:
+        for picture, look in zip(batch.asked, batch.looks, strict=True):
+            if look.reason and refuse:
+                raise SourceError(f"{picture.name} {look.reason}")
+            left_out += [f"{picture.name} {look.reason}"] if look.reason else []
+        yield batch
+
+
+def left_out_lines(left_out: Sequence[str]) -> list[str]:
+    """Return lines on the first pictures that are left out, and the number of the others."""
+    more = len(left_out) - _NAMED
+    return [f"left out: {line}" for line in left_out[:_NAMED]] + ([f"and {more:,} more"] if more > 0 else [])

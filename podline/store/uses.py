@@ -1,0 +1,120 @@
+"""Names that living processes use: data sets, runs, cached copies. One open file holds any number of them.
+
+A user lists its names in a file of its own, a *lease*, which it keeps locked (:mod:`podline.store.locks`) while it uses
+them; the lease of a process that was killed has no lock, and does not count. A guard lock for the folder is held while
+leases are read or written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Collection, Generator, Iterable
+from pathlib import Path
+from typing import IO, Self
+
+from podline.progress import alive
+from podline.store.locks import locked
+
+_GUARD, _LEASE = "guard", ".lease"
+_SHARED, _ALONE = "+", "-"
+_POLL_SECONDS = 0.2
+
+
+class Lease(contextlib.ExitStack):
+    """The names in a folder that one user has, until it is closed; any number of threads may add names."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._names: set[str] = set()
+        self._file: IO[bytes] | None = None
+
+    def share(self, names: Iterable[str]) -> Self:
+        """Use names that others may use, too; wait while somebody has one of them alone.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        while wanted := set(names) - self._names:
+            with guarded(self._folder):
+                if not wanted & {name for name, alone in names_in_use(self._folder).items() if alone}:
+                    self.add(wanted)
+                    break
+            alive()
+            time.sleep(_POLL_SECONDS)
+        return self
+
+    def take(self, names: Iterable[str]) -> set[str]:
+        """Use those of some names alone that nobody uses now; return them.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        with guarded(self._folder):
+            free = set(names) - names_in_use(self._folder).keys()
+            self.add(free, _ALONE)
+        return free
+
+    def add(self, names: Collection[str], how: str = _SHARED) -> None:
+        """Add names, without a question, while the caller has the guard lock."""
+        if names and self._file is None:
+            path = self._folder / f"{uuid.uuid4().hex}{_LEASE}"
+            self._file = self.enter_context(locked(path))
+            self.callback(path.unlink, missing_ok=True)
+        if names and self._file is not None:
+            self._file.write("".join(f"{how}{name}\n" for name in names).encode())
+        self._names.update(names)
+
+    def close(self) -> None:
+        """Use none of the names any more."""
+        super().close()
+        self._names.clear()
+        self._file = None
+
+
+def guarded(folder: Path) -> contextlib.AbstractContextManager[object]:
+    """Hold the guard lock of a folder of leases, which must exist, while the body runs."""
+    return locked(folder / _GUARD)
+
+
+def names_in_use(folder: Path) -> dict[str, bool]:
+    """Return the names that living processes use → whether one has it alone; the caller has the guard lock.
+
+    Raises:
+        OSError: a lease cannot be read.
+    """
+    found: dict[str, bool] = {}
+    for path in folder.glob(f"*{_LEASE}"):
+        with locked(path, wait=False) as ended:
+            if ended:
+                with contextlib.suppress(OSError):  # another user's
+                    path.unlink()
+                continue
+        with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+            found |= {line[1:]: line.startswith(_ALONE) for line in path.read_text().splitlines()}
+    return found
+
+
+_leases: dict[Path, Lease] = {}
+
+
+def hold(path: Path) -> None:
+    """Use a name in a folder of leases, ``folder/name``, until this process ends.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    _leases.setdefault(path.parent, Lease(path.parent)).share([path.name])
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Generator[bool, None, None]:
+    """Use a name in a folder of leases, ``folder/name``, alone while the body runs; yield False if it is in use.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    with Lease(path.parent) as lease:
+        yield bool(lease.take([path.name]))
