@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
@@ -80,8 +79,9 @@ class Checked:
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        left_out = Counter(in_general(record.reason) for record in self.source.quarantined)
-        first = {in_general(record.reason): record.record for record in reversed(self.source.quarantined)}
+        kinds = [reason.kind for reason in self.source.images.reasons.values()]
+        left_out, records = Counter(kinds), (record.record for record in reversed(self.source.quarantined))
+        first = dict(zip(reversed(kinds), records, strict=True))
         splits, people = tuple(self.source.sizes), self.source.people
         written = sum(self.source.sizes.values())
         joints = people.skeleton.annotated if people else ()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.cores import usable_cores
-from podline.data.images.hashing import BITS, Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
+from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Read, agreement, shown_box
 from podline.data.images.image_table import Image, ImageTable
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
@@ -38,7 +38,6 @@ DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
 # Images with less contrast, like sky or night, have noise as hashes.
 CONTRAST = 4.0
 
-_HASHED_AT_ONCE = 1_000_000  # images
 _PAIRS_AT_ONCE = 500  # pairs whose pixels are compared at once
 _MOST_COMPARED = 8  # compared pairs per test image
 # Number of hashes that are compared at a time: their differences fit into the processor's cache.
@@ -92,9 +91,7 @@ def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes
     return boxes
 
 
-def near_pairs(
-    images: ImageTable, read: Read, settings: PictureSettings, count: int, known: Iterable[Hashed]
-) -> tuple[NearPair, ...]:
+def near_pairs(images: ImageTable, read: Read, settings: PictureSettings, count: int) -> tuple[NearPair, ...]:
     """Return the pair of each held-out image with its nearest image in another split, if near; nearest pairs first.
 
     Args:
@@ -102,15 +99,14 @@ def near_pairs(
         read: returns the pixels of some rows.
         settings: the form of the images.
         count: number of rows.
-        known: known hashes by row, in consecutive arrays.
     """
-    boxes = boxes_of(images, settings, count)
-    apart = [splits for splits in APART if all(images.kept(split).any() for split in splits)]
-    hashed = known if len(apart) < 2 else list(known)
-    pairs: list[tuple[int, int, int]] = []
+    boxes, hashed, pairs = boxes_of(images, settings, count), np.zeros(count, HASHED), list[tuple[int, int, int]]()
     rows, labels, groups = images.column("row"), images.labels, images.texts("group")
+    for name in HASHED.names or ():
+        hashed[name][rows[rows >= 0]] = images.column(name)[rows >= 0]
+    apart = (splits for splits in APART if all(images.kept(split).any() for split in splits))
     for test, train in ([np.flatnonzero(images.kept(split)) for split in reversed(splits)] for splits in apart):
-        found = near_duplicates(read, boxes, rows[test], rows[train], known=hashed)
+        found = near_duplicates(read, boxes, hashed, rows[test], rows[train])
         pairs += zip(test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist(), strict=True)
 
     def image(number: int) -> Image:
@@ -121,7 +117,7 @@ def near_pairs(
     return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
 
 
-def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: Iterable[Hashed] | None = None) -> Near:
+def near_duplicates(read: Read, boxes: Boxes, hashed: Hashed, test: Rows, train: Rows) -> Near:
     """Return the nearest pair of each test image that has one; the pairs hold places in ``test`` and ``train``.
 
     Images with almost no contrast are never in a pair.
@@ -129,19 +125,12 @@ def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: It
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
         boxes: see :func:`podline.data.images.hashing.hashes`.
+        hashed: the hashes by row; see :func:`podline.data.images.hashing.hashes`.
         test: (m,): rows of test images.
         train: (n,): rows of training images.
-        known: known hashes by row, in consecutive arrays, or None.
     """
-    hashed, clear = np.zeros(len(boxes), np.uint64), np.zeros(len(boxes), np.bool_)
-    first = 0
-    for some in _hashed(read, boxes) if known is None else known:
-        mine = slice(first, first := first + len(some))
-        hashed[mine], clear[mine] = some["hash"], some["contrast"] >= CONTRAST
-    of_test, of_train = (hashed[rows[clear[rows]]] for rows in (test, train))
-    del hashed
-    found = close(of_test, of_train)
-    ones, others = (np.flatnonzero(clear[rows]) for rows in (test, train))
+    ones, others = (np.flatnonzero(hashed["contrast"][rows] >= CONTRAST) for rows in (test, train))
+    found = close(hashed["hash"][test[ones]], hashed["hash"][train[others]])
     pairs = Near(ones[found.test], others[found.train], found.distance)
     agree = [
         _agree(read, boxes, test[pairs.test[first:last]], train[pairs.train[first:last]])
@@ -150,11 +139,6 @@ def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: It
     agreeing = np.flatnonzero(np.concatenate(agree)) if agree else _NONE
     _, firsts = np.unique(pairs.test[agreeing], return_index=True)  # a test image's pairs are sorted by distance
     return Near(*(column[agreeing[firsts]] for column in pairs))
-
-
-def _hashed(read: Read, boxes: Boxes) -> Iterator[Hashed]:
-    for first in range(0, len(boxes), _HASHED_AT_ONCE):
-        yield hashes(lambda rows, first=first: read(first + rows), boxes[first : first + _HASHED_AT_ONCE])
 
 
 def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:

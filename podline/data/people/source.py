@@ -22,6 +22,7 @@ from podline.data.people.masks import check_outlines
 from podline.data.people.records import features_of
 from podline.data.people.settings import PeopleSettings
 from podline.data.people.targets import PeopleTargets
+from podline.data.reasons import Reason
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Source
 from podline.documents.manifest import SourceFile
@@ -143,7 +144,7 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
             try:
                 check_outlines(ignored, image.width, image.height)
             except SourceError as error:
-                images.leave_out(number, str(error))
+                images.leave_out(number, Reason.of(str(error)))
         counts[:, number] = instances, unseen, len(image.annotations)
     instances, unseen, annotations = counts
     found = [] if settings.official else _doubts(images, np.flatnonzero(whole & (instances > 0)))

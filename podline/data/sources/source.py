@@ -21,9 +21,7 @@ from podline.data.decoded_rows import DecodedRows
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import encoded
-from podline.data.images.corrections import DROPPED, NO_CORRECTIONS, Corrected
-from podline.data.images.deciding import in_general
-from podline.data.images.hashing import HASHED
+from podline.data.images.corrections import NO_CORRECTIONS, Corrected
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.settings import PictureSettings
@@ -36,7 +34,6 @@ from podline.data.record_table import Records
 from podline.data.records import IMAGE, Feature
 from podline.data.shards import RowsByPlace, SourceSplit, tables_of_places
 from podline.data.shown import printable
-from podline.data.sources.decoding import FORGOTTEN
 from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import TEST, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import Skeleton
@@ -131,7 +128,7 @@ class Source:
         """The images that are left out, with the reasons."""
         images = self.images
         return tuple(
-            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=reason)
+            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=str(reason))
             for (at, reason), key in zip(images.reasons.items(), images.keys(images.reasons), strict=True)
         )
 
@@ -149,8 +146,8 @@ class Source:
             for split in self.sizes
         }
         for number, reason in self.images.reasons.items():
-            if in_general(reason) not in (FORGOTTEN, DROPPED):  # people left these out on purpose
-                parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
+            if not reason.is_wanted:
+                parts[self.images.split_of(number)].add(reason.kind, int(meant[number]))
         return (*parts.values(), *self.parts)
 
     @property
@@ -168,10 +165,7 @@ class Source:
         """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
         if self.settings is None or self.settings.near_share == 1:
             return ()
-        known, rows = np.zeros(self.splits[0].pixels.count, HASHED), self.images.column("row")
-        for name in HASHED.names or ():
-            known[name][rows[rows >= 0]] = self.images.column(name)[rows >= 0]
-        return near_pairs(self.images, self.pixels, self.settings, len(known), [known])
+        return near_pairs(self.images, self.pixels, self.settings, self.splits[0].pixels.count)
 
     @property
     def near_lines(self) -> list[str]:

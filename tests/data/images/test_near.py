@@ -43,7 +43,9 @@ def near_of(test: list[Pixels], train: list[Pixels]) -> list[tuple[int, int]]:
     images = np.stack([fitted(np.ascontiguousarray(one), SHAPE, "letterbox") for one in pictures])
     boxes = np.array([shown_size(one.shape[0], one.shape[1], SHAPE, "letterbox") for one in pictures])
     rows = np.arange(len(pictures))
-    found = near_duplicates(images.__getitem__, boxes, rows[: len(test)], rows[len(test) :])
+    found = near_duplicates(
+        images.__getitem__, boxes, hashes(images.__getitem__, boxes), rows[: len(test)], rows[len(test) :]
+    )
     return list(zip(found.test.tolist(), found.train.tolist(), strict=True))
 
 
