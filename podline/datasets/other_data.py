@@ -41,7 +41,9 @@ def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
     then = ()
     for manifest in _converted(store, dataset):
         names = _names(manifest.class_names, manifest.facts)
-        if 2 * len({*names} & {*now}) >= min(len(names), len(now)) or _share_an_image(store, manifest, source):
+        if 2 * len({*names} & {*now}) >= min(len(names), len(now)):
+            return
+        if source.class_names and _share_an_image(store, manifest, source):
             return
         then = then or names
     if then:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
-from podline.data.images.items import Item, Place
+from podline.data.images.items import HELD_OUT, TRAINING, Item, Place
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
@@ -19,6 +20,10 @@ from podline.frozen import JsonObject
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Limits
 
+NOTES = "notes"
+"""The fact that holds :attr:`Layout.notes`."""
+NO_LABEL = frozenset({"", "-1", "-1.0", "[]"})
+"""Labels that mean none if they are all that a held-out split has."""
 _ENTRY_BYTES = 500  # that each file in the source adds to the limits
 _WAIT = 60.0  # seconds for a slow disk
 
@@ -68,14 +73,55 @@ class Layout(ABC):
         """
 
     @property
-    def splits(self) -> frozenset[str] | None:
-        """Return the source's split names in lower case; by default None: those of its items, which are read once."""
-        return None
+    def splits(self) -> frozenset[str]:
+        """Return the source's split names in lower case; by default those of its items."""
+        return frozenset(self._labels) - {""}
+
+    @property
+    def unlabelled(self) -> frozenset[str]:
+        """Return the held-out splits whose images have no label, or all -1, which no training image has."""
+        trained = frozenset[str]().union(*(self._labels.get(split, ()) for split in TRAINING))
+        no_label = NO_LABEL - trained
+        return frozenset(split for split, found in self._labels.items() if split in HELD_OUT and found <= no_label)
+
+    @cached_property
+    def _labels(self) -> Mapping[str, set[str]]:
+        """Return the labels of each split, an empty one for none."""
+        found = defaultdict[str, set[str]](set)
+        for split, label in self.labelled():
+            found[split].add(label or "")
+        return found
+
+    def labelled(self) -> Iterator[tuple[str, str | None]]:
+        """Yield split and label of the images; by default of its items."""
+        return ((item.split, item.label) for item in self.items() if not item.reason)
+
+    @property
+    def only_items(self) -> bool:
+        """Return whether splits and labels are those of the items, which are then read only once."""
+        own = type(self)
+        return (own.splits, own.unlabelled, own.labelled) == (Layout.splits, Layout.unlabelled, Layout.labelled)
+
+    def items_with_labels(self) -> Iterator[Item]:
+        """Yield the items; splits and labels are known at the end, without another reading."""
+        found = defaultdict[str, set[str]](set)
+        for item in self.items():
+            if not item.reason:
+                found[item.split].add(item.label or "")
+            yield item
+        if self.only_items:
+            vars(self)["_labels"] = found
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return lines about conventions and doubts; by default none."""
+        return ()
 
     @property
     def facts(self) -> JsonObject:
-        """Return further facts about the source, which are complete after all items; by default none."""
-        return {}
+        """Return further facts about the source, which are complete after all items; by default its notes."""
+        unlabelled = (f"the split {name} has no labels, so it is not read" for name in sorted(self.unlabelled))
+        return {NOTES: [*self.notes, *unlabelled]}
 
     def reads(self, file: Found, /) -> bool:
         """Return whether a file in or around the source is read; by default, whether ``read`` contains it."""

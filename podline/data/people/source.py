@@ -17,7 +17,7 @@ from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import open_images
 from podline.data.people.doubts import doubts
 from podline.data.people.image import BEYOND, People, chosen
-from podline.data.people.layouts import COUNTED, NOTES, STRAYS
+from podline.data.people.layouts import COUNTED, STRAYS
 from podline.data.people.masks import check_outlines
 from podline.data.people.records import features_of
 from podline.data.people.settings import PeopleSettings
@@ -105,7 +105,6 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     return replace(
         opened,
         files=(*opened.files, SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())),
-        words=(*opened.words, *about[NOTES]),
         targets=features_of(settings, skeleton),
         facts={SKELETON: skeleton.model_dump(mode="json")},
         rules=_rules(images, inspected, about),

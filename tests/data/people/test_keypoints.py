@@ -352,7 +352,9 @@ def test_equal_names_in_several_folders_are_those_of_their_split(
     pixels = [cv2.imread(str(tmp_path / "mice" / folder / "0.png")).mean() for (_, folder), _, _ in parts]
     for split, mean in zip(source.splits, pixels, strict=True):
         numbers = source.images.ordered(source.images.kept(split.name))
-        [first] = [n for n, people in zip(numbers, source.people(numbers), strict=True) if people.id == 0]
+        [first] = [
+            n for n, people in zip(numbers, source.people.of(source.images, numbers), strict=True) if people.id == 0
+        ]
         square = source.pixels(source.images.column("row")[[first]])
         assert abs(square[0, 8:56].mean() - mean) < 1
 
