@@ -23,7 +23,7 @@ from podline.beam_jobs.decoding import EngineDecoding
 from podline.beam_jobs.engines import open_engine
 from podline.beam_jobs.jobs import Job, JobContext, job_folder
 from podline.beam_jobs.workers import LOOKS, WriteShards, tables_of
-from podline.data.official import contradiction_lines, official_lines, records_read
+from podline.data.official import remarks
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.records import stored_layout
 from podline.data.shards import RowsByPlace
@@ -181,10 +181,9 @@ def _report_notes(source: Source, reporter: Reporter) -> None:
     for line in source.notes():
         reporter.log(line)
     tell = reporter.log if source.official and source.official.official else reporter.warn
-    read = records_read(source.sizes, source.quarantined)
-    for line in official_lines(source.dataset, read, source.official):
+    for line in remarks(source.dataset, source.sizes, source.quarantined, source.official, source.contradicting):
         tell(line)
-    for line in (*source.warnings, *contradiction_lines(source.contradicting)):
+    for line in source.warnings:
         reporter.warn(line)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,34 +53,24 @@ _BINARY = pa.binary(IDENTITY_BYTES)
 Ids = npt.NDArray[np.int64]
 
 
-class Difference(NamedTuple):
-    """The changes of a split's records since an older version.
+@dataclass(frozen=True)
+class SplitGrowth:
+    """The kept and new records of a split.
 
     Attributes:
         records: number of records now.
         content: sha256 of the records' keys and digests, in their order.
-        new: positions of records that the older version lacks.
-        dead: positions, in the older version, of records that the split no longer has.
+        new: records that the older version lacks.
+        dead: records of the older version that the split no longer has.
+        older: the shards with the kept records.
+        counts: number of kept records of each class.
+        pixels: pixel sums of the kept records; None without any.
     """
 
     records: int
     content: str
     new: Records
     dead: Records
-
-
-@dataclass(frozen=True)
-class SplitGrowth:
-    """The kept and new records of a split.
-
-    Attributes:
-        change: the changes since the older version.
-        older: the shards with the kept records.
-        counts: number of kept records of each class.
-        pixels: pixel sums of the kept records; None without any.
-    """
-
-    change: Difference
     older: tuple[OlderShards, ...]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums | None
@@ -110,7 +99,7 @@ class Growth:
     @property
     def new(self) -> dict[str, Ids]:
         """The positions of the records to write, by split."""
-        return {name: split.change.new.ids for name, split in self.splits.items()}
+        return {name: split.new.ids for name, split in self.splits.items()}
 
     def prefix(self, dataset: str) -> str:
         """Return the prefix of new shards' names, so that a plan from another base never uses them."""
@@ -128,19 +117,19 @@ class Growth:
         infos, sums = [], {}
         for name, split in self.splits.items():
             part = written.get(name)
-            if not split.change.records:
+            if not split.records:
                 continue
             sums[name] = pixels = add_up([each for each in (split.pixels, part and part.pixels) if each])
             infos.append(
                 SplitInfo(
                     name=name,
-                    records=split.change.records,
+                    records=split.records,
                     shards=part.shards if part else ShardTable.of([]),
                     class_counts=tuple((split.counts + (part.counts if part else 0)).tolist()),
                     mean=pixels.mean,
                     std=pixels.std,
                     older=split.older,
-                    content=split.change.content,
+                    content=split.content,
                     truth=truths.get(name),
                 )
             )
@@ -149,13 +138,13 @@ class Growth:
     def rows(self, written: Mapping[str, Written]) -> pa.Table:
         """Return the table of records; see :meth:`infos`."""
         current = [self._rows_of(name, written.get(name)) for name in self.splits]
-        gone = [self._stored(name).take(split.change.dead.ids) for name, split in self.splits.items()]
+        gone = [self._stored(name).take(split.dead.ids) for name, split in self.splits.items()]
         dead = [self._named(self.table.dead())] if self.table else []
         return pa.concat_tables([*current, *dead, *(with_columns(rows, split=None) for rows in gone)])
 
     def _rows_of(self, name: str, part: Written | None) -> pa.Table:
         """Return the rows of a split's records: those of the base, and the new ones at their positions."""
-        kept, change = self._stored(name), self.splits[name].change
+        kept, change = self._stored(name), self.splits[name]
         kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
         if part is None:
             return kept
@@ -227,31 +216,26 @@ def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | N
     then = {name: table.records(name) if table else NOTHING for name in names}
     splits = dict[str, SplitGrowth]()
     for name in names:
-        change = _difference(then[name], now.get(name, NOTHING))
-        counts, pixels = np.zeros(len(source.class_names), np.int64), None
-        if base and table and name in table.pixels and change.records:
-            counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead.ids, source.kind)
-        splits[name] = SplitGrowth(change, _older(base, table, name, change), counts, pixels)
+        wanted = now.get(name, NOTHING)
+        old, new = equal_pairs(then[name].keys, wanted.keys)
+        same = then[name].digests[old] == wanted.digests[new]
+        fresh, dead = wanted.without(new[same]), then[name].without(old[same])
+        counts, pixels, older = np.zeros(len(source.class_names), np.int64), None, ()
+        if base and table and name in table.pixels and len(wanted.ids):
+            counts, pixels = _statistics(store, base, table.pixels[name], name, dead.ids, source.kind)
+            older = _older(base, table, name, dead.ids) if same.any() else ()
+        splits[name] = SplitGrowth(len(wanted.ids), wanted.content(), fresh, dead, older, counts, pixels)
     changes = version_changes(KnownRecords(RecordTable.of(store, before)) if before else {}, now)
     counts = map(len, (changes.added, changes.removed, changes.relabelled[0], changes.moved[0]))
     return Growth(fingerprint, base, before, table, splits, dict(zip(CHANGES, counts, strict=True)))
 
 
-def _difference(then: Records, now: Records) -> Difference:
-    """Compare a split with an older version of it."""
-    old, new = equal_pairs(then.keys, now.keys)
-    same = then.digests[old] == now.digests[new]
-    return Difference(len(now.keys), now.content(), now.without(new[same]), then.without(old[same]))
-
-
-def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:
+def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[OlderShards, ...]:
     """Return the older versions' shards, all of a version together, if a split still has a record of them."""
-    if base is None or table is None or change.records == len(change.new.ids):
-        return ()
     info = base.split(split)
     shards = table.of_split(split, "shard")["shard"].unify_dictionaries().combine_chunks()
     names = shards.dictionary.to_pylist()
-    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), change.dead.ids)
+    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), dead)
     used = {
         name.split("/")[1] if name.startswith("../") else base.fingerprint
         for name in map(names.__getitem__, np.unique(kept))

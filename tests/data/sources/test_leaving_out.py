@@ -10,7 +10,7 @@ import reading_case
 from coco_files import CocoFiles, open_coco
 
 from podline.beam_jobs.conversion import convert
-from podline.data.official import contradiction_lines
+from podline.data.official import remarks
 from podline.data.sources.decoded import decoded_source
 from podline.data.sources.left_out import LeftOut, refuse_left_out
 from podline.data.sources.source import Source
@@ -90,7 +90,7 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     )
     with pytest.raises(SourceError, match=told):
         source_of(tmp_path / "many", train, test)
-    assert contradiction_lines({"test": 2, "train": 1})[1] == (
+    assert remarks("x", {}, (), None, {"test": 2, "train": 1})[1] == (
         "labelled in two ways: 1 record of the train split with the image of another one in it"
     )
 
