@@ -6,6 +6,8 @@ They come in this order, so a conversion that is killed leaves a state that the 
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 
@@ -29,17 +31,22 @@ from podline.documents.manifest import (
     read_manifest,
     shard_record,
 )
-from podline.documents.versions import Version, publish_version, versions
-from podline.errors import PodlineError
+from podline.documents.versions import Version, extension, publish_version, versions
+from podline.errors import PodlineError, StoreUnavailableError
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
+
+_OLD_SECONDS = 7 * 24 * 3600
 
 
 @contextlib.contextmanager
-def growth_since(store: Store, spec: EffectiveSpec, source: Source, known: str, reporter: Reporter) -> Iterator[Growth]:
+def growth_since(
+    store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
+) -> Iterator[Growth]:
     """Yield how the user's own images extend an older version; other data extend none.
 
     A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
@@ -56,6 +63,8 @@ def growth_since(store: Store, spec: EffectiveSpec, source: Source, known: str, 
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
         base = fitting_base(store, spec, source, iter(bases))
+        if base:
+            store.publish_bytes(extension(job, base.folder), b"", replace=True)
         before = base if others[:1] == bases[:1] else fitting_base(store, spec, source, iter(others))
         if base and before is base and not again and has_many_shards(base):
             reporter.log(f"all records will be written: version {base.fingerprint} has many small shards")
@@ -88,6 +97,11 @@ def publish_dataset(
     publish_names(store, folder, source.names())
     splits, sums = growth.infos(written, truths)
     table = publish_records(store, folder, growth.rows(written), sums)
+    if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
+        raise StoreUnavailableError(
+            f"version {base} of {spec.dataset}, which this one extends, was deleted meanwhile; nothing was published, "
+            "the next start writes all records"
+        )
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
     publish_last(store, manifest, beside)
@@ -139,12 +153,16 @@ def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporte
 
 
 def delete_orphans(store: Store, folder: str) -> None:
-    """Delete shards in a finished folder that interrupted conversions with other base versions left there."""
+    """Delete shards in a finished folder that interrupted conversions with other base versions left there.
+
+    In a bucket, conversions of other machines are unknown, so that only old shards are deleted.
+    """
+    before = math.inf if isinstance(store, FolderStore) else time.time() - _OLD_SECONDS
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
     with store.alone(folder) as free:  # another conversion may be writing
         if free:
-            there = (file.name for file in store.listing(folder))
-            orphans = (name for name in there if ".tfrecord-" in name and name not in kept)
-            deque(in_order(store.delete, orphans, store.parallel), maxlen=0)
+            there = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.published < before)
+            orphans = (file for file in there if file.name not in kept)
+            deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

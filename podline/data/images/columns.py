@@ -33,6 +33,7 @@ _KNOWN = {
     "split": ("split", "subset", "partition"),
     "group": ("group", "groupid"),
 }
+_IDS = ("imageid", "imgid", "id")  # of files, if there is no other column for them
 NONE = "none"
 """The setting of a column that is not to be read."""
 _READ = "Podline reads one class for each whole image"
@@ -141,7 +142,7 @@ def value_in(row: Mapping[str, Any], column: str) -> Any:
     if column in row:
         return row[column]
     top, _, rest = column.partition(".")
-    return value_in(inner, rest) if rest and is_object(inner := row.get(top)) else None
+    return value_in(inner, rest) if rest and is_object(inner := only_member(row.get(top))) else None
 
 
 def _bit(row: Mapping[str, Any], column: str) -> bool:
@@ -226,7 +227,10 @@ def _column(where: str, names: Sequence[str], what: str, given: str) -> str:
     setting = f"--set conversion.{what}_column"
     if given == NONE and NONE not in names:
         return ""
-    fitting = [name for name in names if (name == given if given else _letters(name) in _KNOWN[what])]
+    known = [[given]] if given else [_KNOWN[what], _IDS if what == "file" else ()]
+    fitting = next(
+        (found for some in known if (found := [name for name in names if {name, _letters(name)} & {*some}])), []
+    )
     if same := [name for name in fitting if fitting.count(name) > 1]:
         raise SourceError(f"{where} has {len(same)} columns {shortened(same[0])} vs one; rename the others")
     if len(fitting) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +23,7 @@ from podline.sandbox.limits import Limits
 
 NOTES = "notes"
 """The fact that holds :attr:`Layout.notes`."""
-NO_LABEL = frozenset({"", "-1", "-1.0", "[]"})
-"""Labels that mean none if they are all that a held-out split has."""
+_PLACEHOLDER = re.compile(r"|-[0-9]+(?:\.0*)?|\[\]|\?|nan|none|null|n/?a|unknown", re.IGNORECASE)
 _ENTRY_BYTES = 500  # that each file in the source adds to the limits
 _WAIT = 60.0  # seconds for a slow disk
 
@@ -79,10 +79,13 @@ class Layout(ABC):
 
     @property
     def unlabelled(self) -> frozenset[str]:
-        """Return the held-out splits whose images have no label, or all -1, which no training image has."""
-        trained = frozenset[str]().union(*(self._labels.get(split, ()) for split in TRAINING))
-        no_label = NO_LABEL - trained
-        return frozenset(split for split, found in self._labels.items() if split in HELD_OUT and found <= no_label)
+        """Return the held-out splits whose images have no label, or all -1, say, which no training image has."""
+        trained = {label for split in TRAINING for label in self._labels.get(split, ()) if label}
+        return frozenset(
+            split
+            for split, labels in self._labels.items()
+            if split in HELD_OUT and all(is_placeholder(label) and label not in trained for label in labels)
+        )
 
     @cached_property
     def _labels(self) -> Mapping[str, set[str]]:
@@ -130,6 +133,11 @@ class Layout(ABC):
     @cached_property
     def _paths(self) -> frozenset[str]:
         return frozenset(file.path for file in self.read)
+
+
+def is_placeholder(label: str) -> bool:
+    """Return whether a label may mean that there is none."""
+    return _PLACEHOLDER.fullmatch(label) is not None
 
 
 def outside(file: Found, reason: str) -> Item:

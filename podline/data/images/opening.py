@@ -84,7 +84,7 @@ def _opened(
     inspect: Callable[[ImageTable], object],
 ) -> Source:
     source, targets = str(place), settings.targets
-    becoming = settings.model_dump(mode="json", exclude={*settings.after_decoding})
+    becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
     limits = machine.load().parse_limits  # higher limits may decode more images
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
     with FolderStore(work).workspace("list") as folder:

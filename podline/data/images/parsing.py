@@ -195,7 +195,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     if not fitting:
         wanted = "images" if settings.layouts[1:] else f"images as {settings.layouts[0]}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
-        remedy = "" if "Git LFS" in why else _remedy(files, nearly=bool(why))
+        remedy = "" if "Git LFS" in why or "tar xf" in why else _remedy(files, nearly=bool(why))
         raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
     return next(iter(fitting.items()))
 

@@ -86,16 +86,16 @@ def holds_bytes(kind: pa.DataType) -> bool:
     """Return whether values of a Parquet column may be encoded images."""
     if pa.types.is_struct(kind):
         return kind.get_field_index("bytes") >= 0 and holds_bytes(kind.field("bytes").type)
-    return _is_list_of_bytes(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return _is_list_of_numbers(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def _is_list_of_bytes(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return is_list and kind.value_type in (pa.uint8(), pa.int8())  # pyright: ignore[reportAttributeAccessIssue]
+def _is_list_of_numbers(kind: Any) -> bool:
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_integer(kind.value_type)
 
 
 def _values(column: Any) -> list[Any]:
-    if not _is_list_of_bytes(column.type):
+    """Return the values of a column; bytes in place of a list of bytes, whose numbers would take much memory."""
+    if not (_is_list_of_numbers(column.type) and column.type.value_type.bit_width == 8):
         return column.to_pylist()
     return [each.values.to_numpy(zero_copy_only=False).tobytes() if each.is_valid else None for each in column]
 
@@ -127,7 +127,8 @@ def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
         said = _SEP.fullmatch(first)
         start = stream.tell() if said else 0
         stream.seek(start)
-        mark = said[1] if said else "\t" if table.ends(".tsv") else _mark_of([*islice(stream, _FIRST)])
+        some = [line for line in islice(stream, _FIRST) if line.strip(f"{_MARKS}\r\n ")]
+        mark = said[1] if said else "\t" if table.ends(".tsv") else _mark_of(some)
         stream.seek(start)
         lines = csv.reader(map(_without_blanks, stream), delimiter=mark, skipinitialspace=True, strict=True)
         for values in lines:

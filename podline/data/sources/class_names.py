@@ -17,7 +17,7 @@ _NO_LETTERS = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _JOINERS = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
 _ZEROS = re.compile(r"0*([0-9]+?)(?:[.,]0*)?")
-_ACCENTS = re.compile("[\u0300-\u036f]")
+_ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")  # and what joins or varies letters
 _BLANKS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W_])|(?<=\d)[\s_-]+(?=[^\W\d_])")
 _PAIRS = 3  # that a line names
 

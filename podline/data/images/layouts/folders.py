@@ -6,6 +6,7 @@ The path of a class folder is the class name, like ``Latin/character01``. Ambigu
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ Folder = tuple[str, ...]
 """The parts of a folder's path in the source."""
 
 _RENAME = "if it is a class, rename the folder; else give images as train/<class>/* and test/<class>/*"
+_PARTITION = re.compile("(?:split|subset|label|class|category|target)=(?=.)", re.IGNORECASE)
 _MOST = 0.5  # of all images
 _TABLES = (
     ".parquet",
@@ -171,7 +173,8 @@ class Folders(Layout):
 
 
 def _parts(folder: str) -> Folder:
-    return tuple(part for part in map(cleaned, folder.split("/")) if part)
+    """Return the cleaned parts of a path; of Hive's partitions, as ``label=cat``, the value."""
+    return tuple(part for part in (_PARTITION.sub("", cleaned(part)) for part in folder.split("/")) if part)
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import re
@@ -30,7 +31,7 @@ from podline.data.images.columns import (
     value_in,
 )
 from podline.data.images.items import Item, Place, read_items, split_in_name, write_item
-from podline.data.images.layout import NO_LABEL, Layout
+from podline.data.images.layout import Layout, is_placeholder
 from podline.data.images.listing import Files, Found, Listing, Names
 from podline.data.images.settings import ImagesSettings
 from podline.data.images.table_rows import (
@@ -53,9 +54,10 @@ from podline.frozen import is_object
 # Above this share of files with several rows, a table describes something else, for example boxes of objects.
 _MAX_REPEATED = 0.1
 _IMAGES = 64  # rows with images that are read at once
+_LEAST = 60  # bytes of an image's file
 _METADATA = b"huggingface"
 # Tables whose labels are no truth, by their names: sample_submission.csv, predictions_2.csv, test-preds.csv.
-_NO_TRUTH = re.compile("submission|predictions?|(?<![a-z])(?:sample_?sub|preds?)(?![a-z])")
+_NO_TRUTH = re.compile("submission|predict(?:ion|ed)|pseudo|(?<![a-z])(?:sample_?sub|preds?)(?![a-z])")
 _PREDICTIONS = "has labels that are no truth, by its name; if they are, give the table itself as the source"
 _PASSED = "is not read, nor are the images that it alone names"
 
@@ -181,7 +183,7 @@ class Tables(Layout):
             lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if one is no truth, give the other")
         labels = self._labels_of_images[1] if self.tables[0].has_images else self._listed.labels
         for series, found in labels.items():
-            if found.only and found.only not in NO_LABEL and len(names) > 1:
+            if len(names) > 1 and not is_placeholder(found.only):
                 lines.append(f"{names[series]} has one label only, {shortened(found.only)}; is it a placeholder?")
         return lines
 
@@ -336,32 +338,40 @@ def _table(file: Found, images: Sequence[str], settings: ImagesSettings, *, is_a
 
 
 def _image_columns(file: Found, settings: ImagesSettings) -> list[str]:
-    """Return the columns of a Parquet file that hold images, or the one of them that the setting names."""
+    """Return the columns of a Parquet file that hold images, or the chosen one."""
     fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
-    found = [name for name in fitting if not _are_texts(file, name)]
+    found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
 
 
-def _are_texts(file: Found, column: str) -> bool:
-    """Return whether a column of bytes holds names, as Impala and old versions of Spark write texts."""
+def _are_images(file: Found, column: str) -> bool:
+    """Return whether a column holds images, not texts in bytes, as of Impala and Spark, or short lists of numbers."""
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
-    first = next((value for value in values if value is not None), None)
+    first = next((value for value in values if value is not None), {})
+    data = _bytes_of(first)
     try:
-        return isinstance(first, bytes) and first.decode().isprintable()
+        return is_object(first) or (data is not None and len(data) >= _LEAST and not data.decode().isprintable())
     except UnicodeDecodeError:
-        return False
+        return True
+
+
+def _bytes_of(image: Any) -> bytes | None:
+    """Return the bytes of an image's file, which may be a list of numbers or in an object; None if there are none."""
+    data: Any = image.get("bytes") if is_object(image) else image
+    with contextlib.suppress(ValueError, TypeError):
+        return data if isinstance(data, bytes) else bytes(number % 256 for number in data)
+    return None
 
 
 def _image(table: Table, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
-    image = value_in(row, table.columns.file)
-    data = image.get("bytes") if is_object(image) else image
+    data = _bytes_of(value_in(row, table.columns.file))
     try:
         label, split, group = table.read(row, settings)
     except ValueError as error:
         return Item(
             key, data if isinstance(data, bytes) else b"", None, split_in_name(table.file.name), reason=str(error)
         )
-    if not isinstance(data, bytes):
+    if data is None:
         return Item(key, b"", label, split, group, "holds no image's bytes")
     return Item(key, data, label, split, group)
 

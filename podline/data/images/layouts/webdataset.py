@@ -85,7 +85,10 @@ class WebDataset(Layout):
         for file in self.read:
             parts = set[int]()
             for key, sample in _samples(file):
-                if not (_images(sample, self.settings) and _labels(sample, self.settings)):
+                labels = _labels(sample, self.settings)
+                if not labels:
+                    _refuse_dotted(file, key, sample)
+                if not (labels and _images(sample, self.settings)):
                     _refuse_unsorted(file, key, parts)
                 item = _item(file, key, sample, classes)
                 labelled |= item.label is not None
@@ -113,7 +116,7 @@ def _item(file: Found, key: str, sample: Sample, classes: _Classes) -> Item:
 
 
 def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
-    """Return the members that are images, or the one that the setting names; those without a further dot come first."""
+    """Return the members that are images, or the chosen one; those without a further dot come first."""
     if given := settings.file_column.lower().removeprefix("."):
         return [given] if given in sample else []
     dotted = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
@@ -161,8 +164,6 @@ class _Classes:
         """
         label, split, group = None, "", ""
         members = _labels(sample, self.settings)
-        if dotted := "" if members else _dotted(sample):
-            raise ValueError(f"has a dot in its key, which ends at the first dot: {dotted}")
         if _JSON in sample:
             values = _json(sample)
             if len(self.said) < ROWS:
@@ -186,33 +187,29 @@ class _Classes:
 
 
 def _has_samples(file: Found, settings: ImagesSettings) -> bool:
-    """Return whether one of an archive's samples has a class.
-
-    Raises:
-        SourceError: all classes belong to keys with dots.
-    """
-    dotted = ""
+    """Return whether one of an archive's samples has a class."""
     for key, sample in _samples(file):
         labels = _labels(sample, settings)
         if labels and (labels != [_TEXT] or _images(sample, settings)):
             return True
-        if ending := _dotted(sample):
-            dotted = dotted or f"{key}.{ending}"
-    if dotted:
-        path = PurePosixPath(file.path)
-        names = (shlex.quote(str(each)) for each in (path.with_suffix(".unpacked"), path, path.with_suffix(".new.tar")))
-        folder, old, new = names
-        raise SourceError(
-            f"{file.path}: the key of {printable(dotted)} ends at the first dot, as everywhere in a WebDataset, so "
-            f"samples are mixed up; give keys without dots: `mkdir {folder} && tar xf {old} -C {folder} --transform="
-            f"'{_UNDOTTED}' && tar cf {new} --sort=name -C {folder} .`, and give the new archive"
-        )
+        _refuse_dotted(file, key, sample)
     return False
 
 
-def _dotted(sample: Sample) -> str:
-    """Return a member that would be the class if the key had no further dot; empty if there is none."""
-    return next((ending for ending in sample if "." in ending and ending.rpartition(".")[2] in (*_CLASSES, _JSON)), "")
+def _refuse_dotted(file: Found, key: str, sample: Sample) -> None:
+    """Check that no class of an image would be found if their key had no further dot."""
+    stems = {ending.rpartition(".")[0] for ending in sample if ending.rpartition(".")[2] in _IMAGES} - {""}
+    for ending in sample:
+        stem, _, last = ending.rpartition(".")
+        if stem in stems and last in (*_CLASSES, _JSON, _TEXT):
+            old = PurePosixPath(file.path)
+            paths = old.with_suffix(".unpacked"), old, old.with_suffix(".new.tar")
+            folder, archive, new = (shlex.quote(str(path)) for path in paths)
+            raise SourceError(
+                f"{file.path}: the key of {printable(f'{key}.{ending}')} ends at the first dot, as everywhere in a "
+                f"WebDataset, so samples are mixed up: `mkdir {folder} && tar xf {archive} -C {folder} --transform="
+                f"'{_UNDOTTED}' && tar cf {new} --sort=name -C {folder} .`, and give the new archive"
+            )
 
 
 def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
