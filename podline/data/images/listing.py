@@ -215,7 +215,8 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     """
     if not place.exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
-    if (place / SCRATCH).is_dir():
+    scratch = place / SCRATCH
+    if scratch.is_dir() and [path.name for path in scratch.iterdir()] != ["tmp"]:  # which a drawn sample has
         raise SourceError(f"{place} is a store of Podline; give another folder as --source, or as --root")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
     asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")

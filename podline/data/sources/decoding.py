@@ -24,15 +24,13 @@ from podline.data.images.hashing import hash_of
 from podline.data.pictures import Form, limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
 from podline.data.rawfiles import reading
+from podline.data.reasons import FORGOTTEN, Reason
 from podline.documents.manifest import Fit
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Breach, Limits
 from podline.sandbox.pool import Sandbox
 
 Pixels = npt.NDArray[np.uint8]
-
-FORGOTTEN = "forgotten"
-"""The first words of the reason for not decoding a file that a person has forgotten."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
@@ -118,7 +116,7 @@ class Pictures(NamedTuple):
         if why is None and forgotten:  # Podline 1.0 knew images by the checksum of their file
             why = forgotten.get(hashlib.sha256(data).hexdigest())
         if why is not None:
-            return look._replace(reason=f"{FORGOTTEN}: {why}", picture=True), None
+            return look._replace(reason=str(Reason(FORGOTTEN, why)), picture=True), None
         declared: list[int] = []
 
         def declare(pixels: int, held: int) -> None:

@@ -22,34 +22,34 @@ from podline.data.letterbox import LetterBox, areas_in_squares, snapped
 from podline.data.people.image import People, chosen
 from podline.data.people.records import annotations_of
 from podline.data.people.settings import CocoSettings
-from podline.data.people.source import PeopleSource
 from podline.data.sources import decoding
+from podline.data.sources.source import Source
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def opened(folder: Path, **settings: Any) -> PeopleSource:
+def opened(folder: Path, **settings: Any) -> Source:
     return open_coco(folder, folder.parent / f"{folder.name} work", **settings)
 
 
-def ids(source: PeopleSource) -> dict[str, list[int]]:
+def ids(source: Source) -> dict[str, list[int]]:
     return {name: [image.id for image in images] for name, images in people_in(source).items()}
 
 
-def both(tmp_path: Path, train: CocoFiles, **options: Any) -> PeopleSource:
+def both(tmp_path: Path, train: CocoFiles, **options: Any) -> Source:
     """The source of a training split and a plain test split of images 101 and 102."""
     CocoFiles("val", 2, 101).write(tmp_path)
     return opened(train.write(tmp_path), **options)
 
 
-def left_out(source: PeopleSource) -> dict[str, str]:
+def left_out(source: Source) -> dict[str, str]:
     assert source.read == sum(source.sizes.values()) + len(source.quarantined)
     return {record.record: record.reason for record in source.quarantined}
 
 
-def image_of(source: PeopleSource, number: int) -> Any:
+def image_of(source: Source, number: int) -> Any:
     return next(image for image in people_in(source)["train"] if image.id == number)
 
 

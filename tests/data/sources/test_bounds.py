@@ -16,8 +16,8 @@ from published import write_cifar10_pickles
 from podline.data import bounds
 from podline.data.letterbox import LetterBox
 from podline.data.people.masks import check_outlines, ignored_mask
-from podline.data.people.source import PeopleSource
 from podline.data.sources.opening import open_source
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.kinds.pose.coco_results import read_truth
 
@@ -25,12 +25,12 @@ CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51
 TRAIN = "annotations/person_keypoints_train2017.json"
 
 
-def opened(folder: Path) -> PeopleSource:
+def opened(folder: Path) -> Source:
     with parsing_here():
         return open_coco(folder, folder.parent / f"{folder.name} work")
 
 
-def left_out(source: PeopleSource) -> dict[str, str]:
+def left_out(source: Source) -> dict[str, str]:
     return {record.record: record.reason for record in source.quarantined}
 
 
