@@ -12,8 +12,8 @@ import io
 import re
 import struct
 import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -145,19 +145,23 @@ def inspect_jpeg(data: bytes) -> Header:
     return Header(*frame, orientation)
 
 
-def segments(data: bytes) -> Iterator[tuple[int, bytes, memoryview]]:
-    """Yield a JPEG file's markers up to the end marker: each with its segment, and with all bytes to the next marker.
+@lru_cache(maxsize=1)
+def segments(data: bytes) -> list[tuple[int, bytes, memoryview]]:
+    """Return a JPEG file's markers up to the end marker: each with its segment, and with all bytes to the next marker.
+
+    Identity and header of a file need them; ``cache_clear`` frees the file.
 
     Raises:
         PictureError: the file is truncated.
     """
-    found, view = _NEXT_MARKER.search(data, len(JPEG)), memoryview(data)
+    found, view, parts = _NEXT_MARKER.search(data, len(JPEG)), memoryview(data), list[tuple[int, bytes, memoryview]]()
     while found and (marker := data[found.end() - 1]) != _EOI:
         segment = _segment(data, start := found.end())
         found = _NEXT_MARKER.search(data, start + 2 + len(segment))
-        yield marker, segment, view[start - 1 : found.start() if found else None]
+        parts.append((marker, segment, view[start - 1 : found.start() if found else None]))
     if found is None:
         raise PictureError(f"is truncated: {len(data):,} bytes, and no end marker")
+    return parts
 
 
 def _segment(data: bytes, place: int) -> bytes:

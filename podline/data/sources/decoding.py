@@ -18,7 +18,7 @@ import numpy.typing as npt
 from podline.data import bounds
 from podline.data.decoded_rows import DecodedRows, write_row
 from podline.data.fitting import fitted, shown_size
-from podline.data.headers import PictureError, looks_like_picture
+from podline.data.headers import PictureError, looks_like_picture, segments
 from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.images.hashing import hash_of
 from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
@@ -96,11 +96,13 @@ class Pictures(NamedTuple):
         shape: shape of every result.
         fit: see :func:`podline.data.fitting.fitted`.
         forgotten: identity of each image that must not be decoded → the reason.
+        hashed: whether results get a perceptual hash.
     """
 
     shape: tuple[int, int, int]
     fit: Fit
-    forgotten: tuple[tuple[str, str], ...]
+    forgotten: tuple[tuple[str, str], ...] = ()
+    hashed: bool = True
 
     def decoded(self, data: bytes, size: Sequence[int] | None) -> Decoded:
         """Decode a file; return its facts and the converted image; runs in a sandbox."""
@@ -133,7 +135,8 @@ class Pictures(NamedTuple):
             return look._replace(reason=reason, picture=True), None
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
         digest = hashlib.sha256(pixels.data).digest()[:IDENTITY_BYTES].hex()
-        perceived, contrast = hash_of(pixels, *shown_size(height, width, self.shape, self.fit))
+        shown = shown_size(height, width, self.shape, self.fit)
+        perceived, contrast = hash_of(pixels, *shown) if self.hashed else (0, 0.0)
         look = look._replace(pixels=digest, width=width, height=height, hash=perceived, contrast=contrast, picture=True)
         return look._replace(turned=picture.turned, unturned=picture.unturned), pixels
 
@@ -172,6 +175,7 @@ def decoder(becoming: Pictures) -> Callable[[tuple[str, int, Request]], Look]:
 
     def look(given: tuple[str, int, Request]) -> Look:
         path, row, request = given
+        segments.cache_clear()  # frees the file before
         data = content(request.place)
         if isinstance(data, str):
             return Look(reason=data)
