@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -18,7 +19,7 @@ import numpy as np
 from podline import settings
 from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.workers import LOOKS, REQUESTS, DecodeBatches
-from podline.data.decoded_rows import FILES, PIXELS, DecodedRows, StoredRows, batch_name, row_bytes
+from podline.data.decoded_rows import FILES, PIXELS, DecodedRows, StoredRows, batch_name, row_bytes, with_checksums
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Look, Pictures, Request, content
@@ -72,8 +73,8 @@ class EngineDecoding:
         def publish(numbered: tuple[int, int]) -> None:
             number, first = numbered
             if (name := batch_name(batches, number, PIXELS)) not in there:
-                content = rows.stored(np.arange(first, min(first + firsts.step, rows.count)), length)
-                self._store.publish_bytes(name, content.tobytes(), replace=True, flush=False)
+                images = rows.read(np.arange(first, min(first + firsts.step, rows.count)), math.prod(shape))
+                self._store.publish_bytes(name, with_checksums(images).tobytes(), replace=True, flush=False)
 
         deque(in_order(publish, enumerate(firsts), self._store.parallel), maxlen=0)
         return StoredRows((batches,), (*firsts, rows.count), self._context.root)

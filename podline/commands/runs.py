@@ -174,7 +174,7 @@ def compare_runs(
     examples and seeds, and a phrase for what explains it; see docs/explanation/comparison.md.
 
     --charts writes a page with the curves in one chart. --why lists lost examples, worse classes or joints, and
-    differences in settings, data and curves; both runs must have been evaluated on the same examples.
+    differences in settings, data and curves; lost examples need runs on the same test examples.
     """
     if charts and why:
         raise SettingsError("--charts and --why: give one of them")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import struct
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ PIXELS = "pixels"
 """The name of the file with decoded images in its folder."""
 FILES = "files"
 """The kind of a batch's file in a store with image files, one after another."""
+
+Bytes = npt.NDArray[np.uint8]
 
 _CRC = struct.Struct("<I")
 
@@ -50,29 +54,21 @@ class DecodedRows:
         Raises:
             SourceError: the file does not exist or is damaged.
         """
-        return self.checked(images, size + _CRC.size)[:, :size]
-
-    def checked(self, images: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """Read and verify some rows of ``length`` bytes, with their checksums; see :meth:`read`."""
-        rows = self.stored(images, length)
-        if not are_whole(rows).all():
+        pixels, checksums = np.zeros((len(images), size), np.uint8), np.zeros((len(images), _CRC.size), np.uint8)
+        self._load(images, pixels, checksums)
+        if not (_checksums(pixels) == checksums).all():
             folder = Path(self.paths[-1]).parent
             raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
-        return rows
+        return pixels
 
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """Return some rows as stored; missing bytes are zeros.
-
-        Raises:
-            SourceError: the file cannot be read.
-        """
+    def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
+        """Read some rows into arrays, without a check."""
         which, places = self._places(images)
-        rows = np.zeros((len(images), length), np.uint8)
         for at in np.unique(which).tolist():
             with reading(self.paths[at]), Path(self.paths[at]).open("rb", buffering=0) as file:
                 for number in np.flatnonzero(which == at).tolist():
-                    os.preadv(file.fileno(), [rows[number].data], int(places[number]) * length)
-        return rows
+                    into, length = (pixels[number].data, checksums[number].data), pixels.shape[1] + _CRC.size
+                    os.preadv(file.fileno(), into, int(places[number]) * length)
 
     def _places(self, images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the number of each image's file, and the image's row in the file."""
@@ -118,15 +114,13 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    content = pixels.reshape(-1)
-    left = memoryview(b"".join((content.data, _CRC.pack(google_crc32c.value(content)))))
-    start = row * len(left)
+    row_of_bytes = (pixels.data, _CRC.pack(google_crc32c.value(pixels.reshape(-1))))
+    length = pixels.nbytes + _CRC.size
     try:
         file = os.open(path, os.O_WRONLY)
         try:
-            while left:  # a full disk writes a part, without an error
-                count = os.pwrite(file, left, start)
-                left, start = left[count:], start + count
+            if os.pwritev(file, row_of_bytes, row * length) < length:  # a full disk writes a part, without an error
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
     except OSError as error:
@@ -143,56 +137,19 @@ class StoredRows(DecodedRows):
 
     root: str = ""
 
-    def stored(self, images: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """See :meth:`DecodedRows.stored`."""
+    def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
         store, (which, places) = open_store(self.root), self._places(images)
+        size, length = pixels.shape[1], pixels.shape[1] + _CRC.size
 
-        def read(one: tuple[int, int]) -> bytes:
-            return store.read_range(batch_name(self.paths[0], one[0], PIXELS), one[1] * length, length)
+        def load(one: tuple[int, int, int]) -> None:
+            number, at, place = one
+            data = store.read_range(batch_name(self.paths[0], at, PIXELS), place * length, length)
+            if len(data) == length:
+                pixels[number], checksums[number] = np.split(np.frombuffer(data, np.uint8), [size])
 
-        found = in_order(read, zip(which.tolist(), places.tolist(), strict=True), store.parallel)
-        rows = np.zeros((len(images), length), np.uint8)
-        for row, data in zip(rows, found, strict=True):
-            row[: len(data)] = np.frombuffer(data, np.uint8)
-        return rows
+        deque(in_order(load, zip(range(len(images)), which.tolist(), places.tolist(), strict=True), store.parallel), 0)
 
 
 def batch_name(folder: str, number: int, kind: str) -> str:
     """Return the name, in a store, of a batch's file of one kind: ``pixels``, image files or others."""
     return f"{folder}/{number:07}.{kind}"
-
-
-@dataclass(frozen=True)
-class SourceSplit:
-    """The convertible records of one split.
-
-    Attributes:
-        name: ``train`` …
-        image_shape: (height, width, channels).
-        pixels: the decoded images, also those of other splits.
-        targets: feature name → values by row, (rows, …); classes are any unsigned integers.
-        kept: row of each record.
-    """
-
-    name: str
-    image_shape: tuple[int, int, int]
-    pixels: DecodedRows
-    targets: dict[str, npt.NDArray[Any]]
-    kept: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        """Return the number of records to convert."""
-        return len(self.kept)
-
-    def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
-        """Return the records at some positions, in the given order.
-
-        Returns:
-            ``image``: uint8, (n, height, width, channels); every other feature: (n, …).
-
-        Raises:
-            SourceError: the images cannot be read, or are damaged.
-        """
-        rows = self.kept[indices]
-        images = self.pixels.read(rows, math.prod(self.image_shape)).reshape(-1, *self.image_shape)
-        return {"image": images, **{name: column[rows] for name, column in self.targets.items()}}

@@ -6,15 +6,15 @@ They come in this order, so a conversion that is killed leaves a state that the 
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
-from podline.data.images.opening import ImagesSource
 from podline.data.planning import ShardPlans
 from podline.data.record_table import publish_records
 from podline.data.shards import WrittenShard
-from podline.data.sources.source import RawData, Remarks
+from podline.data.sources.source import Source
 from podline.data.tfds import tfds_files
 from podline.datasets.draft import class_names_of, manifest_of, written_splits
 from podline.datasets.fingerprint import EffectiveSpec
@@ -31,26 +31,29 @@ from podline.documents.manifest import (
     read_manifest,
     shard_record,
 )
-from podline.documents.versions import Version, publish_version, versions
-from podline.errors import PodlineError
+from podline.documents.versions import Version, extension, publish_version, versions
+from podline.errors import PodlineError, StoreUnavailableError
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
+
+_OLD_SECONDS = 7 * 24 * 3600
 
 
 @contextlib.contextmanager
 def growth_since(
-    store: Store, spec: EffectiveSpec, source: RawData, known: str, reporter: Reporter
-) -> Iterator[Growth | None]:
-    """Yield how the user's own images extend an older version; None for other data.
+    store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
+) -> Iterator[Growth]:
+    """Yield how the user's own images extend an older version; other data extend none.
 
     A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
     anew if the base has many shards, which keeps their number within limits; that costs no decoding.
     """
-    if not (isinstance(source, ImagesSource) and source.grows):
-        yield None
+    if not source.grows:
+        yield growth_of(store, source, known, None, None)
         return
     dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
     found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
@@ -60,14 +63,13 @@ def growth_since(
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
         base = fitting_base(store, spec, source, iter(bases))
-        growth = growth_of(store, source, known, base)
-        if others[:1] != bases[:1]:
-            before = fitting_base(store, spec, source, iter(others))
-            growth = replace(growth, before=before, changes=growth_of(store, source, known, before).changes)
-        elif base and not again and has_many_shards(base):
+        if base:
+            store.publish_bytes(extension(job, base.folder), b"", replace=True)
+        before = base if others[:1] == bases[:1] else fitting_base(store, spec, source, iter(others))
+        if base and before is base and not again and has_many_shards(base):
             reporter.log(f"all records will be written: version {base.fingerprint} has many small shards")
-            whole = growth_of(store, source, known, None)
-            growth = replace(whole, before=base, changes=growth.changes)
+            base = None
+        growth = growth_of(store, source, known, base, before)
         if growth.before:
             changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
             reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
@@ -79,11 +81,11 @@ def growth_since(
 def publish_dataset(
     store: Store,
     spec: ConvertSpec,
-    source: RawData,
+    source: Source,
     truths: Mapping[str, FileInfo],
     folder: str,
     plans: ShardPlans,
-    growth: Growth | None,
+    growth: Growth,
 ) -> list[str]:
     """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
 
@@ -91,19 +93,19 @@ def publish_dataset(
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
-    written, table, base = written_splits(plans, shards), None, ""
-    if names_of_records := source.names(spec.seed):
-        publish_names(store, folder, names_of_records)
-    if growth:
-        splits, sums = growth.infos(written)
-        table = publish_records(store, folder, growth.rows(written), sums)
-        base = growth.base.fingerprint if growth.base else ""
-    else:
-        splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
+    written, base = written_splits(plans, shards), growth.base.fingerprint if growth.base else ""
+    publish_names(store, folder, source.names())
+    splits, sums = growth.infos(written, truths)
+    table = publish_records(store, folder, growth.rows(written), sums)
+    if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
+        raise StoreUnavailableError(
+            f"version {base} of {spec.dataset}, which this one extends, was deleted meanwhile; nothing was published, "
+            "the next start writes all records"
+        )
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
     publish_last(store, manifest, beside)
-    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
+    return [*beside, table.file, NAMES, MANIFEST]
 
 
 def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) -> None:
@@ -116,7 +118,7 @@ def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) 
 
 
 def complete_conversion(
-    store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], source: Source, seconds: float, reused: int
 ) -> ConvertResult:
     """Write the completion record of a conversion, and return its result."""
     manifest = read_manifest(store, folder)
@@ -133,8 +135,8 @@ def complete_conversion(
         bytes=manifest.bytes,
         shards_written=shards - reused,
         shards_reused=reused,
-        official=remarks.official,
-        contradicting=dict(remarks.contradicting),
+        official=source.official,
+        contradicting=dict(source.contradicting),
     )
     published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
     complete(store, folder, spec, result, beside, published=published)
@@ -151,12 +153,16 @@ def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporte
 
 
 def delete_orphans(store: Store, folder: str) -> None:
-    """Delete shards in a finished folder that interrupted conversions with other base versions left there."""
+    """Delete shards in a finished folder that interrupted conversions with other base versions left there.
+
+    In a bucket, conversions of other machines are unknown, so that only old shards are deleted.
+    """
+    before = math.inf if isinstance(store, FolderStore) else time.time() - _OLD_SECONDS
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
     with store.alone(folder) as free:  # another conversion may be writing
         if free:
-            there = (file.name for file in store.listing(folder))
-            orphans = (name for name in there if ".tfrecord-" in name and name not in kept)
-            deque(in_order(store.delete, orphans, store.parallel), maxlen=0)
+            there = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.published < before)
+            orphans = (file for file in there if file.name not in kept)
+            deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

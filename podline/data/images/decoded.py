@@ -11,9 +11,9 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,7 @@ from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
 _MOST_DEAD = 0.5  # above this share of dead rows, the others are copied
-_KEPT_SECONDS = 2.0  # the work that a killed reading may lose
-_GROWN, _REQUESTED = 1024, 4096  # rows
+_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images at a time
 _COPIED_BYTES = 16_000_000
 _DIGITS = 32
 _FACTS = np.dtype(
@@ -51,6 +50,7 @@ _FACTS = np.dtype(
         ("bytes", np.int64),
         *((name, np.int32) for name in ("width", "height")),
         *((name, np.bool_) for name in ("turned", "unturned")),
+        ("marks", np.int8),
         *HASHED.descr,
     ]
 )
@@ -85,7 +85,9 @@ def decode_images(
         StoreError: the cache folder cannot be written.
     """
     FolderStore(work).sweep()
-    becoming = Pictures(settings.shape, settings.fitting, tuple(settings.forgotten.items()))
+    forgotten, most = tuple(settings.forgotten.items()), machine.load().parse_pixels
+    hashed = settings.near_share < 1
+    becoming = Pictures(settings.shape, settings.fitting, forgotten, hashed, settings.white, most)
     with explained("write", work), contextlib.ExitStack() as stack:
         if engine := DECODING.get():
             listed, found = _Listed(read(), folder), _Rows(np.zeros(0, _FACTS))
@@ -229,33 +231,36 @@ class _Rows:
         return np.where((stamps != 0) & (known[rows] == stamps), rows, -1)
 
     def add(self, stamps: Numbers, looks: Iterable[Look]) -> None:
-        """Append rows for images with some stamps, after each part of them."""
-        for part in _in_parts(counted(looks, len(stamps), "images")):
-            self.problems |= {row: look for row, look in enumerate(part, len(self.facts)) if look.reason}
-            facts = [(stamp, *_facts(look)) for stamp, look in zip(stamps.tolist(), part, strict=False)]
-            self.append(np.array(facts, _FACTS))
-            stamps = stamps[len(part) :]
+        """Append rows for images with some stamps; a killed process loses the last few hundred."""
+        found, parts, row = iter(counted(looks, len(stamps), "images")), [self.facts], len(self.facts)
+        while part := list(itertools.islice(found, _KEPT)):
+            named = stamps[row - len(self.facts) :].tolist()
+            parts.append(np.array([(stamp, *_facts(look)) for stamp, look in zip(named, part, strict=False)], _FACTS))
+            odd = {at: look for at, look in enumerate(part) if look.reason}
+            kept = parts[-1].copy()
+            kept["stamp"][[*odd]] = 0  # the next reading tries them again
+            self.keep(kept)
+            self.problems |= {row + at: look for at, look in odd.items()}
+            row += len(part)
+        self.facts = np.concatenate(parts)
 
-    def append(self, facts: npt.NDArray[np.void]) -> None:
-        """Append rows."""
-        self.facts = np.append(self.facts, facts)
+    def keep(self, facts: npt.NDArray[np.void]) -> None:
+        """Store the facts about new rows; here, do nothing."""
 
 
 def _facts(look: Look) -> tuple[Any, ...]:
     digests = map(bytes.fromhex, (look.identity, look.pixels))
-    return (*digests, look.bytes, look.width, look.height, look.turned, look.unturned, look.hash, look.contrast)
-
-
-def _in_parts(looks: Iterable[Look]) -> Iterator[list[Look]]:
-    """Yield facts about images in parts that take a short time each."""
-    part, due = list[Look](), time.monotonic() + _KEPT_SECONDS
-    for look in looks:
-        part.append(look)
-        if time.monotonic() >= due:
-            yield part
-            part, due = [], time.monotonic() + _KEPT_SECONDS
-    if part:
-        yield part
+    return (
+        *digests,
+        look.bytes,
+        look.width,
+        look.height,
+        look.turned,
+        look.unturned,
+        look.marks,
+        look.hash,
+        look.contrast,
+    )
 
 
 class _Cache(_Rows):
@@ -298,13 +303,13 @@ class _Cache(_Rows):
         live = np.unique(used[used >= 0])
         if len(live) >= (1 - _MOST_DEAD) * len(self.facts):
             return self
-        copies, size = _Cache(folder / "copies", self._shape), row_bytes(self._shape)
+        copies, size = _Cache(folder / "copies", self._shape), math.prod(self._shape)
         pixels, step = joined([self.folder / PIXELS], self._shape), max(1, _COPIED_BYTES // size)
         with (copies.folder / PIXELS).open("wb") as stream:
             for first in range(0, len(live), step):
-                stream.write(pixels.checked(live[first : first + step], size).data)
+                stream.write(with_checksums(pixels.read(live[first : first + step], size)).data)
                 alive()
-        copies.append(self.facts[live])
+        copies.keep(self.facts[live])
         form, _, number = self.folder.name.rpartition("-")
         new = self.folder.with_name(f"{form}-{int(number) + 1}")
         uses.hold(use_of(new))
@@ -314,7 +319,8 @@ class _Cache(_Rows):
         """Decode and append the images that have no row."""
         new, pixels, length = listed.new(self), self.folder / PIXELS, row_bytes(self._shape)
         # Children of a killed reading may still write into the rows that it gave them: these stay dead.
-        self.append(np.zeros(max(0, pixels.stat().st_size // length - len(self.facts)), _FACTS))
+        self.keep(unused := np.zeros(max(0, pixels.stat().st_size // length - len(self.facts)), _FACTS))
+        self.facts = np.append(self.facts, unused)
         with Decoder(becoming) as processes:
             asked = zip(itertools.repeat(str(pixels)), self._new_rows(), listed.requests(new), strict=False)
             self.add(listed.stamps[new], processes.looks(asked, machine.load().parse_limits))
@@ -328,13 +334,8 @@ class _Cache(_Rows):
                     os.truncate(pixels, (row + _GROWN) * row_bytes(self._shape))
             yield row
 
-    def append(self, facts: npt.NDArray[np.void]) -> None:
-        """Append rows, also to the file of facts."""
-        first, stored = len(self.facts), facts.copy()
-        stored["stamp"][[row - first for row in self.problems if row >= first]] = (
-            0  # the next reading tries these again
-        )
+    def keep(self, facts: npt.NDArray[np.void]) -> None:
+        """Append the facts about new rows to the file."""
         if len(facts):
             with (self.folder / FACTS).open("ab") as stream:
-                stream.write(with_checksums(stored.view(np.uint8).reshape(len(facts), -1)).data)
-        super().append(facts)
+                stream.write(with_checksums(facts.view(np.uint8).reshape(len(facts), -1)).data)

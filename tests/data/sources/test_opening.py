@@ -21,13 +21,13 @@ from published import (
 )
 
 from podline.cli import cli
-from podline.data.official import CIFAR10, OfficialCheck, OtherFile, check_official, official_lines
+from podline.data.official import CIFAR10, OfficialCheck, OtherFile, remarks
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.datasets.fingerprint import source_cache
 from podline.errors import SourceError
-from podline.store.locks import release
 from podline.store.opening import open_store
+from podline.store.uses import _leases
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -128,6 +128,12 @@ def test_a_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
     assert not any(tmp_path.rglob("x"))
 
 
+def _end() -> None:
+    """Use no cache any more, as after the end of this process."""
+    for lease in _leases.values():
+        lease.close()
+
+
 def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp_path: Path) -> None:
     root = tmp_path / "root"
     archive = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "cifar-10-python.tar.gz")
@@ -141,19 +147,18 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     assert len(folders) == 8  # the archive's files, the pixels of each batch, and the table
     said = store("prune", "--days", "0", "--yes")
     assert all(f"{folder} stays: a living process uses it" in said for folder in folders)
-    release()
+    _end()
     assert "would be deleted" in store("prune", "--days", "0")
     assert all(folder.is_dir() for folder in folders)
     assert "8 folders" in store("prune", "--days", "0", "--yes")
     assert not any(folder.exists() for folder in folders)
     open_source("cifar10", str(archive), source_cache(open_store(root)))
-    release()
+    _end()
     assert all(folder.is_dir() for folder in folders)
 
 
 def checked(dataset: str, place: Path) -> OfficialCheck | None:
-    source = open_source(dataset, str(place), place.parent / "work")
-    return check_official(dataset, source.raw, source.archive)
+    return open_source(dataset, str(place), place.parent / "work").official
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
@@ -180,9 +185,10 @@ def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
 def test_a_data_set_that_is_not_the_published_one_is_told_with_both_sums() -> None:
     whole = {"train": 50_000, "test": 10_000}
     others = tuple(OtherFile(file=f"data_batch_{n}", found="a" * 32, published="b" * 32) for n in range(1, 6))
-    assert len(official_lines("cifar10", whole, OfficialCheck(official=True))) == 1
-    assert official_lines("sample", whole, OfficialCheck(official=True)) == []
-    lines = official_lines("cifar10", {**whole, "test": 10_001}, OfficialCheck(official=False, others=others))
+    assert len(remarks("cifar10", whole, (), OfficialCheck(official=True), {})) == 1
+    assert remarks("sample", whole, (), OfficialCheck(official=True), {}) == []
+    check = OfficialCheck(official=False, others=others)
+    lines = remarks("cifar10", {**whole, "test": 10_001}, (), check, {})
     assert "50,000 of 50,000 train, 10,001 of 10,000 test records" in lines[0]
     assert lines[1] == f"data_batch_1 has md5 {'a' * 32} vs {'b' * 32} published"
     assert lines[4:] == ["and 2 more differ from those published"]
