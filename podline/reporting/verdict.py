@@ -11,7 +11,7 @@ import numpy.typing as npt
 from podline import figures
 from podline.compare.answers import LostExample
 from podline.compare.lost import Explained
-from podline.compare.words import Word, ends, signed, word_of
+from podline.compare.words import Word, signed, word_of
 from podline.documents.ledger_entry import Entry
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
@@ -192,19 +192,12 @@ def _decided(promotion: Promotion) -> str:
 
 
 def _against_rival(rival: Rival) -> Standing:
-    """Describe the comparison in full."""
+    """Describe the comparison in full, like `podline runs compare`."""
     found, measure = rival.comparison, rival.comparison.measure
-    change = found.difference
+    change = figures.change_text(measure, found.difference.value)
     other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
-    mean = f" and {plural(len(found.known) - 1, 'more training')} like it" if len(found.known) > 1 else ""
-    changed = f", {found.what_changed}" if found.what_changed else ""
-    return Standing(
-        figures.change_text(measure, change.value),
-        f" {ends(measure, change.low, change.high)} against the {rival.role}, {found.against}, with {other}{mean}"
-        f"{changed}: {change.said} ({change.method}).",
-        style=found.word,
-        sign=figures.arrow(figures.change_text(measure, change.value)),
-    )
+    text = f" against the {rival.role}, {other}: {found.sentence()}."
+    return Standing(change, text, style=found.word, sign=figures.arrow(change))
 
 
 @section("What next")

@@ -7,7 +7,7 @@ images, so that the same images give the same records in any layout.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +41,11 @@ from podline.store.folder import FolderStore
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
 _FORM = "rows of pixels and facts"  # version of the files in the cache folder
 _NAMED = 3
+_ALL_DARK = (
+    "all images of the {split} split have 16 bits and values below 4,096, so they are nearly black; say which value is "
+    "white, 4095 for 12 bits: --set conversion.white=4095"
+)
+_CLEAR = "{images} transparent everywhere, and white in the records: give images without transparency"
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
 
@@ -121,25 +126,20 @@ def _opened(
         targets=targets.fields(names) if targets else (),
         corrected=corrected,
         words=(*_words(layout, given, settings, images, names), *told, *_untrained(untrained, given)),
-        warnings=_warnings(images, splits),
         settings=settings,
         kind=dataset.kind,
+        warnings=tuple(_warnings(images, splits)),
     )
 
 
-def _warnings(images: ImageTable, splits: Sequence[str]) -> tuple[str, ...]:
-    """Return lines on images that are probably not meant to look as they do."""
-    marks, found = images.column("marks"), list[str]()
+def _warnings(images: ImageTable, splits: Sequence[str]) -> Iterator[str]:
+    """Yield lines on images that are probably not meant."""
+    marks = images.column("marks")
     for split in splits:
         if (marks[images.kept(split)] & DARK).all():
-            found.append(
-                f"all images of the {split} split have 16 bits and values below 4,096, so they are nearly black; say "
-                "which value is white, 4095 for 12 bits: --set conversion.white=4095"
-            )
+            yield _ALL_DARK.format(split=split)
     if clear := int(np.count_nonzero(marks[images.kept()] & CLEAR)):
-        which = plural(clear, "image is", "images are")
-        found.append(f"{which} transparent everywhere, and white in the records: give images without transparency")
-    return tuple(found)
+        yield _CLEAR.format(images=plural(clear, "image is", "images are"))
 
 
 def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
