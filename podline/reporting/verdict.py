@@ -18,6 +18,7 @@ from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
+from podline.plurals import plural
 from podline.reporting import charts, pictures
 from podline.reporting.blocks import (
     Block,
