@@ -37,6 +37,7 @@ class Image(NamedTuple):
         height: height of the picture as displayed.
         turned: whether the EXIF orientation turns it.
         unturned: whether it is an annotated picture that stays as stored in spite of an EXIF orientation.
+        marks: see :class:`podline.data.pictures.Picture`.
         hash: the perceptual hash of its pixels; see :mod:`podline.data.images.hashing`.
         contrast: the contrast of its pixels.
         target: the target besides the class, as text: people.
@@ -56,6 +57,7 @@ class Image(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
+    marks: int = 0
     hash: int = 0
     contrast: float = 0.0
     target: str = ""
@@ -69,6 +71,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     **dict.fromkeys(("turned", "unturned"), pa.bool_()),
+    "marks": pa.int8(),
     "hash": pa.uint64(),
     "contrast": pa.float32(),
     "target": TEXT,

@@ -7,7 +7,7 @@ images, so that the same images give the same records in any layout.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from podline.data.images.layout import NOTES
 from podline.data.images.listing import source_files
 from podline.data.images.parsing import parsed
 from podline.data.images.settings import ImagesSettings, PictureSettings
+from podline.data.pictures import CLEAR, DARK
 from podline.data.shown import shortened
 from podline.data.sources.class_names import alike
 from podline.data.sources.remote import is_remote, on_this_machine
@@ -40,6 +41,11 @@ from podline.store.folder import FolderStore
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
 _FORM = "rows of pixels and facts"  # version of the files in the cache folder
 _NAMED = 3
+_ALL_DARK = (
+    "all images of the {split} split have 16 bits and values below 4,096, so they are nearly black; say which value is "
+    "white, 4095 for 12 bits: --set conversion.white=4095"
+)
+_CLEAR = "{images} transparent everywhere, and white in the records: give images without transparency"
 _MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
 
 
@@ -85,7 +91,7 @@ def _opened(
 ) -> Source:
     source, targets = str(place), settings.targets
     becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
-    limits = machine.load().parse_limits  # higher limits may decode more images
+    limits = [machine.load().parse_limits, machine.load().parse_pixels]  # higher limits may decode more images
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, uri or source])
@@ -122,7 +128,18 @@ def _opened(
         words=(*_words(layout, given, settings, images, names), *told, *_untrained(untrained, given)),
         settings=settings,
         kind=dataset.kind,
+        warnings=tuple(_warnings(images, splits)),
     )
+
+
+def _warnings(images: ImageTable, splits: Sequence[str]) -> Iterator[str]:
+    """Yield lines on images that are probably not meant."""
+    marks = images.column("marks")
+    for split in splits:
+        if (marks[images.kept(split)] & DARK).all():
+            yield _ALL_DARK.format(split=split)
+    if clear := int(np.count_nonzero(marks[images.kept()] & CLEAR)):
+        yield _CLEAR.format(images=plural(clear, "image is", "images are"))
 
 
 def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
@@ -138,11 +155,11 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
 
 
 def _content_of(images: ImageTable) -> SourceFile:
-    """Describe all images with a class, and their splits, as one file that is the same in any layout."""
+    """Describe all decoded images with a class, and their splits, as one file that is the same in any layout."""
     classes, order = images.labels.values, np.array([_FILES_OF.index(split) for split in SPLITS])
     ranks = np.argsort(np.argsort(np.array(classes, object)))
     identities, sizes, codes = images.column("identity"), images.column("bytes"), images.labels.codes
-    numbers = images.ordered((codes >= 0) & (identities != b""))
+    numbers = images.ordered((codes >= 0) & (images.column("pixels") != b""))
     numbers = numbers[np.lexsort((ranks[codes[numbers]], order[images.splits[numbers]]))]
     content = (
         (images.split_of(at), classes[codes[at]] + images.text("target", at), identity, size)

@@ -110,7 +110,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         rules=_rules(images, inspected, about),
         parts=tuple(_left_out(images, inspected, about[STRAYS])),
         people=PeopleTargets(settings, skeleton),
-        warnings=tuple(inspected.doubts),
+        warnings=(*opened.warnings, *inspected.doubts),
     )
 
 

@@ -140,11 +140,11 @@ def test_names_that_no_file_has(tmp_path: Path, zipped: bool) -> None:
 
 def test_members_that_cannot_be(tmp_path: Path) -> None:
     files = CocoFiles()
-    files.files["000000000004.jpg"] += bytes(70_000_000)
+    files.files["000000000004.jpg"] += bytes(130_000_000)
     path = files.write(tmp_path, zipped=True) / "train2017.zip"
     content = path.read_bytes()
     [reason] = left_out(opened(tmp_path)).values()
-    assert reason == "has more than 64,000,000 bytes"
+    assert reason == "has more than 128,000,000 bytes"
     path.write_bytes(content.replace(b"PK\3\4", b"PK\3\5", 1))
     told = "cannot be read from train2017.zip: BadZipFile: Bad magic number for file header"
     assert left_out(opened(tmp_path))["000000000001.jpg (image 1)"] == told
