@@ -79,7 +79,7 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     _warn_of_quarantined(reporter, source.quarantined)
     known = fingerprint(spec, source.files)
     folder = dataset_folder(spec.dataset, known)
-    with store.using([folder]), growth_since(store, spec, source, known, reporter) as growth:
+    with store.using([folder]), growth_since(store, spec, source, known, job.context.folder, reporter) as growth:
         truths = source.publish_truths(store, folder)
         plans, reused = _write_shards(job, spec, source, folder, growth)
         names = publish_dataset(store, spec, source, truths, folder, plans, growth)

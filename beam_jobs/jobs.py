@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
-import threading
 import time
 import uuid
 from collections import deque
@@ -20,10 +20,10 @@ from podline.beam_jobs.engines import where
 from podline.beam_jobs.runners import quiet, run
 from podline.engines import LOCAL
 from podline.errors import PermanentError, PodlineError
-from podline.progress import Reporter
+from podline.progress import Reporter, beside
 from podline.stages.specs import ConvertSpec
 from podline.store import digests
-from podline.store.contract import Store
+from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
 
@@ -110,7 +110,14 @@ class Job:
         self.reporter.progress(0, total, what)
         reported.append((0, ""))
         poll = _POLL_SECONDS if isinstance(self.store, FolderStore) else _POLL_BUCKET_SECONDS
-        with quiet(), _reporting_every(report, poll):
+
+        def look(_last: bool) -> float:
+            began = time.monotonic()
+            with contextlib.suppress(Exception):  # the store or service may be available again at the next look
+                report()
+            return max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
+
+        with quiet(), beside(look, poll, "conversion progress"):
             pipeline = self.engine(f"podline-{digests.of_json(folder)[:16]}")
             add(pipeline)
             run(pipeline, engine, tell, self.reporter.warn)
@@ -118,17 +125,20 @@ class Job:
 
 @contextlib.contextmanager
 def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
-    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job, which is continued.
+    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job of this machine.
 
-    The folder is emptied when the conversion is done or refused, unless another process on this machine uses it.
+    A note on this machine has its name, so no other machine's job is continued or deleted. The folder is emptied when
+    the conversion is done or refused, unless another process on this machine uses it.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
-    name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"
+    note = store.own_folder(_JOBS) / ours
+    with explained("write to the store", note):
+        with contextlib.suppress(FileExistsError), note.open("x") as file:
+            file.write(f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}")
+        name = note.read_text()
     for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
         newest = max(file.published for file in files)
-        if job.startswith(f"{_JOBS}/{ours}-"):
-            name = job
-        elif time.time() - newest > _OLD_JOB_SECONDS:
+        if job != name and time.time() - newest > _OLD_JOB_SECONDS:
             _delete_folder(store, job)
     goes_on = True
     try:
@@ -142,31 +152,8 @@ def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
         with contextlib.suppress(PodlineError), store.alone(ours) as free:
             if free and not goes_on:
                 _delete_folder(store, name)
+                note.unlink(missing_ok=True)
 
 
 def _delete_folder(store: Store, folder: str) -> None:
-    deque(in_order(store.delete, (file.name for file in store.listing(folder)), store.parallel), maxlen=0)
-
-
-@contextlib.contextmanager
-def _reporting_every(report: Callable[[], None], poll: float) -> Iterator[None]:
-    """Report what any process has finished, every ``poll`` seconds while the body runs and once at its end."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        pause = poll
-        while True:
-            last, began = ended.wait(pause), time.monotonic()
-            with contextlib.suppress(Exception):  # the store or service may be available again at the next poll
-                report()
-            if last:
-                return
-            pause = max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
-
-    watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+    deque(in_order(lambda file: store.delete(file.name, file.version), store.listing(folder), store.parallel), maxlen=0)

@@ -44,9 +44,9 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "Look, choose and tidy up": {
         "data": ListedCommand(
             "data:data",
-            "list · compact · show · check · preview · download · draw · suspects · review · apply · forget",
+            "list · compact · show · check · preview · download · draw · suspects · review · apply · correct · forget",
         ),
-        "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
+        "runs": ListedCommand("runs:runs_group", "list · show · compare · delete · nights"),
         "models": ListedCommand(
             "models:models_group", "list · describe · check · promote · rollback · predict · serve · export"
         ),

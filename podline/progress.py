@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -128,6 +129,33 @@ def alive() -> None:
     """Report that this thread works for a stage, so that it does not count as silence; any loop may call this often."""
     if current := _current.get():
         current.alive()
+
+
+@contextlib.contextmanager
+def beside(act: Callable[[bool], float | None], seconds: float, name: str) -> Iterator[None]:
+    """Call a function in a thread, again and again while the body runs.
+
+    Args:
+        act: called with whether the body has ended, which is the last call; returns the seconds until the next call, or
+            None for no other one.
+        seconds: time until the first call, unless the body ends before.
+        name: name of the thread.
+    """
+    over = threading.Event()
+
+    def work() -> None:
+        pause, last = seconds, False
+        while pause is not None and not last:
+            last = over.wait(pause)
+            pause = act(last)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def silent(stage: str = "stage") -> Reporter:

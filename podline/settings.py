@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import functools
 import os
+import re
 import socket
 import sys
 import tomllib
@@ -332,6 +333,10 @@ def keep_places() -> None:
         use_file(Path(os.environ[_SETTINGS_FILE]))
 
 
+# The variables that Python and native libraries need to start; an address or a setting may contain a password.
+_FOR_PARSERS = re.compile(
+    rf"{STAGE_MARK}|HOME|PATH|TMPDIR|TZ|LANG|LC_\w+|PYTHON\w+|(LD|DYLD)_\w+|VIRTUAL_ENV|CONDA_PREFIX|MALLOC_\w+"
+)
 # 0 all, 1 no INFO, 2 no WARNING, of TensorFlow's C++ code.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
 
@@ -358,9 +363,9 @@ def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
 
 
 def parser_environment() -> dict[str, str]:
-    """Return the environment of a process that parses untrusted files within limits."""
+    """Return the environment of a process that parses untrusted files within limits: nothing that may be a secret."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if _FOR_PARSERS.fullmatch(name)},
         # One thread each, because threads need memory, and several of these processes run in parallel.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",

@@ -474,5 +474,5 @@ def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed:
     say([str(found.code(found.draw)(folder, **counts, seed=seed))])
 
 
-for _command in (labels.suspects, labels.review, labels.apply, forgetting.forget):
+for _command in (labels.suspects, labels.review, labels.apply, labels.correct, forgetting.forget):
     data.add_command(_command)

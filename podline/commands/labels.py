@@ -1,8 +1,9 @@
-"""``podline data suspects``, ``review`` and ``apply``: find doubtful labels, review them, and apply the corrections."""
+"""``podline data suspects``, ``review``, ``apply`` and ``correct``: find doubtful labels, and correct them."""
 
 from __future__ import annotations
 
 import getpass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.stage import trainer
-from podline.documents.corrections import corrections, publish_review
+from podline.datasets.record_names import find_records
+from podline.documents.corrections import Correction, corrections, publish_review
 from podline.documents.suspects import PAGE, newest_suspects
 from podline.entry_points import require_extra
 from podline.errors import SettingsError
@@ -39,6 +41,8 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
 from podline.suspects.review import read_review, write_review
+
+_NAMED = 10
 
 
 @click.command("suspects", cls=pages.Command)
@@ -142,11 +146,7 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
     """
     store = existing_store(options)
     filled = read_review(file)
-    if "corrections" not in type(datasets.settings_of(filled.dataset, {})).model_fields:
-        raise SettingsError(
-            f"got a review of {filled.dataset}, expected one of your own images: the labels of a published data set "
-            "do not change; convert its images as your own"
-        )
+    _require_own(filled.dataset)
     manifest = manifest_of(store, choose_dataset(store, filled.dataset, None, silent()))
     filled = read_review(file, manifest.class_names)
     if not filled.corrections:
@@ -157,3 +157,47 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
     words = ", ".join(f"{count:,} {decision}" for decision, count in counts.items())
     lines = [f"{words}; {plural(filled.undecided, 'row')} undecided", store.where(name)]
     answer({"review": name, **counts, "undecided": filled.undecided}, lambda: lines, as_json=as_json)
+
+
+@click.command("correct", cls=pages.Command)
+@click.argument("name", metavar="NAME")
+@click.option("--record", required=True, help="The image: its name in the source, or its place, as test[23].")
+@click.option("--label", metavar="CLASS", help="The right class.")
+@click.option("--drop", is_flag=True, help="Leave the image out.")
+@click.option("--by", default="", help="The name of the reviewer.  [default: this user]")
+@store_options
+@json_option
+def correct(name: str, record: str, label: str | None, drop: bool, by: str, as_json: bool, **options: Any) -> None:
+    """Correct the label of an image, or leave it out: the next conversion of the data set does so.
+
+      podline data correct images.flowers --record cat/1.jpg --label dog
+      podline data correct images.flowers --record "test[23]" --drop
+
+    Names are those of the newest version; `podline data show NAME --record` shows the image. It is a review like those
+    of `podline data apply`: it stays in the store, and of two decisions about one image the later one counts.
+    """
+    if (label is None) == (not drop):
+        raise SettingsError("got no --label and no --drop, or both; give one of them")
+    store, dataset = existing_store(options), dataset_named(name)
+    _require_own(dataset)
+    manifest = manifest_of(store, choose_dataset(store, dataset, None, silent()))
+    if label is not None and label not in manifest.class_names:
+        known = ", ".join(manifest.class_names[:_NAMED])
+        raise SettingsError(f"got --label {label}, expected a class of {dataset}: {known}{_more(manifest.class_names)}")
+    found = find_records(store, manifest, record)
+    said = Correction(decision="drop") if drop else Correction(decision="relabel", label=label or "")
+    review = publish_review(store, dataset, by or getpass.getuser(), {each.image: said for each in found})
+    lines = [f"{each.words}: {'left out' if drop else label} from the next conversion on" for each in found]
+    answer({"review": review, "images": [each.image for each in found]}, lambda: lines, as_json=as_json)
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+
+
+def _require_own(dataset: str) -> None:
+    if "corrections" not in type(datasets.settings_of(dataset, {})).model_fields:
+        raise SettingsError(
+            f"got a review of {dataset}, expected one of your own images: the labels of a published data set do not "
+            "change; convert its images as your own"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from podline.commands import pages
-from podline.commands.numbers import Whole
+from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
     answer,
     complete_run,
@@ -23,7 +23,9 @@ from podline.commands.options import (
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import read_promotion
 from podline.errors import ArtifactError, SettingsError
-from podline.figures import metric_text
+from podline.figures import metric_text, moment, size
+from podline.inventory.inventory import holdings
+from podline.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
@@ -109,6 +111,41 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
     answer(entry, lambda: lines_of(store, entry), as_json=as_json)
 
 
+@runs_group.command("delete")
+@click.argument("chosen", metavar="[RUN]...", shell_complete=complete_run, nargs=-1)
+@click.option("--days", type=Number(0), help="All runs that were last touched more than this number of days ago.")
+@click.option("--keep", type=Whole(0), default=0, help="With --days: keep this number of newest runs of each recipe.")
+@click.option("--recipe", help="With --days: only runs of this recipe.")
+@click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
+@store_options
+@json_option
+def delete(
+    chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool, **options: Any
+) -> None:
+    """Delete runs: models, checkpoints, logs and reports; without --yes, list what would be deleted.
+
+      podline runs delete sample-0123456789ab --yes --root podline-root
+      podline runs delete --days 90 --keep 10 --yes
+
+    Champions, earlier champions, and runs that others were trained from stay, as do runs that a living process on this
+    machine uses. The ledger keeps its entries. Next: `podline store prune` deletes data sets without runs.
+    """
+    if bool(chosen) == (days is not None):
+        raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
+    store = existing_store(options)
+    found = holdings(store)
+    if days is None:
+        runs = runs_named(found, store, chosen)
+    else:
+        runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
+    result = delete_runs(store, runs, delete=yes)
+    total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
+    total += ", deleted" if yes else ", would be deleted; give --yes to do it"
+    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
+    document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
+    answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
+
+
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
 @click.option("--charts", is_flag=True, help="Write a page and an SVG with the curves of all runs instead.")
@@ -137,7 +174,7 @@ def compare_runs(
     examples and seeds, and a phrase for what explains it; see docs/explanation/comparison.md.
 
     --charts writes a page with the curves in one chart. --why lists lost examples, worse classes or joints, and
-    differences in settings, data and curves; both runs must have been evaluated on the same examples.
+    differences in settings, data and curves; lost examples need runs on the same test examples.
     """
     if charts and why:
         raise SettingsError("--charts and --why: give one of them")

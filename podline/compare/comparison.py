@@ -6,6 +6,7 @@ the first run's recipe are known, the second run is compared with their mean. Pr
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -198,9 +199,13 @@ class Comparison(Frozen):
         told = f"{ends(self.measure, change.low, change.high)}, {change.method}"
         return f"{self.run} {held} {self.other}{changed}: {change.said} ({told})"
 
+    def sentence(self) -> str:
+        """Return the headline, and which examples were compared."""
+        return "; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))
+
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        lines = ["; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))]
+        lines = [self.sentence()]
         if self.moved:
             fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved[:_NAMED])
             more = f" and {len(self.moved) - _NAMED} more" if len(self.moved) > _NAMED else ""
@@ -244,15 +249,21 @@ def compare(
     if before.evaluation.measure != measure:
         raise StoreError(f"there is no result to compare: {before.evaluation.measure} vs {measure}")
     compared, why, words, known = None, "", "", [before.training.run]
-    figures, parts = dict[str, Difference](), list[MovedPart]()
+    figures, parts, decision = dict[str, Difference](), list[MovedPart](), None
+    if after.evaluation.split == JUDGED:
+        decision = decided(store, before, after)
     try:
-        compared, known, words = _compared(store, before, after, reporter, until)
+        compared, known, words = _compared(store, before, after, reporter, decision, until)
         main, parts = _figures(compared, before)
         figures = {measure: main}
     except PodlineError as error:
         why = one_line(error)
         if isinstance(error, ArtifactError):
             reporter.warn(f"{before.training.run} is compared by its figures alone: {why}")
+    if decision and decision.compared and (why or decision.compared.all_count):
+        # The promotion ran the reference on examples that it was not evaluated on.
+        compared, why, words, known = None, "", decision.compared.sentence(), [*decision.known]
+        figures, parts = _of_decision(decision, after.evaluation.examples), []
     comparison = Comparison(
         run=after.training.run,
         against=before.training.run,
@@ -276,18 +287,32 @@ def decided(store: Store, before: Evaluated, after: Evaluated) -> Promotion | No
     return decision if decision and decision.reference == before.training.run else None
 
 
+def _of_decision(decision: Promotion, examples: int) -> dict[str, Difference]:
+    """Return the difference of the main metric that a promotion found."""
+    for check in decision.checks:
+        if check.rule == MAIN and check.variances and check.before is not None and check.after is not None:
+            sampled, luck, seeds = check.variances
+            noise, change = Noise(luck, seeds, len(decision.known)), check.after - check.before
+            return {decision.measure: Difference.of(change, noise, sampled, paired=True, examples=examples)}
+    return {}
+
+
 def _compared(
-    store: Store, before: Evaluated, after: Evaluated, reporter: Reporter, until: float | None
+    store: Store,
+    before: Evaluated,
+    after: Evaluated,
+    reporter: Reporter,
+    decision: Promotion | None,
+    until: float | None,
 ) -> tuple[Compared, list[str], str]:
     """Return the answers to the same examples, the known trainings, and the examples in words if the data differ."""
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
     answers, words = kind.answers(), ""
     if grounds.shared:
-        grounds, words = grounds.only_shared(), _described(store, before, after, grounds.shared)
+        grounds, words = grounds.only_shared(), _described(decision, grounds.shared)
     own = answers.part(grounds.examples, answers.left(store, after.folder, after.evaluation))
     other = _left(store, before, grounds)
-    decision = decided(store, before, after)
     on = partial(answers_on, store, splits=grounds.splits)
     if after.evaluation.split != JUDGED:
         more = []
@@ -347,7 +372,9 @@ def _figures(compared: Compared, before: Evaluated) -> tuple[Difference, list[Mo
 def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Evaluated) -> dict[str, Difference]:
     """Compare every metric that all runs have by its intervals."""
     metrics = [before.evaluation.trained.metrics]
-    metrics += [evaluated(store, run).evaluation.trained.metrics for run in known[1:]]
+    for run in known[1:]:
+        with contextlib.suppress(PodlineError):  # deleted since the promotion
+            metrics.append(evaluated(store, run).evaluation.trained.metrics)
     now, examples = after.evaluation.trained.metrics, min(each.evaluation.examples for each in (before, after))
     kind = kind_of(before.evaluation)
     classes = len(kind.parts(before.evaluation))
@@ -449,10 +476,9 @@ def _size(examples: Examples) -> int:
     return -1 if examples.places is None else len(examples.places)
 
 
-def _described(store: Store, before: Evaluated, after: Evaluated, shared: SharedExamples) -> str:
+def _described(decision: Promotion | None, shared: SharedExamples) -> str:
     """Describe the examples that two runs share, and the figures on new examples if a promotion has them."""
     words = f"on {plural(len(shared.after), 'test example')} that both data sets have, {len(shared.fresh):,} are new"
-    decision = decided(store, before, after)
     compared = decision.compared if decision else None
     if compared is None or not compared.fresh_before:
         return words

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from podline.arrays import Image
-from podline.compare.answers import LostExample
+from podline.compare.answers import LostExample, LostExamples
 from podline.compare.comparison import Comparison, Pairing
 from podline.data.reader import open_split
 from podline.documents.completion import local_artifact
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
 from podline.documents.origins import ORIGIN
-from podline.errors import StoreError
 from podline.figures import count
 from podline.frozen import Frozen
 from podline.kinds.table import AnyKind, kind_by_measure, kind_of
@@ -71,7 +70,7 @@ class Why(Frozen):
     def causes(self) -> list[str]:
         """Return as lines what moved, what differs, and where the curves differ most."""
         found, what = self.comparison, self._kind.examples
-        told = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"]
+        told = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"] if self.lost or self.gained else []
         told += [f"{part.line()}: {part.chance}" for part in found.moved]
         if found.differs is None:
             told.append(f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}")
@@ -87,7 +86,7 @@ class Why(Frozen):
     def lines(self) -> list[str]:
         """Return the whole comparison as lines of text."""
         lost = [f"record {each.record}, {each.name}: {each.before} → {each.after}" for each in self.examples]
-        return [self.comparison.headline(), *self.causes(), *lost]
+        return [self.comparison.sentence(), *self.causes(), *lost]
 
 
 class Explained(NamedTuple):
@@ -138,15 +137,15 @@ def explain(store: Store, pairing: Pairing) -> Explained:
     """Find what a run lost in comparison with another one.
 
     Raises:
-        StoreError: a file is missing, or the runs have no common examples.
+        StoreError: a file is missing.
         ArtifactError: a file is damaged.
     """
     before, after, compared = pairing.before, pairing.after, pairing.compared
-    if compared is None:
-        raise StoreError(pairing.comparison.why_unpaired)
-    manifest = read_manifest(store, folder := after.training.dataset_folder)
-    reader, kind = open_split(store, folder, manifest, after.evaluation.split), kind_of(after.evaluation)
-    found = kind.lost_examples(compared, reader, manifest, before.evaluation, after.evaluation)
+    found = LostExamples(0, 0, [], [])
+    if compared is not None:
+        manifest = read_manifest(store, folder := after.training.dataset_folder)
+        reader, kind = open_split(store, folder, manifest, after.evaluation.split), kind_of(after.evaluation)
+        found = kind.lost_examples(compared, reader, manifest, before.evaluation, after.evaluation)
     why = Why(
         comparison=pairing.comparison,
         lost=found.lost,

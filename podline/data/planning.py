@@ -73,7 +73,7 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
     """
     fitting = shard_bytes // frame_length
     if fitting == 0:
-        raise SettingsError(f"shard_bytes={shard_bytes} vs {frame_length} bytes of one record; raise --shard-bytes")
+        raise SettingsError(f"shard_bytes={shard_bytes} vs {frame_length} bytes of one record; raise shard_bytes")
     needed = -(-records // fitting)
     worthwhile = records // -(-SMALL_SHARD_BYTES // frame_length)
     return max(needed, min(min_shards, worthwhile), 1)

@@ -6,6 +6,8 @@ They come in this order, so a conversion that is killed leaves a state that the 
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -31,18 +33,21 @@ from podline.documents.manifest import (
     read_manifest,
     shard_record,
 )
-from podline.documents.versions import Version, publish_version, versions
-from podline.errors import PodlineError
+from podline.documents.versions import Version, extension, publish_version, versions
+from podline.errors import PodlineError, StoreUnavailableError
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
+
+_OLD_SECONDS = 7 * 24 * 3600
 
 
 @contextlib.contextmanager
 def growth_since(
-    store: Store, spec: EffectiveSpec, source: RawData, known: str, reporter: Reporter
+    store: Store, spec: EffectiveSpec, source: RawData, known: str, job: str, reporter: Reporter
 ) -> Iterator[Growth | None]:
     """Yield how the user's own images extend an older version; None for other data.
 
@@ -60,6 +65,8 @@ def growth_since(
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
         base = fitting_base(store, spec, source, iter(bases))
+        if base:
+            store.publish_bytes(extension(job, base.folder), b"", replace=True)
         growth = growth_of(store, source, known, base)
         if others[:1] != bases[:1]:
             before = fitting_base(store, spec, source, iter(others))
@@ -100,6 +107,11 @@ def publish_dataset(
         base = growth.base.fingerprint if growth.base else ""
     else:
         splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
+    if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
+        raise StoreUnavailableError(
+            f"version {base} of {spec.dataset}, which this one extends, was deleted meanwhile; nothing was published, "
+            "the next start writes all records"
+        )
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
     publish_last(store, manifest, beside)
@@ -151,12 +163,16 @@ def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporte
 
 
 def delete_orphans(store: Store, folder: str) -> None:
-    """Delete shards in a finished folder that interrupted conversions with other base versions left there."""
+    """Delete shards in a finished folder that interrupted conversions with other base versions left there.
+
+    In a bucket, conversions of other machines are unknown, so that only old shards are deleted.
+    """
+    before = math.inf if isinstance(store, FolderStore) else time.time() - _OLD_SECONDS
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
     with store.alone(folder) as free:  # another conversion may be writing
         if free:
-            there = (file.name for file in store.listing(folder))
-            orphans = (name for name in there if ".tfrecord-" in name and name not in kept)
-            deque(in_order(store.delete, orphans, store.parallel), maxlen=0)
+            there = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.published < before)
+            orphans = (file for file in there if file.name not in kept)
+            deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

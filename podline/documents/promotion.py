@@ -33,6 +33,7 @@ class Check(Frozen):
             a rule without chance.
         refused_from: the change from which a figure is worse beyond chance.
         margin: the loss that gets promoted within a year with at most the probability of the settings.
+        variances: variance of the change by the examples, of one training by the luck of answers, and by the seed.
         refused: whether the rule refuses the model.
         warned: whether it would refuse the model or leave it undecided, but only warns.
         shown: whether the figure is good enough.
@@ -49,6 +50,7 @@ class Check(Frozen):
     promoted_to: float | None = None
     refused_from: float | None = None
     margin: float | None = None
+    variances: tuple[float, float, float] | None = None
     refused: bool
     warned: bool = False
     shown: bool = True
@@ -159,8 +161,6 @@ class Promotion(Frozen):
         number: number of the entry in the champion's history; 0 without one.
         checks: results of all rules: first those that refuse, then those that leave the model undecided, then warnings.
         exports: the model's published forms.
-        milliseconds: median time for one image on the CPU of the deciding machine; for information only.
-        milliseconds_before: the reference's time; None without a reference.
         compared: the compared examples if the data differ, else None.
     """
 
@@ -179,8 +179,6 @@ class Promotion(Frozen):
     number: int = 0
     checks: tuple[Check, ...]
     exports: tuple[ExportedFile, ...]
-    milliseconds: float
-    milliseconds_before: float | None = None
     compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
 
     @property

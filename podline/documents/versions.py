@@ -10,6 +10,7 @@ from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "versions"
+_EXTENDED = "extends"
 
 
 class Version(Frozen):
@@ -52,6 +53,16 @@ def publish_version(store: Store, dataset: str, version: Version) -> Version:
         return None if is_known else version.model_copy(update={"number": number})
 
     return version.model_copy(update={"number": VERSIONS.append(store, dataset, make)})
+
+
+def extension(job: str, folder: str) -> str:
+    """Return the name, in a job's folder, that says that the job extends a data set's folder; others keep that."""
+    return f"{job}/{_EXTENDED}/{folder}"
+
+
+def extended(name: str) -> str:
+    """Return the folder in a name of :func:`extension`; empty for other names."""
+    return name.partition(f"/{_EXTENDED}/")[2] if name.startswith("jobs/") else ""
 
 
 def version_of(store: Store, dataset: str, number: str) -> Version:

@@ -100,15 +100,18 @@ def holdings(store: Store) -> list[Holding]:
         StoreError: the store cannot be read.
     """
     folders: dict[str, list[Listed]] = {}
-    names = set[str]()
+    names, bases = set[str](), set[str]()
     for found in store.listing():
         parts = found.name.split("/")
         depth = {"datasets": 3, "runs": 2}.get(parts[0], 0)
         if parts[0] == versions.FOLDER:
             names.add(parts[1])
+        bases.add(versions.extended(found.name))
         if depth and len(parts) > depth:
             folders.setdefault("/".join(parts[:depth]), []).append(found)
     users = _users(store, folders)
+    for base in bases & folders.keys():
+        users.setdefault(base, []).append("a conversion that extends it")
     for name in names:
         for newest in versions.versions(store, name)[-1:]:
             users.setdefault(dataset_folder(name, newest.fingerprint), []).append(f"{name}@{newest.number}")

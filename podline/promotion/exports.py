@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import keras
@@ -30,7 +28,7 @@ IMAGES = 100
 
 # A different order of additions: about 1e-6 of an output per layer. TensorFlow Lite has its own kernels.
 _TOLERANCE, _TOLERANCE_LITE = 1e-4, 1e-3
-_BATCH, _TIMED = 10, 20
+_BATCH = 10
 
 Images = npt.NDArray[np.uint8]
 Answers = list[npt.NDArray[np.float32]]
@@ -75,19 +73,6 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
             )
         )
     return found
-
-
-def milliseconds(model: keras.Model, images: Images) -> float:
-    """Return the CPU time for one image on this machine: the median of several calls after the first."""
-    with tf.device("CPU:0"):
-        answer = tf.function(lambda batch: model(batch, training=False), autograph=False)
-        answer(images[:1])
-        took = []
-        for _ in range(_TIMED):
-            started = time.perf_counter()
-            tf.nest.map_structure(np.asarray, answer(images[:1]))
-            took.append(1000 * (time.perf_counter() - started))
-    return median(took)
 
 
 def _keras(store: Store, name: str) -> Callable[[Images], Answers]:

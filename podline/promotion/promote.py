@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import keras
 import numpy as np
 
 from podline.compare.answers import Answers, Examples
@@ -28,7 +27,7 @@ from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
-from podline.promotion.exports import IMAGES, checked_exports, milliseconds
+from podline.promotion.exports import IMAGES, checked_exports
 from podline.promotion.rules import checks_of, export_checks, thresholds
 from podline.stages.completed import complete
 from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
@@ -101,7 +100,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     # A former champion that is promoted again is not compared with itself.
     line = [entry for entry in champions.standing(entries) if entry.run != spec.run]
     reference = reference_of(line, spec.rules.reference)
-    compared = _compared(case, reference, images) if reference is not None else _Comparison([])
+    compared = _compared(case, reference) if reference is not None else _Comparison([])
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # A file with other answers must not be used, even if a person promotes the model.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
@@ -132,8 +131,6 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         number=crowned.number if crowned else len(entries) + 1 if promoted else 0,
         checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided, not check.warned))),
         exports=tuple(exports),
-        milliseconds=milliseconds(model, images),
-        milliseconds_before=compared.milliseconds,
         compared=compared.examples,
     )
     return _published(case, decision, time.monotonic() - started)
@@ -220,7 +217,6 @@ class _Comparison:
         known: the runs whose figures were compared, the reference first.
         better: whether the model is shown to be better.
         thresholds: the thresholds as text.
-        milliseconds: the reference's time per image; None if the two cannot be compared.
         examples: the compared examples, if the data differ.
     """
 
@@ -228,20 +224,21 @@ class _Comparison:
     known: tuple[str, ...] = ()
     better: bool = False
     thresholds: str = ""
-    milliseconds: float | None = None
     examples: ComparedExamples | None = None
 
 
-def _compared(case: _Case, reference: Crowned, images: Any) -> _Comparison:
+def _compared(case: _Case, reference: Crowned) -> _Comparison:
     store, spec = case.store, case.spec
     strange = _incomparable(case, reference)
     if strange:
         return _Comparison([Check(rule="comparable", name="data", refused=True, message=strange)])
     training = training_of(store, reference.run)
-    model: Any = load_model(store, training.folder, reference.weights_sha256)
     grounds = examples_of(store, training, case.training, spec.split, case.reporter, leaks=True)
     answers, examples = case.answers, grounds.examples
-    sides = _reference(case, training, model), answers.left(store, spec.record_folder, case.evaluation)
+    sides = (
+        _reference(case, training, reference.weights_sha256),
+        answers.left(store, spec.record_folder, case.evaluation),
+    )
     other, own = (answers.part(examples, each) for each in sides)
     more = known_trainings(store, training, (spec.run,), lambda run: answers_on(store, run, grounds.splits))
     *known, candidate = (answers.judged(examples, each) for each in (other, *(found for _, found in more), own))
@@ -252,7 +249,6 @@ def _compared(case: _Case, reference: Crowned, images: Any) -> _Comparison:
         (reference.run, *(run for run, _ in more)),
         any(check.better for check in checks if check.rule == MAIN),
         thresholds(checks),
-        milliseconds(model, images),
         _described(case, training, grounds, *sides),
     )
 
@@ -303,14 +299,16 @@ def _incomparable(case: _Case, before: Crowned) -> str:
     return ""
 
 
-def _reference(case: _Case, training: TrainSpec, model: keras.Model) -> Any:
+def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
     """Return the reference's answers to the candidate's examples: from its evaluation, or by running it."""
     store, spec = case.store, case.spec
     there = replace(case.examples, manifest=read_manifest(store, training.dataset_folder))
-    done = run_of(store, training.run).stages
-    if there.checksums == case.examples.checksums and "evaluate" in done:
-        return case.answers.left(store, training.folder, read_evaluation(store, training.folder))
+    if there.checksums == case.examples.checksums and "evaluate" in run_of(store, training.run).stages:
+        evaluation = read_evaluation(store, training.folder)
+        if evaluation.weights_sha256 == weights_sha256:
+            return case.answers.left(store, training.folder, evaluation)
     case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
+    model: Any = load_model(store, training.folder, weights_sha256)
     return case.answers.again(case.examples, training, model)
 
 

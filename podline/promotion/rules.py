@@ -113,6 +113,7 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
         promoted_to=float(limits.promoted),
         refused_from=float(limits.refused),
         margin=float(limits.margin),
+        variances=(float(figure.sampled), figure.noise.luck, figure.noise.seeds),
         refused=refused,
         shown=shown,
         better=bool(change > figure.beyond(figures, rate)),

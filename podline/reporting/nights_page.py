@@ -128,7 +128,8 @@ def index_page(
         last = entry
         if series:
             series.add(entry)
-    header: list[Block] = [Kicker([where]), Title(plural(nights.count, "night"), _sentence(last, others.count))]
+    count = plural(nights.count, "night") if nights.count else plural(others.count, "run")
+    header: list[Block] = [Kicker([where]), Title(count, _sentence(last, others.count))]
     header += [Text(f"Left out: {problem}", "warning") for problem in problems]
     sections = [*_charted(every.newest_first(), crowned or {}), *_lists(nights, others)]
     return document("Nights", header, sections, ("page.css", "nights.css"))

@@ -18,6 +18,7 @@ from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
+from podline.plurals import plural
 from podline.reporting import charts, pictures
 from podline.reporting.blocks import (
     Block,
@@ -176,7 +177,7 @@ def _against_rival(rival: Rival) -> Standing:
     found, measure = rival.comparison, rival.comparison.measure
     change = found.difference
     other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
-    mean = f" and {len(found.known) - 1} more trainings like it" if len(found.known) > 1 else ""
+    mean = f" and {plural(len(found.known) - 1, 'more training')} like it" if len(found.known) > 1 else ""
     changed = f", {found.what_changed}" if found.what_changed else ""
     return Standing(
         figures.change_text(measure, change.value),

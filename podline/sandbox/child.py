@@ -19,6 +19,7 @@ from typing import Any
 
 from podline import entry_points
 from podline.errors import PodlineError, one_line
+from podline.sandbox.isolation import isolate
 from podline.sandbox.limits import Limits
 
 READY, BEGIN, VALUE, MEMORY, ERROR, SYSTEM, OTHER = "ready", "begin", "value", "memory", "error", "system", "other"
@@ -85,6 +86,7 @@ def serve(connection: int, replies: int) -> None:
         replies: the descriptor of the file for replies. Messages instead took a quarter of a small image's time.
     """
     global _guard  # noqa: PLW0603 (one process, one guard)
+    isolate()
     faulthandler.enable(all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     parent = Connection(connection)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 from typing import NamedTuple
+
+_OF_USER = (resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_DATA)[1])
 
 
 class Limits(NamedTuple):
@@ -63,5 +66,7 @@ class Breach:
 
 
 def too_much_memory(limits: Limits, what: str) -> Breach:
-    """Return the breach of a limit on memory."""
-    return Breach(f"takes more than {limits.memory / 1e6:,.0f} MB of memory", limited=True, what=what)
+    """Return the breach of a limit on memory: the item's, or a lower one that the user has set for all processes."""
+    users = min(_OF_USER, key=lambda limit: limit % (1 << 64))  # without a limit it is -1
+    or_users = f" or the {users / 1e6:,.0f} MB of `ulimit -v` or `-d`" if users != resource.RLIM_INFINITY else ""
+    return Breach(f"takes more than {limits.memory / 1e6:,.0f} MB{or_users} of memory", limited=True, what=what)

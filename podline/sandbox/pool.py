@@ -25,8 +25,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from podline import entry_points
-from podline.cores import usable_cores
-from podline.errors import ChildKilledError, SourceError, from_json
+from podline.cores import memory_kills, usable_cores
+from podline.errors import ChildKilledError, OutOfMemoryError, SourceError, from_json
 from podline.progress import alive
 from podline.sandbox import child
 from podline.sandbox.limits import Breach, Limits, too_much_memory
@@ -148,8 +148,10 @@ class Sandbox:
             PodlineError: an error of the parser.
             OSError: an error of the parser: a full disk, an unreadable file.
             SourceError: another exception of the parser.
-            ChildKilledError: the child was killed as it started, or twice by the same item.
+            ChildKilledError: the child was killed as it started, or twice by the same item; OutOfMemoryError if the
+                kernel did as memory ran out.
         """
+        kills = memory_kills()
         results: list[Any] = []
         while len(results) < len(items):  # a child that dies leaves items unparsed
             results += map(_result, self._ask(items[len(results) :], limits, factor))
@@ -159,9 +161,11 @@ class Sandbox:
                 results[at] = _result(*self._ask([items[at]], limits, factor * AGAIN, fresh=breach))
         for result in results:
             if isinstance(result, Breach) and result.killed:
-                raise ChildKilledError(
-                    f"a process that reads {what} was killed; give this machine more memory, or leave out "
-                    f"{result.what or 'the largest of them'}"
+                out = memory_kills() > kills
+                how, largest = "as memory ran out" if out else "from outside", result.what or "the largest of them"
+                raise (OutOfMemoryError if out else ChildKilledError)(
+                    f"a process that reads {what} was killed {how}; end other programs, give this machine more memory, "
+                    f"or leave out {largest}"
                 )
         return results
 

@@ -19,7 +19,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -36,7 +35,7 @@ from podline.errors import (
     StageTimeoutError,
     from_json,
 )
-from podline.progress import Event, Listener, Reporter
+from podline.progress import Event, Listener, Reporter, beside
 from podline.settings import STAGE_MARK, Settings, child_environment, cluster
 from podline.stages.first_cause import tell_cause
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
@@ -355,25 +354,20 @@ def _kept(log: Path, store: Store) -> Iterator[None]:
     if isinstance(store, FolderStore):
         yield
         return
-    over = threading.Event()
+    published = -1
 
-    def publish() -> None:
-        last, published = False, -1
-        while not last:
-            last, size = over.wait(_LOG_SECONDS), log.stat().st_size
-            with contextlib.suppress(PodlineError), log.open("rb") as stream:  # a failing log must not fail the stage
-                if size != published:
-                    stream.seek(max(0, size - _LOG_BYTES))
-                    store.publish_bytes(f"logs/{log.name}", stream.read(), replace=True)
-                    published = size
+    def publish(_last: bool) -> float:
+        nonlocal published
+        size = log.stat().st_size
+        with contextlib.suppress(PodlineError), log.open("rb") as stream:  # a failing log must not fail the stage
+            if size != published:
+                stream.seek(max(0, size - _LOG_BYTES))
+                store.publish_bytes(f"logs/{log.name}", stream.read(), replace=True)
+                published = size
+        return _LOG_SECONDS
 
-    thread = threading.Thread(target=publish, name="log", daemon=True)
-    thread.start()
-    try:
+    with beside(publish, _LOG_SECONDS, "log"):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _log_file(store: Store, stage: Stage[Any, Any], spec: Spec) -> Path:

@@ -6,9 +6,8 @@ detects a training without progress on a HEALTHY TPU; then the gate restarts the
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from pydantic import Field
 from podline.errors import PodlineError, TpuGoneError, TpuUnhealthyError
 from podline.figures import duration
 from podline.frozen import Frozen
+from podline.progress import beside
 from podline.tpu import notices
 from podline.tpu.clock import Clock
 from podline.tpu.node import GONE, Health, State
@@ -153,10 +153,9 @@ class Watch:
         self._answers = answers
 
 
-@contextlib.contextmanager
 def watching(
     watch: Watch, silent_for: Callable[[], float], act: Callable[[WatchDecision], None], every: float
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Run the checks in a thread while the body runs; the first decision to end is executed and stops the checks.
 
     Args:
@@ -165,19 +164,12 @@ def watching(
         act: ends the training; called in the thread, at most once.
         every: seconds between two checks.
     """
-    over = threading.Event()
 
-    def looks() -> None:
-        while not over.wait(every):
-            verdict = watch.look(silent_for())
-            if verdict.course is not Course.GO_ON:
-                act(verdict)
-                return
+    def look(last: bool) -> float | None:
+        verdict = GO_ON if last else watch.look(silent_for())
+        if verdict.course is Course.GO_ON:
+            return every
+        act(verdict)
+        return None
 
-    thread = threading.Thread(target=looks, name="tpu-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return beside(look, every, "tpu-watch")

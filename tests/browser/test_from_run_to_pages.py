@@ -61,7 +61,7 @@ def test_from_a_run_to_its_report_to_all_nights_and_back(screenshots: Path, tmp_
         expect(ui.page.get_by_role("link", name="All nights")).to_be_visible()
         ui.screenshot("description")
         page = _opened(ui, "All nights")
-        expect(page.locator("h1")).to_contain_text("0 nights")
+        expect(page.locator("h1")).to_contain_text("1 run")
 
         _look_for_ways_to_the_api(page, up.url)
         # A page of another server, in the browser that knows the secret.

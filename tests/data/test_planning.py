@@ -37,7 +37,7 @@ def test_number_of_shards(records: int, frame: int, shard_bytes: int, min_shards
 
 
 def test_a_record_that_fits_no_shard_is_a_setting_to_change() -> None:
-    with pytest.raises(SettingsError, match=r"shard_bytes=3125 vs 3126 bytes of one record; raise --shard-bytes"):
+    with pytest.raises(SettingsError, match=r"shard_bytes=3125 vs 3126 bytes of one record; raise shard_bytes"):
         shard_count(10, CIFAR, CIFAR - 1, 1)
 
 

@@ -192,3 +192,34 @@ def test_a_recipe_of_poses_takes_data_of_its_own_size(tmp_path: Path) -> None:
         dataset_for(store, larger, None, silent())
     # One that is named is taken; that it does not fit is told where it is opened.
     assert dataset_for(store, larger, FINGERPRINT[:4], silent()).fingerprint == FINGERPRINT
+
+
+def test_runs_are_deleted_but_for_champions_and_what_they_need(store: Store, podline) -> None:
+    run(store, "sample-1")
+    run(store, "sample-2", further="sample-1")
+    for name in ("sample-3", "sample-4", "other-1"):
+        run(store, name)
+    run(store, "sample-5", further="sample-4")
+    crown(store, "sample", Candidate("sample-2", "0", "sample", FINGERPRINT), None, "promoted")
+    names = ["sample-1", "sample-2", "sample-4"]
+    with store.using(["runs/sample-4"]):
+        said = podline("runs", "delete", *names, "sample-3", "--yes", "--root", store.uri)
+    assert said.code == 0
+    _, *kept, in_use, total = said.out.splitlines()
+    assert kept == ["sample-1 stays: used by sample-2", "sample-2 stays: used by models/sample"]
+    assert in_use.startswith("sample-4 stays: ")
+    assert total.startswith("1 run, ")
+    assert {holding.name for holding in holdings(store)} == {
+        DATASET,
+        *(f"runs/{name}" for name in (*names, "sample-5", "other-1")),
+    }
+    assert problems(store) == []
+    asked = podline("runs", "delete", "--days", "0", "--recipe", "sample", "--root", store.uri, "--json")
+    assert json.loads(asked.out)["runs"] == ["sample-4", "sample-5"]
+    podline("runs", "delete", "--days", "0", "--keep", "1", "--yes", "--root", store.uri)
+    left = {holding.name for holding in holdings(store)}
+    assert left >= {"runs/other-1", "runs/sample-1", "runs/sample-2"}
+    assert len(left & {f"runs/sample-{number}" for number in (4, 5)}) >= 1
+    gone = podline("runs", "delete", "sample-3", "--root", store.uri)
+    assert (gone.code, "runs/sample-3 is not there; " in gone.err) == (5, True)
+    assert podline("runs", "delete", "--root", store.uri).code == 2

@@ -38,9 +38,7 @@ def test_a_decision_is_found_while_it_is_valid(
     spec = PromoteSpec(root=store.uri, dataset="sample", fingerprint="f", evaluation_sha256="e", **named)
     check = Check(rule=rule, name="accuracy", refused=verdict == "refused", shown=False, message="worse")
     decided = {"promoted": promoted, "undecided": verdict == "undecided", "checks": (check,) if rule else ()}
-    document = Promotion(
-        **named, reference=RIVAL, champion=RIVAL, known=(), measure="top1", exports=(), milliseconds=1.0, **decided
-    )
+    document = Promotion(**named, reference=RIVAL, champion=RIVAL, known=(), measure="top1", exports=(), **decided)
     name = f"{spec.folder}/promotion.json"
     store.publish_json(name, document.model_dump(mode="json"))
     result = PromoteResult(

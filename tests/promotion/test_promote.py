@@ -237,6 +237,10 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
     told = f"compared on 90 test examples of sample-{OTHER}: 0 of them are in sample-{FINGERPRINT} as well"
     assert result.compared == told
+    # The comparison of the two tells what the promotion found.
+    [verdict] = compare_runs(fresh, [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, OTHER)]).verdicts
+    assert verdict.difference.value == figures["main"].after - figures["main"].before
+    assert (verdict.difference.paired, verdict.examples, verdict.why_unpaired) == (True, told, "")
 
 
 def published_as(store, fingerprint, monkeypatch, **splits):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -93,15 +98,59 @@ def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
     assert parsed(box, 5) == [105]
 
 
-def test_limits_of_the_machine_bound_those_of_a_child() -> None:
+_LOOK = """
+import ctypes, json
+for capability in range(64):  # of root's, the child gets none, as the child of an ordinary user
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+from podline.sandbox.limits import Limits
+from podline.sandbox.pool import Sandbox
+with Sandbox("sandbox_cases:parser", 100) as box:
+    print(json.dumps(box.map(["surroundings", 1], Limits(50_000_000, 60.0), "items")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"), reason="by Linux")
+def test_a_child_has_no_credentials_no_network_and_no_way_to_its_parent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secrets = ("GOOGLE_APPLICATION_CREDENTIALS", "AWS_SECRET_ACCESS_KEY", "PREFECT_API_AUTH_STRING", "MY_TOKEN")
+    for name in secrets:
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("PODLINE_TRACKING", "mlflow:http://user:secret@host")
+    with (tmp_path / "private").open("w") as private:
+        os.set_inheritable(private.fileno(), True)
+        command = [sys.executable, "-c", _LOOK]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, close_fds=False)
+    found, other = json.loads(done.stdout)
+    assert other == 101
+    assert not {*found["variables"]} & {*secrets}
+    known = ("socket:", "/dev/null", f"{tempfile.gettempdir()}/#")  # requests, standard input, the log and replies
+    assert [path for path in found["descriptors"].values() if not path.startswith(known)] == []
+    assert len(found["descriptors"]) == 5
+    assert found["network"] == ["EPERM"] * 6
+    assert found["in a thread"] == "EPERM"
+    assert found["parent"] == ["EACCES"] * 2
+    assert found["program"] == "EACCES"
+
+
+@pytest.mark.parametrize("limit", ["-d 500000", "-v 1200000", "-S -v 1200000"])
+def test_a_lower_limit_of_the_user_is_named_and_bounds_those_of_a_child(limit: str) -> None:
     code = """
 from podline.sandbox.limits import Limits
 from podline.sandbox.pool import Sandbox
 with Sandbox("sandbox_cases:parser", 100) as box:
-    print(box.map([1], Limits(1 << 40, 0.2), "items"))
+    print(box.map([1, [2_000]], Limits(1 << 40, 60.0), "items"))
 """
-    command = ["bash", "-c", f'ulimit -d 4000000; exec {sys.executable} -c "$0"', code]
-    assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == "[101]\n"
+    command = ["bash", "-c", f'ulimit {limit}; exec {sys.executable} -c "$0"', code]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    megabytes = int(limit.rsplit(maxsplit=1)[-1]) * 1024 / 1e6
+    expected = f"takes more than 4,398,047 MB or the {megabytes:,.0f} MB of `ulimit -v` or `-d` of memory"
+    assert said.stdout.startswith(f"[101, Breach(reason='{expected}', limited=True"), said
+
+
+def test_a_child_that_is_killed_from_outside_is_a_transient_error() -> None:
+    with pytest.raises(ChildKilledError, match=r"reads a\.csv was killed from outside; .* more memory, or leave out"):
+        confined("signal:raise_signal", 9, what="a.csv", limits=SMALL)
 
 
 def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

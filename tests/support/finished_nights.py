@@ -91,7 +91,6 @@ def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = (), doubts
             for name in (*refusals, *doubts)
         ),
         exports=(),
-        milliseconds=1.0,
     )
     store.publish_json(name, decision.model_dump(mode="json"), replace=True)
     return spec.model_copy(update={"promotion_sha256": store.sha256(name)})

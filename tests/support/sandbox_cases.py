@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +55,40 @@ def _settings() -> None:
     raise SettingsError("side=33 vs a multiple of 8")
 
 
+def _surroundings() -> dict[str, Any]:
+    """What a parser that was taken over could reach."""
+
+    def tried(act: Callable[[], Any]) -> str:
+        try:
+            return f"done: {act()!r}"
+        except OSError as error:
+            return str(error.errno and errno.errorcode[error.errno])
+
+    parent = Path(f"/proc/{os.getppid()}")
+    return {
+        "variables": sorted(os.environ),
+        "descriptors": {
+            path.name: str(path.readlink())
+            for path in [*Path("/proc/self/fd").iterdir()]
+            if path.is_symlink()  # not that of the listing
+        },
+        "network": [
+            tried(lambda kind=kind, how=how: socket.socket(kind, how).close())
+            for kind in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+            for how in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+        ],
+        "in a thread": in_thread(lambda: tried(lambda: socket.create_connection(("127.0.0.1", 9)))),
+        "parent": [tried((parent / name).read_bytes) for name in ("environ", "mem")],
+        "program": tried(lambda: os.execv("/bin/true", ["true"])),  # noqa: S606
+    }
+
+
+def in_thread(act: Callable[[], Any]) -> Any:
+    """Return what a function returns in a new thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(act).result()
+
+
 def _wrapped() -> None:
     raise SourceError("a.csv cannot be read") from MemoryError()
 
@@ -76,6 +114,7 @@ _BAD: dict[str, Callable[[], Any]] = {
     "named": _named,
     "print": _print,
     "settings": _settings,
+    "surroundings": _surroundings,
     "sleep": lambda: time.sleep(60),
     "value": _value,
     "wrapped": _wrapped,

@@ -5,18 +5,27 @@ Several labels per image, boxes of objects, and labels that mostly occur once ar
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
-from podline.data.images.items import split_in_name
+import numpy as np
+
+from podline.data.images.image_table import Texts
+from podline.data.images.items import TESTED, TRAINING, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
-from podline.data.shown import shortened
+from podline.data.shown import printable, shortened
+from podline.data.sources.class_names import whole_numbers
+from podline.data.texts import cleaned
 from podline.errors import SourceError
+from podline.frozen import is_object
 
 _KNOWN = {
     "file": ("filename", "file", "image", "path", "imagepath", "filepath", "imagefile", "imagename", "img"),
@@ -24,9 +33,17 @@ _KNOWN = {
     "split": ("split", "subset", "partition"),
     "group": ("group", "groupid"),
 }
+_IDS = ("imageid", "imgid", "id")  # of files, if there is no other column for them
+NONE = "none"
+"""The setting of a column that is not to be read."""
 _READ = "Podline reads one class for each whole image"
 _ALLOW = "--set conversion.labels_are_classes=true"
 
+# Columns of zeros and ones that mark the rows of a split, as is_valid of fastai; "valid" alone may mean a good row.
+_FLAG = re.compile(
+    "(?:is|in)(train|training|test|testing|val|valid|validation|dev)(?:image|img|set|split|data|sample)?"
+    "|(?:is|in)?(holdout|heldout)(?:set|split)?"
+)
 # Columns of boxes and outlines, without blanks and underscores; of corner columns a whole group must be present.
 _BOXES = {"bbox", "bboxes", "box", "boxes", "boundingbox", "boundingboxes"}
 _BOXES |= {"objects", "annotations", "segmentation", "polygon"}
@@ -37,8 +54,7 @@ _CORNERS = (
 _JOINING = MARKS[:2]  # a comma may be a part of a name
 _MOST_LISTS = 0.1  # share of list labels; a smaller share is left out image by image
 _FEW = 20  # labels, of which any number may occur once
-_ONES = ("1", "1.0", "true")
-_BITS = ("0", "0.0", "false", *_ONES)
+_BITS = {**dict.fromkeys(("0", "false"), False), **dict.fromkeys(("1", "true"), True)}
 ROWS = 200
 """Number of rows that are read to detect columns of zeros and ones."""
 
@@ -47,6 +63,8 @@ class Columns(NamedTuple):
     """The names of a table's columns; a missing column has an empty name.
 
     Attributes:
+        flags: columns of zeros and ones that mark the rows of a split, with the split, instead of ``split``.
+        unread: the other columns.
         bits: columns of zeros and ones, one per label, instead of ``label``.
         mark: separator between labels in a text; None if it is detected for each text.
     """
@@ -55,13 +73,22 @@ class Columns(NamedTuple):
     label: str
     split: str
     group: str
+    flags: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()
     bits: tuple[str, ...] = ()
     mark: str | None = None
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all columns."""
-        return [name for name in (self.file, self.label, *self.bits, self.split, self.group) if name]
+        """Return the names of all columns that are read."""
+        flags = (name for name, _ in self.flags)
+        return [name for name in (self.file, self.label, *self.bits, self.split, *flags, self.group) if name]
+
+    @property
+    def words(self) -> str:
+        """Describe the columns for the log."""
+        unread = f"; not read: {_listed(self.unread, printable)}" if self.unread else ""
+        return f"columns {_listed(self.names, printable)}{unread}"
 
     def read(self, row: Mapping[str, Any], name: str, settings: ImagesSettings) -> tuple[str | None, str, str]:
         """Return label, split and group of a row.
@@ -74,10 +101,18 @@ class Columns(NamedTuple):
         Raises:
             ValueError: a value is invalid; the message is a phrase after the row's name.
         """
-        said = [each for each in self.bits if _bit(row, each)] if self.bits else row.get(self.label)
-        split, group = (text_of(row.get(column)) if column else None for column in (self.split, self.group))
-        split = split if self.split else split_in_name(name)
-        return label_of(said, settings, self.mark), (split or "").strip().lower(), group or ""
+        said = [each for each in self.bits if _bit(row, each)] if self.bits else value_in(row, self.label)
+        split, group = (text_of(value_in(row, column)) for column in (self.split, self.group))
+        split = self._flagged(row) if self.flags else split or split_in_name(name)
+        return label_of(said, settings, self.mark), split.lower(), group or ""
+
+    def _flagged(self, row: Mapping[str, Any]) -> str:
+        """Return the split whose column marks a row; the other rows are of the split without a column."""
+        marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
+        if len(marked) > 1:
+            raise ValueError(f"is marked as of the splits {' and '.join(sorted(marked))}")
+        rest = TRAINING[0] if {split for _, split in self.flags}.isdisjoint(TRAINING) else TESTED[0]
+        return next(iter(marked), rest)
 
 
 def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> str | None:
@@ -91,18 +126,34 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> s
     Raises:
         ValueError: the value is not a target; the message is a phrase after the image's name.
     """
+    if isinstance(value, (str, bytes)):
+        value = text_of(value) or ""
     if value is None or (value == "" and not settings.several):
         return None
+    if not settings.several:
+        value = only_member(value)
     if mark is not None and isinstance(value, str) and not _is_list(value):
-        value = _parts(value, mark) if mark else [value] if value.strip() else []
+        value = _parts(value, mark) if mark else [value] if value else []
     return settings.targets.text(value)
+
+
+def value_in(row: Mapping[str, Any], column: str) -> Any:
+    """Return a row's value; ``label.name`` is a member of the object in the column ``label``."""
+    if column in row:
+        return row[column]
+    top, _, rest = column.partition(".")
+    return value_in(inner, rest) if rest and is_object(inner := only_member(row.get(top))) else None
 
 
 def _bit(row: Mapping[str, Any], column: str) -> bool:
     value = row.get(column)
-    if not _is_bit(value):
+    if (bit := _bit_of(value)) is None:
         raise ValueError(f"has {shortened(column)}={shortened(value)} vs 0 or 1")
-    return str(value).strip().lower() in _ONES
+    return bit
+
+
+def _bit_of(value: Any) -> bool | None:
+    return _BITS.get(str(value).strip().lower().removesuffix(".0"))
 
 
 class NoColumnError(SourceError):
@@ -137,10 +188,11 @@ def class_columns(
         if bits and not settings.several:
             _refuse_one_hot(where, bits)
         if bits:
-            return found._replace(bits=bits)
+            return found._replace(bits=bits, unread=tuple(name for name in found.unread if name not in bits))
     if settings.several and found.label:
         mark = settings.joining
-        return found._replace(mark=_mark_in(row.get(found.label) for row in rows()) if mark is None else mark)
+        texts = (value_in(row, found.label) for row in rows()) if mark is None else ()
+        return found._replace(mark=_mark_in(texts) if mark is None else mark)
     for what in ("file", "label"):
         if not getattr(found, what):
             raise NoColumnError(
@@ -159,44 +211,83 @@ def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, fi
     """
     given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
     file, label, split, group = (_column(where, names, what, given[what]) for what in _KNOWN)
-    return Columns(file, label, split, group)
+    flags = () if given["split"] == NONE else _flags([split] if split else names)
+    found = Columns(file, label, "" if flags else split, group, flags)
+    read = {"", *found.names, *(name.partition(".")[0] for name in found.names)}
+    return found._replace(unread=tuple(name for name in names if name not in read))
+
+
+def _flags(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return the columns that mark the rows of a split, with the split."""
+    fitting = {name: found for name in names if (found := _FLAG.fullmatch(_letters(name)))}
+    return tuple((name, found[1] or TESTED[0]) for name, found in fitting.items())
 
 
 def _column(where: str, names: Sequence[str], what: str, given: str) -> str:
     setting = f"--set conversion.{what}_column"
-    if given:
-        if given not in names:
-            raise NoColumnError(f"{where} has the columns {_listed(names)} vs {setting}={given}; give one of them")
-        return given
-    fitting = [name for name in names if _letters(name) in _KNOWN[what]]
+    if given == NONE and NONE not in names:
+        return ""
+    known = [[given]] if given else [_KNOWN[what], _IDS if what == "file" else ()]
+    fitting = next(
+        (found for some in known if (found := [name for name in names if {name, _letters(name)} & {*some}])), []
+    )
+    if same := [name for name in fitting if fitting.count(name) > 1]:
+        raise SourceError(f"{where} has {len(same)} columns {shortened(same[0])} vs one; rename the others")
     if len(fitting) > 1:
         raise SourceError(f"{where}: the {what}s may be in {_listed(fitting)}; say in which by {setting}=NAME")
-    return fitting[0] if fitting else ""
+    if given and not fitting and given.partition(".")[0] not in names:
+        raise NoColumnError(f"{where} has the columns {_listed(names)} vs {setting}={given}; give one of them")
+    return given or "".join(fitting)
 
 
 def _letters(name: str) -> str:
     return re.sub(r"[^0-9a-z]", "", name.lower())
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(shortened(name) for name in names[:12]) + (", …" if len(names) > 12 else "")
+def _listed(names: Sequence[str], show: Callable[[str], str] = shortened) -> str:
+    return ", ".join(map(show, names[:12])) + (", …" if len(names) > 12 else "")
 
 
 def text_of(value: Any) -> str | None:
     """Return a table's value as text, equal for every kind of table; None for a missing value.
 
     Raises:
-        ValueError: the value is a list, bytes or another type that is no name.
+        ValueError: the value is a list or another type that is no name, or not UTF-8.
     """
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"has the value {shortened(value)}, expected UTF-8") from None
     if value is None or isinstance(value, str):
-        return value or None
+        return cleaned(value) or None if value else None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, float):
-        return None if math.isnan(value) else str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, (float, Decimal)):
+        if math.isnan(value):
+            return None
+        return (
+            str(int(value))
+            if value % 1 == 0
+            else f"{value.normalize():f}"
+            if isinstance(value, Decimal)
+            else str(value)
+        )
     raise ValueError(f"has the value {shortened(value)}, expected a text or a number")
+
+
+def with_whole_numbers(labels: Texts, settings: ImagesSettings) -> Texts:
+    """Return the labels of a source with ``1`` for ``1.0`` if all of them are whole numbers."""
+    targets = settings.targets
+    numbers = whole_numbers(targets.class_names(text for text in labels.values if text))
+    if not numbers:
+        return labels
+    named = [[numbers[name] for name in targets.class_names([text] if text else [])] for text in labels.values]
+    texts = [targets.text(names if settings.several else names[0]) if names else "" for names in named]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return Texts([*places], np.array([*(places[text] for text in texts), -1], np.int32)[labels.codes])
 
 
 class Labels:
@@ -206,12 +297,20 @@ class Labels:
         self._texts: Counter[str] = Counter()
         self._lists: list[Any] = []
 
+    @property
+    def only(self) -> str:
+        """Return the label of all images, if they have the same; else an empty text."""
+        return next(iter(self._texts)) if len(self._texts) == 1 and not self._lists else ""
+
     def add(self, value: Any) -> None:
         """Add one image's label as read from the table."""
+        value = only_member(value)
         if isinstance(value, (list, tuple, dict)) or _is_list(str(value)):
             self._lists.append(value)
-        elif isinstance(value, (str, int, float)) and (text := (text_of(value) or "").strip()):
-            self._texts[text] += 1
+            return
+        with contextlib.suppress(ValueError):  # the image is left out
+            if text := text_of(value):
+                self._texts[text] += 1
 
     def refuse_unclear(self, where: str, column: str, settings: ImagesSettings) -> None:
         """Check that each label names one class.
@@ -241,11 +340,27 @@ class Labels:
 
 
 def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
+    if is_object(example) and (key := next((key for key, text in example.items() if isinstance(text, str)), "")):
+        raise SourceError(
+            f"{where}: the column {shortened(column)} holds objects, like {shortened(example)}, expected a class; name "
+            f"the member with the class, as --set conversion.label_column={column}.{key}"
+        )
     allow = f", or, if this is one class, {_ALLOW}" if isinstance(example, str) else ""
     raise SourceError(
         f"{where}: the column {shortened(column)} holds several labels per image, like {shortened(example)}; {_READ}: "
         f"convert it as the data set labels, or give a column with one class (conversion.label_column){allow}"
     )
+
+
+def only_member(value: Any) -> Any:
+    """Return the only member of a list, or of one that is written as text; other values stay."""
+    members = value
+    if isinstance(value, str) and value[:1] + value[-1:] == "[]":
+        try:
+            members = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return value
+    return members[0] if isinstance(members, (list, tuple)) and len(members) == 1 else value
 
 
 def _mark_in(values: Iterable[Any]) -> str:
@@ -287,8 +402,8 @@ def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
 def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
     """Return a table's columns of zeros and ones, judged by its first rows; none if there is only one."""
     first = list(islice(rows, ROWS))
-    names = [name for name in (first[0] if first else {}) if all(_is_bit(row.get(name)) for row in first)]
-    found = tuple(name for name in names if name not in known.names)
+    names = known.unread if first else ()
+    found = tuple(name for name in names if all(_bit_of(row.get(name)) is not None for row in first))
     return found if len(found) > 1 else ()
 
 
@@ -302,7 +417,3 @@ def _refuse_one_hot(where: str, bits: Sequence[str]) -> NoReturn:
 
 def _is_list(text: str) -> bool:
     return text[:1] + text[-1:] in ("[]", "{}")
-
-
-def _is_bit(value: Any) -> bool:
-    return str(value).strip().lower() in _BITS

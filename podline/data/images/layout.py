@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
-from podline.data.images.items import Item, Place
+from podline.data.images.items import HELD_OUT, TRAINING, Item, Place
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
@@ -19,6 +21,9 @@ from podline.frozen import JsonObject
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Limits
 
+NOTES = "notes"
+"""The fact that holds :attr:`Layout.notes`."""
+_PLACEHOLDER = re.compile(r"|-[0-9]+(?:\.0*)?|\[\]|\?|nan|none|null|n/?a|unknown", re.IGNORECASE)
 _ENTRY_BYTES = 500  # that each file in the source adds to the limits
 _WAIT = 60.0  # seconds for a slow disk
 
@@ -70,12 +75,40 @@ class Layout(ABC):
     @property
     def splits(self) -> frozenset[str]:
         """Return the source's split names in lower case; by default those of its items."""
-        return frozenset(item.split for item in self.items() if not item.reason) - {""}
+        return frozenset(self._labels) - {""}
+
+    @property
+    def unlabelled(self) -> frozenset[str]:
+        """Return the held-out splits whose images have no label, or all -1, say, which no training image has."""
+        trained = {label for split in TRAINING for label in self._labels.get(split, ()) if label}
+        return frozenset(
+            split
+            for split, labels in self._labels.items()
+            if split in HELD_OUT and all(is_placeholder(label) and label not in trained for label in labels)
+        )
+
+    @cached_property
+    def _labels(self) -> Mapping[str, set[str]]:
+        """Return the labels of each split, an empty one for none."""
+        found = defaultdict[str, set[str]](set)
+        for split, label in self.labelled():
+            found[split].add(label or "")
+        return found
+
+    def labelled(self) -> Iterator[tuple[str, str | None]]:
+        """Yield split and label of the images; by default of its items."""
+        return ((item.split, item.label) for item in self.items() if not item.reason)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return lines about conventions and doubts; by default none."""
+        return ()
 
     @property
     def facts(self) -> JsonObject:
-        """Return further facts about the source, which are complete after all items; by default none."""
-        return {}
+        """Return further facts about the source, which are complete after all items; by default its notes."""
+        unlabelled = (f"the split {name} has no labels, so it is not read" for name in sorted(self.unlabelled))
+        return {NOTES: [*self.notes, *unlabelled]}
 
     def reads(self, file: Found, /) -> bool:
         """Return whether a file in or around the source is read; by default, whether ``read`` contains it."""
@@ -84,6 +117,11 @@ class Layout(ABC):
     @cached_property
     def _paths(self) -> frozenset[str]:
         return frozenset(file.path for file in self.read)
+
+
+def is_placeholder(label: str) -> bool:
+    """Return whether a label may mean that there is none."""
+    return _PLACEHOLDER.fullmatch(label) is not None
 
 
 def outside(file: Found, reason: str) -> Item:

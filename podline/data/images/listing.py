@@ -25,8 +25,11 @@ from podline.data.rawfiles import reading
 from podline.errors import SourceError
 from podline.progress import alive
 from podline.store import digests
+from podline.store.contract import SCRATCH
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
+# What only a store has, and only a data set in it.
+_OWN = frozenset({f"{SCRATCH}/"}), frozenset({"manifest.json", "features.json", "stages/"})
 _MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
 
 
@@ -53,7 +56,7 @@ class Found(NamedTuple):
     @property
     def hidden(self) -> bool:
         """Return whether the file, or a folder above it, is hidden or belongs to the system."""
-        return _NOT_OURS.search(self.name) is not None
+        return is_hidden(self.name)
 
     def ends(self, *endings: str) -> bool:
         """Return whether the name has one of these endings, in any case of letters."""
@@ -70,7 +73,14 @@ class Found(NamedTuple):
         return [self.name, self.bytes, self.changed]
 
 
-_NOT_OURS = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir)(?:/|$))")
+_NOT_OURS = re.compile(
+    r"(?:^|/)(?:\.(?!\.?(?:/|$))|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir|#recycle|\$RECYCLE\.BIN|Icon\r)(?:/|$))"
+)
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a part of a path is hidden or belongs to the system, in a folder or in an archive."""
+    return _NOT_OURS.search(name) is not None
 
 
 _TYPES = {"name": TEXT, "bytes": pa.int64(), "changed": pa.int64()}
@@ -200,11 +210,13 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
         folder: an existing folder, for the list of files.
 
     Raises:
-        SourceError: the source does not exist.
+        SourceError: the source does not exist, or is a store of Podline.
         StoreError: the folder cannot be written.
     """
     if not place.exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
+    if (place / SCRATCH).is_dir():
+        raise SourceError(f"{place} is a store of Podline; give another folder as --source, or as --root")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
     asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
     for name in settings.folders:
@@ -222,10 +234,10 @@ def _listed(folder: Path, files: Iterable[Found], path: Path) -> Listing:
 
 
 def listing(folder: Path) -> Iterator[Found]:
-    """Yield everything below a folder, by name; follow links to folders, except links to a parent.
+    """Yield everything below a folder, by name, except what Podline wrote; follow links, except links to a parent.
 
     Raises:
-        SourceError: a folder cannot be read.
+        SourceError: the folder cannot be read.
     """
     return _below(str(folder), "", (), Counter())
 
@@ -253,6 +265,8 @@ def _below(
         if not above or not isinstance(error.__cause__, PermissionError):
             raise
         yield Found(prefix.rstrip("/"), folder, -1, 0)  # as lost+found at the top of a disk
+        return
+    if above and any(own <= {*names} for own in _OWN):
         return
     here = (status.st_dev, status.st_ino)
     visits[here] += 1

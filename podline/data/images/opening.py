@@ -23,22 +23,25 @@ from podline.data.decoded_rows import SourceSplit
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES, hexadecimal
+from podline.data.images.columns import with_whole_numbers
 from podline.data.images.corrections import Corrected, correct
 from podline.data.images.deciding import decide
 from podline.data.images.decoded import decode_images
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.items import held_out_splits, unread_splits
+from podline.data.images.layout import NOTES
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import parsed
-from podline.data.images.settings import PictureSettings
+from podline.data.images.settings import ImagesSettings, PictureSettings
 from podline.data.images.table_source import TableSource, most_left_out, quarantined, refuse_empty, targets_by_row
 from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.planning import ShardPlans
 from podline.data.record_table import Records
 from podline.data.records import IMAGE, Feature
 from podline.data.shown import shortened
+from podline.data.sources.class_names import alike
 from podline.data.sources.remote import is_remote, on_this_machine
 from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
@@ -240,20 +243,24 @@ def _opened(
         read = partial(parsed, source, files, settings, folder)
         state = digests.of_json(source if uri else files.state)  # links to a bucket's objects have a state's name
         images, pixels = decode_images(read, settings, form, state, work, folder)
+    if isinstance(settings, ImagesSettings):
+        images.labels = with_whole_numbers(images.labels, settings)
     corrected = correct(images, settings.corrections)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     held_out = held_out_splits(given)
     inspect(images)
     untrained = decide(images, given, settings.test_share, targets).untrained
     names = targets.class_names(images.labels.of(images.kept(TRAIN))) if targets else ()
+    told = [*json.loads(images.about["facts"]).get(NOTES, ()), *alike(names, untrained)]
     if targets and len(names) < (least := targets.least_classes):
-        why = "".join(f"; {line}" for line in _untrained(untrained, given)) or most_left_out(images)
+        why = "".join(f"; {line}" for line in [*told, *_untrained(untrained, given)]) or most_left_out(images)
         raise SourceError(
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
             f"{''.join(f', {name!r},' for name in names)} vs {least} at least{why}"
         )
     splits = [split for split in SPLITS if split != VALIDATION or VALIDATION in held_out]
-    refuse_empty(source, images, splits, "" if held_out else f"; {_MORE_IMAGES}")
+    remedies = [*told, *([] if held_out else [_MORE_IMAGES])]
+    refuse_empty(source, images, splits, "".join(f"; {line}" for line in remedies))
     by_row, row = targets_by_row(images, targets, names, pixels.count) if targets else {}, images.column("row")
     return ImagesSource(
         dataset=dataset.name,
@@ -266,7 +273,7 @@ def _opened(
         quarantined=quarantined(images),
         images=images,
         corrected=corrected,
-        words=(*_words(layout, given, settings, images, names), *_untrained(untrained, given)),
+        words=(*_words(layout, given, settings, images, names), *told, *_untrained(untrained, given)),
         settings=settings,
         kind=dataset.kind,
     )

@@ -66,8 +66,8 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         StoreError: the folder cannot be written.
     """
     if not _opens_files(files, settings):
-        _, layout, items = _listed(source, files, settings)
-        return Parsed(layout.words, layout.splits, items, {})
+        _, layout, splits, items = _listed(source, files, settings)
+        return Parsed(layout.words, splits, items, layout.facts)
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
@@ -100,28 +100,32 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
 def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> tuple[str, list[str], JsonObject]:
     """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
-    name, layout, items = _listed(source, files, settings)
+    name, layout, splits, items = _listed(source, files, settings)
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
         for item in items():
             with explained("write", folder):
                 write_item(lines, images.placed(item))
-        return layout.words, sorted(layout.splits), layout.facts
+        return layout.words, sorted(splits), layout.facts
 
 
-def _listed(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
-    """Return a source's layout with its name, and a generator of the layout's items and the unread files."""
+def _listed(
+    source: str, files: Files, settings: PictureSettings
+) -> tuple[str, Layout, frozenset[str], Callable[[], Iterator[Item]]]:
+    """Return a source's layout with its name, its labelled splits, and a generator of its items and unread files."""
     name, layout = found_layout(source, files, settings)
     with reading(source, name):
-        unread = unread_splits(layout.splits)
+        unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
+        splits = layout.splits - unlabelled
+        unread = unread_splits(splits) | unlabelled
 
     def items() -> Iterator[Item]:
         with reading(source, name):
             left_out = (outside(file, layout.unread) for file in others(layout, files))
             yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
 
-    return name, layout, items
+    return name, layout, splits, items
 
 
 class _Images:
@@ -184,7 +188,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     if not fitting:
         wanted = "images" if settings.layouts[1:] else f"images as {settings.layouts[0]}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
-        remedy = "" if "Git LFS" in why else _remedy(files, nearly=bool(why))
+        remedy = "" if "Git LFS" in why or "tar xf" in why else _remedy(files, nearly=bool(why))
         raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
     return next(iter(fitting.items()))
 

@@ -111,14 +111,24 @@ class ImagesSettings(PictureSettings):
     layout: str = Field(default=AUTO, description="the layout of the source; auto detects it")
     images: str = Field(default="", description="the folder of a table's images; by default the folder of the table")
     file_column: str = Field(
-        default="", description="the column of image files, or a Parquet file's images; detected by default"
+        default="",
+        description="the column of image files, or a Parquet file's images; of a WebDataset the ending of its images; "
+        "detected by default",
     )
     label_column: str = Field(
-        default="", description="the column of labels, or their key in a WebDataset's JSON; detected by default"
+        default="",
+        description="the column of labels, or their key in a WebDataset's JSON, or the ending of its class; label.name "
+        "is a member of an object; detected by default",
     )
-    split_column: str = Field(default="", description="the column of splits; detected by default")
+    split_column: str = Field(default="", description="the column of splits; detected by default; none for no column")
     group_column: str = Field(
         default="", description="the column of groups; detected by default; images of one group go to the same split"
+    )
+    class_depth: int = Field(
+        default=0,
+        ge=0,
+        description="the number of folders that name a class: with 1, cat/new belongs to the class cat; 0 for all",
+        exclude_if=operator.not_,
     )
     side: int = Field(default=64, ge=8, le=1024, description="the side of the square images in records, in pixels")
     fit: Fit = Field(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from podline.data.images.items import Item, Place
-from podline.data.images.layout import Layout
+from podline.data.images.layout import NOTES, Layout
 from podline.data.images.listing import Files, Found
 from podline.data.people.annotations import (
     Entries,
@@ -43,9 +43,9 @@ from podline.sandbox.pool import Sandbox
 
 LABEL = "people"
 """The label of every annotated image."""
-NOTES, COUNTED, STRAYS, ROOTS = "notes", "counted", "strays", "roots"
-"""Facts about a source, beside its skeleton: log lines, and by split the number of applications of rules, of instances
-of other categories, and the folder of the images."""
+COUNTED, STRAYS, ROOTS = "counted", "strays", "roots"
+"""Facts about a source, beside its skeleton and notes: by split the number of applications of rules, of instances of
+other categories, and the folder of the images."""
 _MOVE = "restore it or move it away"
 _WANTED = (
     "a JSON file in COCO's format (lists images, annotations and categories) in it or in annotations/, or DeepLabCut's "

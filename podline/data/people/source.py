@@ -18,7 +18,7 @@ from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.people.doubts import doubts
 from podline.data.people.image import BEYOND, People, chosen
-from podline.data.people.layouts import COUNTED, NOTES, STRAYS
+from podline.data.people.layouts import COUNTED, STRAYS
 from podline.data.people.masks import check_outlines
 from podline.data.people.records import TABLE, PeopleByPlace, features_of
 from podline.data.people.settings import PeopleSettings
@@ -168,7 +168,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     text = json.dumps(facts[SKELETON], sort_keys=True).encode()
     file = SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())
     shared = {each.name: getattr(opened, each.name) for each in fields(opened)}
-    shared |= {"files": (*opened.files, file), "words": (*opened.words, *facts[NOTES])}
+    shared |= {"files": (*opened.files, file)}
     return PeopleSource(**shared, skeleton=Skeleton.model_validate(facts[SKELETON]), inspected=found[0])
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from decimal import Decimal
 
 from podline.data import bounds
+from podline.data.shown import shortened
 
-# Unicode categories: control characters, line and paragraph separators, surrogates.
-_NO_LETTERS = frozenset({"Cc", "Zl", "Zp", "Cs"})
+# Unicode categories: control and format characters, line and paragraph separators, surrogates.
+_NO_LETTERS = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+# Persian, the scripts of India and emojis join or separate letters by these.
+_JOINERS = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+_WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
+_ZEROS = re.compile(r"0*([0-9]+?)(?:[.,]0*)?")
+_ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")  # and what joins or varies letters
+_BLANKS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W_])|(?<=\d)[\s_-]+(?=[^\W\d_])")
+_PAIRS = 3  # that a line names
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -45,5 +57,53 @@ def problem_of(name: str) -> str:
         return "begins or ends with a blank"
     if len(name) > bounds.CLASS_NAME_LETTERS:
         return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
-    odd = next((letter for letter in name if unicodedata.category(letter) in _NO_LETTERS), "")
-    return f"has the character U+{ord(odd):04X}, a line break or an invalid character" if odd else ""
+    letters = _JOINERS.sub("", name)
+    odd = next((letter for letter in letters if unicodedata.category(letter) in _NO_LETTERS), "")
+    return f"has the character U+{ord(odd):04X}, a line break, an invisible or an invalid character" if odd else ""
+
+
+def whole_numbers(names: Iterable[str]) -> dict[str, str]:
+    """Return each name's number as text, ``1.0`` → ``1``, if all are whole numbers without leading zeros; else none."""
+    numbers = dict[str, str]()
+    for name in names:
+        number = Decimal(name.replace(",", ".")) if _WHOLE.fullmatch(name) else Decimal("0.5")
+        if number % 1:
+            return {}
+        numbers[name] = str(int(number))
+    return numbers
+
+
+def alike(trained: Collection[str], untrained: Collection[str] = ()) -> list[str]:
+    """Return a line on the classes whose names hardly differ, if there are any.
+
+    Args:
+        trained: the classes with a training image.
+        untrained: the others; such a class may also differ by the folders above it.
+    """
+    groups = defaultdict[str, list[str]](list)
+    for name in sorted({*trained, *untrained}):
+        groups[likeness(name)].append(name)
+    pairs = [group for group in groups.values() if len(group) > 1]
+    lasts = {likeness(last_part(name)): name for name in trained}
+    for name in sorted(untrained):
+        known = lasts.get(likeness(last_part(name)))
+        if known and likeness(name) != likeness(known):
+            pairs.append([name, known])
+    if not pairs:
+        return []
+    named = ", ".join(" and ".join(map(shortened, pair)) for pair in pairs[:_PAIRS])
+    more = f" and {len(pairs) - _PAIRS:,} more" if len(pairs) > _PAIRS else ""
+    remedy = "if they are one class, give it one name in the table, or put its images into one folder"
+    return [f"classes differ by case, accents, blanks, zeros or a folder above alone: {named}{more}; {remedy}"]
+
+
+def last_part(name: str) -> str:
+    """Return the last folder of a class that is the path of a folder."""
+    return name.rpartition("/")[2]
+
+
+def likeness(name: str) -> str:
+    """Return a class name without case, accents, blanks, and the zeros of a number."""
+    text = _ACCENTS.sub("", unicodedata.normalize("NFKD", name).casefold())
+    number = _ZEROS.fullmatch(text)
+    return number[1] if number else _BLANKS.sub("", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from podline import figures
 from podline.data.reader import open_split
+from podline.datasets.record_names import RecordNames
 from podline.kinds.by_example.document import ExampleEvaluation, ImageFigures
 from podline.measures import shown
 from podline.reporting import verdict
-from podline.reporting.blocks import Block, Picture, Pictures, Table, Text
+from podline.reporting.blocks import Block, Code, Picture, Pictures, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.pictures import data_uri
 from podline.reporting.sections import section
@@ -90,13 +92,19 @@ class Wrong(NamedTuple):
     line: str
 
 
-def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Pictures:
-    """Return examples of the judged split as pictures."""
+def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
+    """Yield examples of the judged split as pictures with their names in the source, and how to correct a label."""
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
-    images = reader.gather(np.array([each.record for each in wrong], np.int64), ["image"])["image"]
-    for each, image in zip(wrong, images, strict=True):
+    records = np.array([each.record for each in wrong], np.int64)
+    images = reader.gather(records, ["image"])["image"]
+    names = RecordNames(run.store, run.manifest).facts(split, records).names
+    for each, image, name in zip(wrong, images, names, strict=True):
         record = figures.count(each.record)
         shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
-        found.append(Picture([shown_as], each.caption, [each.line, f"record {record}"]))
-    return Pictures(found)
+        found.append(Picture([shown_as], each.caption, [each.line, name or f"record {record}"]))
+    yield Pictures(found)
+    if names[0] and run.manifest.class_names and "." in run.manifest.dataset:  # a person's own images
+        name, words = run.manifest.dataset, shlex.quote(names[0])
+        yield Text("Names are those of the source. To correct a label, or leave an image out (--drop):", "note")
+        yield Code(f"podline data correct {name} --record {words} --label CLASS")

@@ -177,4 +177,4 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
         )
         for mistake in evaluation.mistakes
     ]
-    yield pictures_of(run, wrong) if wrong else Text("None: every example is labelled correctly.")
+    yield from pictures_of(run, wrong) if wrong else [Text("None: every example is labelled correctly.")]

@@ -123,4 +123,4 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
         )
         for mistake in found.mistakes
     ]
-    yield pictures_of(run, wrong) if wrong else Text("None: every label of every example is correct.")
+    yield from pictures_of(run, wrong) if wrong else [Text("None: every label of every example is correct.")]

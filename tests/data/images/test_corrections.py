@@ -10,11 +10,14 @@ from drawn_images import CLASSES, as_folders, images, opened, reasons, records
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from podline.beam_jobs.conversion import convert
 from podline.data.identity import identified
 from podline.datasets.fingerprint import effective
 from podline.datasets.fingerprint import fingerprint as fingerprint_of
 from podline.documents.corrections import Correction, corrections, publish_review
+from podline.documents.manifest import read_manifest
 from podline.errors import ArtifactError
+from podline.progress import silent
 from podline.recipes import datasets
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -88,3 +91,30 @@ def test_a_damaged_review_stops_a_conversion(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("drop", "keep"))
     with pytest.raises(ArtifactError):
         corrections(store, "images.pets")
+
+
+def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) -> None:
+    folder, store = as_folders(tmp_path / "raw", images()), open_store(str(tmp_path / "root"))
+    spec = ConvertSpec(
+        root=store.uri,
+        dataset="images.pets",
+        source=str(folder),
+        settings=datasets.settings_of("images.pets", {"side": 16}),
+    )
+    before = convert(spec, silent())
+    told = [f"{CLASSES[0]}/{path.name}" for path in sorted((folder / CLASSES[0]).iterdir())[:2]]
+    for name, change in zip(told, (["--label", CLASSES[1]], ["--drop"]), strict=True):
+        said = podline("data", "correct", "images.pets", "--record", name, *change, "--root", store.uri)
+        assert (said.code, name in said.out) == (0, True), said
+    after = read_manifest(store, convert(spec, silent()).folder)
+    assert after.counted | {"relabelled by a review": 1, "dropped by a review": 1} == after.counted
+    was, now = read_manifest(store, before.folder), after
+    assert sum(split.records for split in was.splits) - 1 == sum(split.records for split in now.splits)
+    for options, words in (
+        (["--label", "no class"], "got --label no class, expected a class of images.pets: "),
+        (["--label", CLASSES[1], "--drop"], "got no --label and no --drop, or both"),
+    ):
+        said = podline("data", "correct", "images.pets", "--record", told[0], *options, "--root", store.uri)
+        assert (said.code, words in said.err) == (2, True)
+    published = podline("data", "correct", "sample", "--record", "test[1]", "--drop", "--root", store.uri)
+    assert "the labels of a published data set do not change" in published.err

@@ -124,7 +124,7 @@ def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:
     ("column", "values"),
     [
         ("label", ("cat;dog", "cat")),
-        ("label", ("['cat', 'dog']", '["cat"]')),
+        ("label", ("['cat', 'dog']", '["cat", "dog"]')),
         ("label", ({"a": 1}, {"b": 2})),
         ("caption", tuple(f"a photo of number {at}" for at in range(21))),
     ],

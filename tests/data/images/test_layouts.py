@@ -301,7 +301,7 @@ GOOD_LINE = json.dumps({"file_name": "all/000.png", "label": "cat"})
         ("parquet", cut_by(20), r"cannot be read as Parquet: .*; restore the file"),
         ("parquet", bad_metadata, "cannot be read as Parquet with metadata of Hugging Face"),
         ("csv", lines('file_name,label\n"open,cat\n'), "cannot be read as a table"),
-        ("csv", lines("file_name,label,label\na,b,c\n"), "the labels may be in 'label', 'label'"),
+        ("csv", lines("file_name,label,label\na,b,c\n"), "has 2 columns 'label' vs one; rename the others"),
         ("csv", lines(""), "but none for files"),
         ("csv", lines("file_name,label\n\udcff,cat\n"), "save it as CSV in UTF-8"),
         ("jsonl", lines(f"{GOOD_LINE}\n{{\n"), "line 2 (is|cannot)"),

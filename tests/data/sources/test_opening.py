@@ -26,8 +26,8 @@ from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.datasets.fingerprint import source_cache
 from podline.errors import SourceError
-from podline.store.locks import release
 from podline.store.opening import open_store
+from podline.store.uses import _leases
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -128,6 +128,12 @@ def test_a_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
     assert not any(tmp_path.rglob("x"))
 
 
+def _end() -> None:
+    """Use no cache any more, as after the end of this process."""
+    for lease in _leases.values():
+        lease.close()
+
+
 def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp_path: Path) -> None:
     root = tmp_path / "root"
     archive = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "cifar-10-python.tar.gz")
@@ -141,13 +147,13 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     assert len(folders) == 8  # the archive's files, the pixels of each batch, and the table
     said = store("prune", "--days", "0", "--yes")
     assert all(f"{folder} stays: a living process uses it" in said for folder in folders)
-    release()
+    _end()
     assert "would be deleted" in store("prune", "--days", "0")
     assert all(folder.is_dir() for folder in folders)
     assert "8 folders" in store("prune", "--days", "0", "--yes")
     assert not any(folder.exists() for folder in folders)
     open_source("cifar10", str(archive), source_cache(open_store(root)))
-    release()
+    _end()
     assert all(folder.is_dir() for folder in folders)
 
 

@@ -6,8 +6,8 @@ The path of a class folder is the class name, like ``Latin/character01``. Ambigu
 from __future__ import annotations
 
 import functools
-import unicodedata
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +18,27 @@ from podline.data.images.layout import Layout, outside
 from podline.data.images.listing import Files
 from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
+from podline.data.sources.class_names import likeness
+from podline.data.texts import cleaned
 from podline.errors import SourceError
 
 Folder = tuple[str, ...]
 """The parts of a folder's path in the source."""
 
 _RENAME = "if it is a class, rename the folder; else give images as train/<class>/* and test/<class>/*"
+_PARTITION = re.compile("(?:split|subset|label|class|category|target)=(?=.)", re.IGNORECASE)
 _MOST = 0.5  # of all images
+_TABLES = (
+    ".parquet",
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".ndjson",
+    ".tar",
+    ".tgz",
+    ".gz",
+    ".zip",
+)  # no images without an ending
 
 
 @dataclass(frozen=True)
@@ -55,9 +69,13 @@ class Folders(Layout):
 
     Attributes:
         depth: depth of the split folders; None without splits.
+        folders: the folders with images.
+        class_depth: see :attr:`ImagesSettings.class_depth`.
     """
 
     depth: SplitFolders | None
+    folders: Collection[Folder]
+    class_depth: int
 
     accepts = "class folders (<class>/*, train/<class>/* or <class>/train/*)"
     opens = ()
@@ -70,15 +88,17 @@ class Folders(Layout):
             SourceError: a folder may be a split or a class, or only one class folder holds images.
         """
         images = Counter(file.folder for file in files.readable if file.is_image)
-        found = images or Counter(file.folder for file in files.readable)
-        folders = {_parts(folder): count for folder, count in found.items()}
+        found = images or Counter(file.folder for file in files.readable if not file.ends(*_TABLES))
+        folders = Counter[Folder]()
+        for folder, count in found.items():
+            folders[_parts(folder)] += count
         depth = split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(named := class_folders(folders)) < 2:
             if images and named and settings.targets.least_classes > 1:
                 raise SourceError(f"one class, {printable('/'.join(*named))!r}; a classifier needs two")
             return None  # for example train/1.jpg, test/1.jpg
-        return cls(files.asked, depth) if len(classes) > 1 else None
+        return cls(files.asked, depth, folders, settings.class_depth) if len(classes) > 1 else None
 
     @property
     def words(self) -> str:
@@ -90,11 +110,37 @@ class Folders(Layout):
         """Return the names of the split folders."""
         return frozenset(name.lower() for name in self._names)
 
-    @cached_property
+    @property
     def _names(self) -> list[str]:
         """Return the names of the split folders that contain classes."""
-        folders = {file.folder for file in self.read if file.bytes >= 0 and not file.hidden}
-        return sorted({split for split, name in map(self._split_and_class, folders) if split and name})
+        return sorted({split for split, names in self._classes.items() if split and names})
+
+    @cached_property
+    def _classes(self) -> Mapping[str, set[Folder]]:
+        """Return the classes of each split folder."""
+        found = defaultdict[str, set[Folder]](set)
+        for split, name in map(self._split_and_class, self.folders):
+            found[split] |= {name} - {()}
+        return found
+
+    @property
+    def unlabelled(self) -> frozenset[str]:
+        """Return the held-out splits without a class folder, or with one that is like none of the training's."""
+        classes = {split.lower(): {likeness(name[-1]) for name in names} for split, names in self._classes.items()}
+        trained = set[str]().union(*(classes.get(split, ()) for split in TRAINING))
+        found = {split for split, names in classes.items() if len(names) < 2 and not names & trained}
+        return frozenset(found & {*HELD_OUT}) if trained else frozenset()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return a line if images lie in a class folder and in a folder within, which is another class."""
+        names = set[Folder]().union(*self._classes.values())
+        within = sorted((name[:at], name) for name in names for at in range(1, len(name)) if name[:at] in names)
+        if not within:
+            return []
+        above, name = within[0]
+        remedy = f"if they are one class, --set conversion.class_depth={len(above)} takes it from the folder above"
+        return [f"{_path(above)} and {_path(name)} both hold images and are two classes: {remedy}"]
 
     @property
     def _tops(self) -> list[str]:
@@ -114,19 +160,21 @@ class Folders(Layout):
 
     def _described(self, folder: str) -> tuple[str, str, str]:
         """Return split, class and reason for the images of a folder; the reason explains a missing class."""
-        split, parts = self._split_and_class(folder)
-        label = unicodedata.normalize("NFC", "/".join(parts))
+        split, parts = self._split_and_class(_parts(folder))
+        label = "/".join(parts)
         reason = "" if label else "lies in no class folder"
         if self.depth and not split:
             reason = f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
         return split.lower(), label, reason
 
-    def _split_and_class(self, folder: str) -> tuple[str, Folder]:
-        return self.depth.split_and_class(_parts(folder)) if self.depth else ("", _parts(folder))
+    def _split_and_class(self, folder: Folder) -> tuple[str, Folder]:
+        split, name = self.depth.split_and_class(folder) if self.depth else ("", folder)
+        return split, name[: self.class_depth or None]
 
 
 def _parts(folder: str) -> Folder:
-    return tuple(folder.split("/")) if folder else ()
+    """Return the cleaned parts of a path; of Hive's partitions, as ``label=cat``, the value."""
+    return tuple(part for part in (_PARTITION.sub("", cleaned(part)) for part in folder.split("/")) if part)
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:

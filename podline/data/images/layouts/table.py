@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import json
 import posixpath
+import re
 import tempfile
 from array import array
 from collections import defaultdict
@@ -17,37 +18,48 @@ from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from podline.data import bounds
-from podline.data.images.columns import Columns, Labels, class_columns, text_of
+from podline.data.images.columns import (
+    NONE,
+    Columns,
+    Labels,
+    NoColumnError,
+    class_columns,
+    known_columns,
+    only_member,
+    text_of,
+    value_in,
+)
 from podline.data.images.items import Item, Place, read_items, split_in_name, write_item
-from podline.data.images.layout import Layout, opened
+from podline.data.images.layout import Layout, is_placeholder
 from podline.data.images.listing import Files, Found, Listing, Names
 from podline.data.images.settings import ImagesSettings
+from podline.data.images.table_rows import (
+    ENDINGS,
+    PARQUET,
+    Row,
+    header_of,
+    holds_bytes,
+    parquet_rows,
+    rows_of,
+    schema_of,
+)
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
+from podline.data.texts import cleaned, cleaned_path
 from podline.errors import SourceError
 from podline.frozen import is_object
 
-PARQUET = ".parquet"
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
-_MARKS = ",;\t|"
 # Above this share of files with several rows, a table describes something else, for example boxes of objects.
 _MAX_REPEATED = 0.1
-_ROWS, _IMAGES = 10_000, 64  # rows of a Parquet file that are read at once; images
-_BUFFER = 1 << 20  # bytes of a column that are read at once, instead of a row group
+_IMAGES = 64  # rows with images that are read at once
+_LEAST = 60  # bytes of an image's file
 _METADATA = b"huggingface"
-
-
-class Row(NamedTuple):
-    """A row: its number or place, and its values by column or the reason why it has none."""
-
-    key: str
-    values: Mapping[str, Any]
-    reason: str = ""
+# Tables whose labels are no truth, by their names: sample_submission.csv, predictions_2.csv, test-preds.csv.
+_NO_TRUTH = re.compile("submission|predict(?:ion|ed)|pseudo|(?<![a-z])(?:sample_?sub|preds?)(?![a-z])")
+_PREDICTIONS = "has labels that are no truth, by its name; if they are, give the table itself as the source"
+_PASSED = "is not read, nor are the images that it alone names"
 
 
 class Table(NamedTuple):
@@ -58,12 +70,28 @@ class Table(NamedTuple):
         columns: the roles of its columns.
         has_images: whether the column of files holds the images themselves.
         class_names: class names by label, if the file has them.
+        passed: why its labels are not read; empty if they are.
     """
 
     file: Found
     columns: Columns
     has_images: bool = False
     class_names: tuple[str, ...] = ()
+    passed: str = ""
+
+    @property
+    def series(self) -> str:
+        """Return what the names of a table's parts have in common: the split, or the name without numbers."""
+        return split_in_name(self.file.name) or re.sub("[0-9]+", "", posixpath.basename(self.file.name))
+
+    def read(self, row: Mapping[str, Any], settings: ImagesSettings) -> tuple[str | None, str, str]:
+        """Return label, split and group of a row; see :meth:`Columns.read`."""
+        label, split, group = self.columns.read(row, self.file.name, settings)
+        value, names = value_in(row, self.columns.label), self.class_names
+        number = value if settings.several else only_member(value)
+        if number is not None and names and (settings.several or isinstance(number, int)):
+            label = settings.targets.text(number, names)
+        return label, split, group
 
 
 class _Listed(NamedTuple):
@@ -72,11 +100,13 @@ class _Listed(NamedTuple):
     Attributes:
         file: the file with the items, one per line.
         named: which of the surrounding files are named.
+        labels: the labels by series of tables.
         repeated: the rows of files that have several rows.
     """
 
     file: IO[str]
     named: npt.NDArray[np.bool_]
+    labels: Mapping[str, Labels]
     repeated: Mapping[str, Sequence[Item]]
 
     def items(self) -> Iterator[Item]:
@@ -90,12 +120,14 @@ class Tables(Layout):
     """The layout of tables; it also reads every file that a table names.
 
     Attributes:
-        tables: the tables; either all hold images, or all hold file names.
+        tables: the tables with labels; either all hold images, or all hold file names.
+        passed: the tables without labels, whose files are not read.
         around: the files that they may name.
         settings: settings of the conversion.
     """
 
     tables: Sequence[Table]
+    passed: Sequence[Table]
     around: Listing
     settings: ImagesSettings
 
@@ -110,33 +142,50 @@ class Tables(Layout):
         Raises:
             SourceError: no table has labels, or a table with images is damaged or differs from the others.
         """
-        tables, problems = [], []
+        found, problems = list[Table](), list[str]()
         for file in files.ending(*ENDINGS):
-            schema = _schema(file) if file.ends(PARQUET) else None
-            images = [field.name for field in schema or () if _holds_bytes(field.type)]
+            images = _image_columns(file, settings) if file.ends(PARQUET) else []
             try:
-                tables.append(_table_of_images(file, schema, images, settings) if images else _table(file, settings))
+                found.append(_table(file, images, settings, is_asked=file.path == files.place))
             except SourceError as error:
                 if images:
                     raise
-                problems.append(error)
-        if problems and not tables:
-            raise problems[0]
+                problems.append(str(error))
+        tables = [table for table in found if not table.passed]
         tables = [table for table in tables if table.has_images] or tables
+        passed = [table for table in found if table.passed]
+        problems += [f"{table.file.path} {table.passed}" for table in passed]
+        if problems and not tables:
+            raise SourceError(problems[0])
         for one, other in pairwise(tables):
-            if one.has_images and one[1:] != other[1:]:
+            if one.has_images and (one.columns.names, one.class_names) != (other.columns.names, other.class_names):
                 raise SourceError(
                     f"{other.file.path} has other columns or class names than {one.file.path}; give one data set"
                 )
-        return cls([table.file for table in tables], tables, files.around, settings) if tables else None
+        read = [table.file for table in (*tables, *passed)]
+        return cls(read, tables, passed, files.around, settings) if tables else None
 
     @property
     def words(self) -> str:
         """Describe the tables and columns."""
-        files = ", ".join(printable(file.name) for file in self.read[:3])
-        more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
-        columns = ", ".join(map(printable, self.tables[0].columns.names[:12]))
-        return f"table{' of images' if self.tables[0].has_images else ''}, {files}{more}, columns {columns}"
+        files = ", ".join(printable(table.file.name) for table in self.tables[:3])
+        more = f" and {len(self.tables) - 3} more" if len(self.tables) > 3 else ""
+        images = " of images" if self.tables[0].has_images else ""
+        return f"table{images}, {files}{more}, {self.tables[0].columns.words}"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return a line on each table that is passed over, on joined tables, and on tables with one label."""
+        lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
+        names = {table.series: printable(table.file.name) for table in self.tables}
+        joined = [name for series, name in names.items() if series != split_in_name(name)]
+        if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
+            lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if one is no truth, give the other")
+        labels = self._labels_of_images[1] if self.tables[0].has_images else self._listed.labels
+        for series, found in labels.items():
+            if len(names) > 1 and not is_placeholder(found.only):
+                lines.append(f"{names[series]} has one label only, {shortened(found.only)}; is it a placeholder?")
+        return lines
 
     def reads(self, file: Found, /) -> bool:
         """Return whether a file is a table, or is named in one."""
@@ -144,16 +193,26 @@ class Tables(Layout):
             return super().reads(file)
         return any(self._listed.named[at] for at, _ in self._by_path.find(file.path))
 
-    @property
-    def splits(self) -> frozenset[str]:
-        """Return the splits in the column, else in the file names, without reading images."""
-        column = self.tables[0].columns.split
-        if not self.tables[0].has_images:
-            return super().splits
-        if not column:
-            return frozenset(split_in_name(file.name) for file in self.read) - {""}
-        rows = (row for file in self.read for row in _parquet_rows(file, [column]))
-        return frozenset(str(row[column] or "").strip().lower() for row in rows) - {""}
+    def labelled(self) -> Iterator[tuple[str, str | None]]:
+        """Yield split and label of the images, each pair once, without reading images."""
+        return iter(self._labels_of_images[0]) if self.tables[0].has_images else super().labelled()
+
+    @cached_property
+    def _labels_of_images(self) -> tuple[set[tuple[str, str | None]], Mapping[str, Labels]]:
+        """Return the different splits with labels in tables of images, and the labels by series of tables."""
+        pairs, labels = set[tuple[str, str | None]](), defaultdict[str, Labels](Labels)
+        for table in self.tables:
+            column, some = table.columns.label, labels[table.series]
+            for row in parquet_rows(table.file, [name for name in table.columns.names if name != table.columns.file]):
+                if not (table.class_names and isinstance(row.get(column), int)):  # else it is the number of a class
+                    some.add(value_in(row, column))
+                try:
+                    label, split, _ = table.read(row, self.settings)
+                except ValueError:
+                    label, split = None, split_in_name(table.file.name)
+                pairs.add((split, label))
+            some.refuse_unclear(table.file.path, column, self.settings)
+        return pairs, labels
 
     def items(self) -> Iterator[Item]:
         """Yield every row."""
@@ -165,12 +224,12 @@ class Tables(Layout):
                 yield from _with_repeated(items, repeated)
             return
         for table in self.tables:
-            for number, row in enumerate(_parquet_rows(table.file, table.columns.names, _IMAGES)):
+            for number, row in enumerate(parquet_rows(table.file, table.columns.names, _IMAGES)):
                 yield _image(table, f"{table.file.name}[{number}]", row, self.settings)
 
     @cached_property
     def _by_name(self) -> Names:
-        return Names(self.around, lambda file: file.name)
+        return Names(self.around, lambda file: cleaned_path(file.name))
 
     @cached_property
     def _by_path(self) -> Names:
@@ -179,24 +238,30 @@ class Tables(Layout):
     @cached_property
     def _by_stem(self) -> Names:
         """Index the images by path without the ending."""
-        return Names(self.around, lambda file: file.name[: file.name.rfind(".")] if file.is_image else None)
+        return Names(
+            self.around, lambda file: cleaned_path(file.name[: file.name.rfind(".")]) if file.is_image else None
+        )
 
     @cached_property
     def _listed(self) -> _Listed:
-        named, keys = np.zeros(len(self.around), np.bool_), array("q")
+        named, keys, labels = np.zeros(len(self.around), np.bool_), array("q"), defaultdict[str, Labels](Labels)
         file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed with this object)
         Path(file.name).unlink()  # at once, since this process may be killed
         for table in self.tables:
-            labels, column = Labels(), table.columns.label
-            for row in _rows(table.file, table.columns.names):
-                labels.add(row.values.get(column))
+            column, some = table.columns.label, labels[table.series]
+            for row in rows_of(table.file, table.columns.names):
+                some.add(value_in(row.values, column))
                 at, item = self._item(table, row)
                 named[at] |= at >= 0
                 keys.append(hash(item.key))
                 write_item(file, item)
-            labels.refuse_unclear(table.file.path, column, self.settings)
+            some.refuse_unclear(table.file.path, column, self.settings)
+        for table in (table for table in self.passed if table.columns.file and not table.has_images):
+            for row in rows_of(table.file, table.columns.names):
+                at, _ = self._item(table, row)
+                named[at] |= at >= 0
         values, counts = np.unique(np.frombuffer(keys, np.int64), return_counts=True)
-        listed, allowed = _Listed(file, named, {}), 1.0 if self.settings.several else _MAX_REPEATED
+        listed, allowed = _Listed(file, named, labels, {}), 1.0 if self.settings.several else _MAX_REPEATED
         repeated = _repeated(self.read[0].path, listed.items(), values[counts > 1], len(values), allowed)
         return listed._replace(repeated=repeated)
 
@@ -205,23 +270,27 @@ class Tables(Layout):
         if row.reason:
             return -1, Item(row.key, b"", reason=row.reason)
         try:
-            label, split, group = table.columns.read(row.values, table.file.name, self.settings)
-            name = text_of(row.values.get(table.columns.file))
+            label, split, group = table.read(row.values, self.settings)
+            name = text_of(value_in(row.values, table.columns.file))
         except ValueError as error:
             return -1, Item(row.key, b"", reason=str(error))
         if name is None:
             return -1, Item(row.key, b"", label, reason="names no file")
-        name = name.replace("\\", "/")
-        inside = self.around.relative(name)
-        folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
-        path = posixpath.normpath(posixpath.join(folder, inside))
-        files = self._by_name.find(path)
-        if not files and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:
-            files = self._by_stem.find(path)
+        path, files = self._named(table, name.replace("\\", "/"))
         if reason := _unusable(path, [file for _, file in files]):
             return files[0][0] if len(files) == 1 else -1, Item(path, b"", label, split, group, reason)
         [(at, file)] = files
         return at, Item(file.name, Place(file.path), label, split, group)
+
+    def _named(self, table: Table, name: str) -> tuple[str, list[tuple[int, Found]]]:
+        """Return the path that a table names, and the files there with their numbers, or those with another ending."""
+        inside = self.around.relative(name)
+        folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
+        path = posixpath.normpath(posixpath.join(folder, inside))
+        files = self._by_name.find(cleaned_path(path))
+        if not files and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:
+            files = self._by_stem.find(cleaned_path(path))
+        return path, [each for each in files if each[1].name == path] or files
 
 
 def _unusable(path: str, files: Sequence[Found]) -> str:
@@ -235,136 +304,89 @@ def _unusable(path: str, files: Sequence[Found]) -> str:
     return "" if files[0].bytes >= 0 else "cannot be read as a file"
 
 
-def _table(file: Found, settings: ImagesSettings) -> Table:
-    """Return a table of names.
+def _table(file: Found, images: Sequence[str], settings: ImagesSettings, *, is_asked: bool) -> Table:
+    """Return a table of names, or a Parquet file with images, as Hugging Face's datasets write them.
+
+    Args:
+        file: the table.
+        images: its columns of images.
+        settings: settings of the conversion.
+        is_asked: whether the table itself is the source, so that its labels are read whatever its name.
 
     Raises:
         SourceError: the columns of files or labels are missing, or the labels are not classes.
     """
-    header = _header(file)
-    return Table(file, class_columns(file.path, header, settings, lambda: (row.values for row in _rows(file, header))))
-
-
-def _table_of_images(file: Found, schema: Any, images: Sequence[str], settings: ImagesSettings) -> Table:
-    """Return a Parquet file with images, as Hugging Face's datasets write them: bytes, or a struct with bytes."""
-    if len(images) > 1 and settings.file_column not in images:
+    header, image = header_of(file), images[0] if images else ""
+    if images[1:]:
         raise SourceError(
             f"{file.path}: images may be in {', '.join(images)}; say in which by --set conversion.file_column=NAME"
         )
-    others = [name for name in schema.names if name not in images]
-    image = settings.file_column or images[0]
-    columns = class_columns(file.path, schema.names, settings, lambda: _parquet_rows(file, others), image)
-    class_names, labels = _class_names(file, schema, columns.label), Labels()
-    for row in _parquet_rows(file, [columns.label]) if columns.label else ():
-        if not (class_names and isinstance(row[columns.label], int)):  # else the label is the number of a class
-            labels.add(row[columns.label])
-    labels.refuse_unclear(file.path, columns.label, settings)
-    return Table(file, columns, True, class_names)
+    unlabelled = settings.model_copy(update={"label_column": NONE})
+    if not is_asked and _NO_TRUTH.search(posixpath.basename(file.name).lower()):
+        columns = known_columns(file.path, header, unlabelled, image)
+        return Table(file, columns, bool(images), passed=_PREDICTIONS)
+    others = [name for name in header if name != image]
+    rows = (row.values for row in rows_of(file, others))
+    try:
+        columns = class_columns(file.path, header, settings, lambda: rows, image)
+    except NoColumnError as error:
+        columns = known_columns(file.path, header, unlabelled, image)
+        if is_asked or not columns.file:
+            raise
+        return Table(file, columns, bool(images), passed=str(error).removeprefix(f"{file.path} "))
+    return Table(file, columns, bool(images), _class_names(file, columns.label) if images else ())
+
+
+def _image_columns(file: Found, settings: ImagesSettings) -> list[str]:
+    """Return the columns of a Parquet file that hold images, or the chosen one."""
+    fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
+    found = [name for name in fitting if _are_images(file, name)]
+    return [settings.file_column] if settings.file_column in found else found
+
+
+def _are_images(file: Found, column: str) -> bool:
+    """Return whether a column holds images, not texts in bytes, as of Impala and Spark, or short lists of numbers."""
+    values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
+    first = next((value for value in values if value is not None), {})
+    data = _bytes_of(first)
+    try:
+        return is_object(first) or (data is not None and len(data) >= _LEAST and not data.decode().isprintable())
+    except UnicodeDecodeError:
+        return True
+
+
+def _bytes_of(image: Any) -> bytes | None:
+    """Return the bytes of an image's file, which may be a list of numbers or in an object; None if there are none."""
+    data: Any = image.get("bytes") if is_object(image) else image
+    with contextlib.suppress(ValueError, TypeError):
+        return data if isinstance(data, bytes) else bytes(number % 256 for number in data)
+    return None
 
 
 def _image(table: Table, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
-    image, number, names = row[table.columns.file], row.get(table.columns.label), table.class_names
-    data = image.get("bytes") if is_object(image) else image
+    data = _bytes_of(value_in(row, table.columns.file))
     try:
-        label, split, group = table.columns.read(row, table.file.name, settings)
-        if names and settings.several and number is not None:
-            label = settings.targets.text(number, names)
+        label, split, group = table.read(row, settings)
     except ValueError as error:
-        return Item(key, b"", reason=str(error))
-    if not isinstance(data, bytes):
+        return Item(
+            key, data if isinstance(data, bytes) else b"", None, split_in_name(table.file.name), reason=str(error)
+        )
+    if data is None:
         return Item(key, b"", label, split, group, "holds no image's bytes")
-    if names and isinstance(number, int):
-        if not 0 <= number < len(names):
-            return Item(key, data, None, split, group, f"has the label {number} vs 0 to {len(names) - 1}")
-        label = names[number]
     return Item(key, data, label, split, group)
 
 
-def _schema(file: Found) -> pa.Schema:
-    with opened(file, "Parquet"), pq.ParquetFile(file.path) as parquet:
-        return parquet.schema_arrow
-
-
-def _parquet_rows(file: Found, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
-    """Yield the values of some columns, row by row; an empty name gives None."""
-    wanted = [column for column in columns if column]
-    with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
-        for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
-            yield from batch.to_pylist()
-
-
-def _holds_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return kind.get_field_index("bytes") >= 0 and _holds_bytes(kind.field("bytes").type)
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-
-
-def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
+def _class_names(file: Found, label: str) -> tuple[str, ...]:
     """Return a ClassLabel's names from the schema's metadata, as ``datasets`` writes them; empty if missing."""
     with reading(file.path, "Parquet with metadata of Hugging Face", "write it again"):
-        said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
+        said: Any = json.loads((schema_of(file).metadata or {}).get(_METADATA, b"{}"))
     for key in ("info", "features", label):
         said = said.get(key) if is_object(said) else None
     said = said.get("feature", said) if is_object(said) else None  # a list has the feature of its members
     said = said.get("names") if is_object(said) else None
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
         raise SourceError(f"{file.path}: the names of its classes are not a list of texts; write the file again")
-    return tuple(said or ())
-
-
-def _header(table: Found) -> Sequence[str]:
-    if table.ends(PARQUET):
-        return _schema(table).names
-    if table.ends(".csv", ".tsv"):
-        return next((names for _, names in _lines(table)), [])
-    return list(next((row.values for row in _objects(table)), {}))
-
-
-def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
-    if table.ends(PARQUET):
-        for number, values in enumerate(_parquet_rows(table, columns)):
-            yield Row(f"{table.name}[{number}]", values)
-    elif table.ends(".csv", ".tsv"):
-        lines = _lines(table)
-        _, names = next(lines)
-        for number, values in lines:
-            wrong = f"has {len(values)} values vs {len(names)} columns" if len(values) != len(names) else ""
-            yield Row(f"{table.name}:{number}", dict(zip(names, values, strict=False)), wrong)
-    else:
-        yield from _objects(table)
-
-
-def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
-    """Yield the non-empty lines of a CSV or TSV file, with their numbers."""
-    with (
-        opened(table, "a table", "save it as CSV in UTF-8"),
-        Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
-    ):
-        first = stream.readline(bounds.CLASS_FILE_BYTES)
-        if len(first) == bounds.CLASS_FILE_BYTES:
-            raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
-        stream.seek(0)
-        mark = "\t" if table.ends(".tsv") else max(_MARKS, key=first.count)
-        lines = csv.reader(stream, delimiter=mark, skipinitialspace=True, strict=True)
-        for values in lines:
-            if any(map(str.strip, values)):
-                yield lines.line_num, values
-
-
-def _objects(table: Found) -> Iterator[Row]:
-    """Yield the non-empty lines of a JSON Lines file."""
-    with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
-        number = 0
-        while line := stream.readline(bounds.ENTRY_LETTERS):
-            number += 1
-            if line.strip():
-                with reading(f"{table.path}: line {number}", "JSON", "correct the line"):
-                    values = json.loads(line)
-                if not is_object(values):
-                    raise SourceError(
-                        f"{table.path}: line {number} is {shortened(values)} vs an object; correct the line"
-                    )
-                yield Row(f"{table.name}:{number}", values)
+    return tuple(map(cleaned, said or ()))
 
 
 def _repeated(

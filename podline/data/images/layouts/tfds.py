@@ -7,7 +7,7 @@ without TFDS. An image is read from its shard only when it is decoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -22,6 +22,7 @@ from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
 from podline.data.shown import printable
+from podline.data.texts import cleaned
 from podline.data.tfrecord import HEADER_BYTES, masked_crc
 from podline.errors import SourceError
 from podline.frozen import is_object
@@ -145,9 +146,18 @@ class Prepared(Layout):
         """Return the split names in TFDS."""
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
+    def labelled(self) -> Iterator[tuple[str, str | None]]:
+        """Yield each split with the first of its labels, since records are large."""
+        for split in self.splits:
+            items = self._items(shard for shard in self.shards if shard.split == split)
+            yield split, next((item.label for item in items if item.label), None)
+
     def items(self) -> Iterator[Item]:
         """Yield every record."""
-        for shard in self.shards:
+        return self._items(self.shards)
+
+    def _items(self, shards: Iterable[Shard]) -> Iterator[Item]:
+        for shard in shards:
             for number, (start, record) in enumerate(_records(shard)):
                 with reading(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
                     found = {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
@@ -173,7 +183,7 @@ def _said(file: Found, model: type[Document]) -> Document:
 
 def _lines(file: Found, classes: int) -> tuple[str, ...]:
     with opened(file, "UTF-8", _REMEDY):
-        names = tuple(Path(file.path).read_text("utf-8").split("\n"))
+        names = tuple(map(cleaned, Path(file.path).read_text("utf-8").split("\n")))
     names = names[:-1] if names[-1] == "" else names
     if len(names) != classes:
         raise SourceError(f"{file.path} has {len(names)} lines vs {classes} classes in {FEATURES}; {_REMEDY}")

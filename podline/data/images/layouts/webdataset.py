@@ -1,23 +1,24 @@
 """WebDataset: tar files with samples such as ``key.jpg`` beside ``key.cls`` or ``key.json``.
 
 The format: https://github.com/webdataset/webdataset. The members of a sample are adjacent. A sample's key is the path
-of its members up to the first dot of the name.
+of its members up to the first dot of the name; what follows is the name of a member, like ``jpg`` or ``mask.png``.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from podline.data import bounds
 from podline.data.images.columns import (
+    NONE,
     ROWS,
     Labels,
     NoColumnError,
@@ -25,10 +26,12 @@ from podline.data.images.columns import (
     known_columns,
     label_of,
     refuse_boxes,
+    text_of,
+    value_in,
 )
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, opened
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, Found, is_hidden
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
 from podline.data.shown import printable
@@ -38,9 +41,10 @@ from podline.frozen import is_object
 
 ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
-_CLASS, _JSON = "cls", "json"
+_CLASSES, _TEXT, _JSON = ("cls", "class", "label"), "txt", "json"
 _KEY = "__key__"  # the key of a sample's image
 _REMEDY = "restore the archive"
+_UNDOTTED = "s,^[.]/,,;s/[.]/_/g;s/_\\([^_]*\\)$/.\\1/"  # for tar: all dots but the last become underscores
 
 Sample = dict[str, Place | bytes]
 """A sample's members by the suffix after the key: ``jpg``, ``cls`` …"""
@@ -61,9 +65,13 @@ class WebDataset(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the tar files; None if there are none, or if no sample has a class."""
+        """Return the tar files; None if there are none, or if no sample has a class.
+
+        Raises:
+            SourceError: the keys of samples have dots.
+        """
         archives = files.ending(*ENDINGS)
-        return cls(archives, settings) if any(map(_has_samples, archives)) else None
+        return cls(archives, settings) if any(_has_samples(file, settings) for file in archives) else None
 
     @property
     def words(self) -> str:
@@ -75,7 +83,13 @@ class WebDataset(Layout):
         classes = _Classes(self.settings, f"{self.read[0].path}: a sample's JSON")
         labelled = False
         for file in self.read:
+            parts = set[int]()
             for key, sample in _samples(file):
+                labels = _labels(sample, self.settings)
+                if not labels:
+                    _refuse_dotted(file, key, sample)
+                if not (labels and _images(sample, self.settings)):
+                    _refuse_unsorted(file, key, parts)
                 item = _item(file, key, sample, classes)
                 labelled |= item.label is not None
                 yield item
@@ -87,17 +101,43 @@ class WebDataset(Layout):
 
 def _item(file: Found, key: str, sample: Sample, classes: _Classes) -> Item:
     key, split = printable(f"{file.name}/{key}", 1_000), split_in_name(file.name)
-    images = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
+    images = _images(sample, classes.settings)
     if len(images) != 1:
         has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
-        stray = not images and _CLASS not in sample
+        remedy = f"; choose one by --set conversion.file_column={images[0]}" if images else ""
+        stray = not images and not {*_CLASSES} & sample.keys()
         data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
-        return Item(key, data, None, split, reason=f"{printable(has)} vs one image", stray=stray)
+        return Item(key, data, None, split, reason=printable(f"{has} vs one image{remedy}"), stray=stray)
     try:
         label, said, group = classes.read(sample, file)
     except ValueError as error:
         return Item(key, b"", None, split, reason=str(error))
     return Item(key, sample[images[0]], label, said or split, group)
+
+
+def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
+    """Return the members that are images, or the chosen one; those without a further dot come first."""
+    if given := settings.file_column.lower().removeprefix("."):
+        return [given] if given in sample else []
+    dotted = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
+    return [ending for ending in dotted if ending in _IMAGES] or dotted
+
+
+def _labels(sample: Sample, settings: ImagesSettings) -> list[str]:
+    """Return the members that may hold the class, the most likely first."""
+    given = settings.label_column.lower().removeprefix(".")
+    endings = (given, _JSON) if given else (*_CLASSES, _JSON, _TEXT)
+    return [ending for ending in endings if ending in sample]
+
+
+def _refuse_unsorted(file: Found, key: str, parts: set[int]) -> None:
+    """Check that an incomplete sample is no part of an earlier one; ``parts`` are hashes of such samples' keys."""
+    if hash(key) in parts:
+        raise SourceError(
+            f"{file.path}: the members of {printable(key)} lie apart, expected side by side; write the archive with "
+            "`tar --sort=name`"
+        )
+    parts.add(hash(key))
 
 
 @dataclass(frozen=True)
@@ -123,33 +163,53 @@ class _Classes:
             ValueError: a value is invalid.
         """
         label, split, group = None, "", ""
-        named = _CLASS in sample and not self.settings.label_column
+        members = _labels(sample, self.settings)
         if _JSON in sample:
             values = _json(sample)
             if len(self.said) < ROWS:
                 self.said.append(values)
+            by_member = members[:1] != [_JSON]
+            settings = self.settings.model_copy(update={"label_column": NONE}) if by_member else self.settings
             try:
-                columns = known_columns("its JSON", [_KEY, *values], self.settings, _KEY)
+                columns = known_columns("its JSON", [_KEY, *values], settings, _KEY)
             except NoColumnError as error:
                 raise ValueError(f"cannot be used: {error}") from None
-            if columns.label and not named:
-                self.labels[columns.label].add(values[columns.label])
+            if columns.label:
+                self.labels[columns.label].add(value_in(values, columns.label))
                 refuse_boxes(self.where, list(values), self.settings)
-            columns = columns._replace(label="" if named else columns.label, mark=self.settings.joining)
-            label, split, group = columns.read(values, file.name, self.settings)
-        if named:
-            try:
-                text = _content(sample[_CLASS]).decode().strip()
-            except UnicodeDecodeError:
-                raise ValueError("has a class that is not UTF-8") from None
+            label, split, group = columns._replace(mark=self.settings.joining).read(values, file.name, self.settings)
+            members = members if by_member else [] if columns.label else members[1:]
+        if members:
+            text = text_of(_content(sample[members[0]])) or ""
             label = label_of(text, self.settings, self.settings.joining)
-            self.labels[_CLASS].add(text)
+            self.labels[members[0]].add(text)
         return label, split, group
 
 
-def _has_samples(file: Found) -> bool:
-    """Return whether one of an archive's first samples has a class."""
-    return any(_CLASS in sample or _JSON in sample for _, sample in islice(_samples(file), 100))
+def _has_samples(file: Found, settings: ImagesSettings) -> bool:
+    """Return whether one of an archive's samples has a class."""
+    for key, sample in _samples(file):
+        labels = _labels(sample, settings)
+        if labels and (labels != [_TEXT] or _images(sample, settings)):
+            return True
+        _refuse_dotted(file, key, sample)
+    return False
+
+
+def _refuse_dotted(file: Found, key: str, sample: Sample) -> None:
+    """Check that no class of an image would be found if their key had no further dot."""
+    stems = {ending.rpartition(".")[0] for ending in sample if ending.rpartition(".")[2] in _IMAGES} - {""}
+    for ending in sample:
+        stem, _, last = ending.rpartition(".")
+        if stem in stems and last in (*_CLASSES, _JSON, _TEXT):
+            old = PurePosixPath(file.path)
+            paths = old.with_suffix(".unpacked"), old, old.with_suffix(".new.tar")
+            folder, archive, new = (shlex.quote(str(path)) for path in paths)
+            raise SourceError(
+                f"{file.path}: the key of {printable(f'{key}.{ending}')} ends at the first dot, as everywhere in a "
+                f"WebDataset, so samples are mixed up: `mkdir {folder} && tar xf {archive} -C {folder} --transform="
+                f"'{_UNDOTTED}' && tar cf {new} --sort=name -C {folder} .`, and give the new archive"
+            )
 
 
 def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
@@ -184,9 +244,9 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
             unpacked += member.size
             if unpacked > most:
                 raise SourceError(f"{file.path} holds more than {most:,} bytes vs {file.bytes:,} of its own; {_REMEDY}")
-            if member.isreg() and not member.issparse():
-                place = Place(file.path, member.offset_data, member.size)
-                yield member.name, untyped.extractfile(member).read(bounds.IMAGE_BYTES + 1) if packed else place
+            if member.isreg() and not member.issparse() and not is_hidden(member.name):
+                place, name = Place(file.path, member.offset_data, member.size), member.name.removeprefix("./")
+                yield name, untyped.extractfile(member).read(bounds.IMAGE_BYTES + 1) if packed else place
         if not packed:
             _require_end(file, tar.offset)
 

@@ -1,0 +1,171 @@
+"""Reads the rows of a table: CSV, TSV, JSON Lines or Parquet; folders such as ``label=cat`` are columns, too (Hive)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from podline.data import bounds
+from podline.data.images.layout import opened
+from podline.data.images.listing import Found
+from podline.data.rawfiles import reading
+from podline.data.shown import shortened
+from podline.data.texts import cleaned
+from podline.errors import SourceError
+from podline.frozen import is_object
+
+PARQUET = ".parquet"
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
+_MARKS = ",;\t|"
+_FIRST = 20  # lines that show the separator
+_SEP = re.compile(r'"?sep=(.)"?[,;\t]*\s*')  # Excel's own first line
+_ROWS = 10_000  # rows of a Parquet file that are read at once
+_BUFFER = 1 << 20  # bytes of a column that are read at once, instead of a row group
+_PART = re.compile(r"([^/=]+)=([^/]*)/")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Row(NamedTuple):
+    """A row: its number or place, and its values by column or the reason why it has none."""
+
+    key: str
+    values: Mapping[str, Any]
+    reason: str = ""
+
+
+def header_of(table: Found) -> list[str]:
+    """Return the names of a table's columns."""
+    if table.ends(PARQUET):
+        names = schema_of(table).names
+    elif table.ends(".csv", ".tsv"):
+        names = next((names for _, names in _lines(table)), [])
+    else:
+        names = next((row.values for row in _objects(table)), {})
+    return [*map(cleaned, names), *_folders(table)]
+
+
+def rows_of(table: Found, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a table, with some columns at least."""
+    if table.ends(PARQUET):
+        rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns)))
+    elif table.ends(".csv", ".tsv"):
+        rows = _records(table)
+    else:
+        rows = _objects(table)
+    folders = _folders(table)
+    yield from (row._replace(values={**row.values, **folders}) for row in rows) if folders else rows
+
+
+def schema_of(file: Found) -> pa.Schema:
+    """Return the schema of a Parquet file."""
+    with opened(file, "Parquet"), pq.ParquetFile(file.path) as parquet:
+        return parquet.schema_arrow
+
+
+def parquet_rows(file: Found, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
+    """Yield the values of some columns, row by row; lists of bytes are bytes."""
+    folders = _folders(file)
+    wanted = [column for column in columns if column and column not in folders]
+    with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
+        for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
+            values = map(_values, batch.columns)
+            for row in zip(*values, strict=True) if wanted else [()] * batch.num_rows:
+                yield {**dict(zip(batch.schema.names, row, strict=True)), **folders}
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Return whether values of a Parquet column may be encoded images."""
+    if pa.types.is_struct(kind):
+        return kind.get_field_index("bytes") >= 0 and holds_bytes(kind.field("bytes").type)
+    return _is_list_of_numbers(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_integer(kind.value_type)
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column; bytes in place of a list of bytes, whose numbers would take much memory."""
+    if not (_is_list_of_numbers(column.type) and column.type.value_type.bit_width == 8):
+        return column.to_pylist()
+    return [each.values.to_numpy(zero_copy_only=False).tobytes() if each.is_valid else None for each in column]
+
+
+def _folders(table: Found) -> dict[str, str | None]:
+    """Return the columns that the folders of a table are, with their value."""
+    return {unquote(name): None if text == _NULL else unquote(text) for name, text in _PART.findall(table.name)}
+
+
+def _records(table: Found) -> Iterator[Row]:
+    lines = _lines(table)
+    names = [cleaned(name) for name in next(lines, (0, []))[1]]
+    for number, values in lines:
+        while len(values) > len(names) and not values[-1].strip():
+            values.pop()
+        wrong = f"has {len(values)} values vs {len(names)} columns" if len(values) != len(names) else ""
+        yield Row(f"{table.name}:{number}", dict(zip(names, values, strict=False)), wrong)
+
+
+def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
+    """Yield the non-empty lines of a CSV or TSV file, with their numbers."""
+    with (
+        opened(table, "a table", "save it as CSV in UTF-8"),
+        Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
+    ):
+        first = stream.readline(bounds.CLASS_FILE_BYTES)
+        if len(first) == bounds.CLASS_FILE_BYTES:
+            raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
+        said = _SEP.fullmatch(first)
+        start = stream.tell() if said else 0
+        stream.seek(start)
+        some = [line for line in islice(stream, _FIRST) if line.strip(f"{_MARKS}\r\n ")]
+        mark = said[1] if said else "\t" if table.ends(".tsv") else _mark_of(some)
+        stream.seek(start)
+        lines = csv.reader(map(_without_blanks, stream), delimiter=mark, skipinitialspace=True, strict=True)
+        for values in lines:
+            if any(map(str.strip, values)):
+                yield lines.line_num + bool(said), values
+
+
+def _without_blanks(line: str) -> str:
+    """Return a line without blanks between a quote and a separator."""
+    return re.sub(r'" +(?=[,;\t|\r\n]|$)', '"', line) if '" ' in line else line
+
+
+def _mark_of(lines: Sequence[str]) -> str:
+    """Return the separator by which most of the first lines have as many values as the header, at least two."""
+
+    def fitting(mark: str) -> tuple[int, int]:
+        try:
+            rows = [*csv.reader(map(_without_blanks, lines), delimiter=mark, skipinitialspace=True)]
+        except csv.Error:
+            return 0, 0
+        width = len(rows[0]) if rows else 0
+        return sum(len(row) == width for row in rows) if width > 1 else 0, width
+
+    return max(_MARKS, key=fitting)
+
+
+def _objects(table: Found) -> Iterator[Row]:
+    """Yield the non-empty lines of a JSON Lines file."""
+    with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
+        number = 0
+        while line := stream.readline(bounds.ENTRY_LETTERS):
+            number += 1
+            if line.strip():
+                with reading(f"{table.path}: line {number}", "JSON", "correct the line"):
+                    values = json.loads(line)
+                if not is_object(values):
+                    raise SourceError(
+                        f"{table.path}: line {number} is {shortened(values)} vs an object; correct the line"
+                    )
+                yield Row(f"{table.name}:{number}", values)

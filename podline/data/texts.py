@@ -1,0 +1,18 @@
+"""Normalises texts from a source: cells, headers, class names and names of files."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_OUTER = re.compile("^[\\s\ufeff]+|[\\s\ufeff]+$")
+
+
+def cleaned(text: str) -> str:
+    """Return a text in Unicode's NFC, without outer blanks and byte order marks."""
+    return text.strip() if text.isascii() else unicodedata.normalize("NFC", _OUTER.sub("", text))
+
+
+def cleaned_path(path: str) -> str:
+    """Return a path with each of its parts cleaned."""
+    return "/".join(map(cleaned, path.split("/")))

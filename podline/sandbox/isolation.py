@@ -1,0 +1,61 @@
+"""Takes network, programs and other processes from a process that parses untrusted files, on Linux.
+
+A seccomp filter refuses new sockets, io_uring (which could make some) and the memory of other processes. Landlock
+refuses to execute programs, and to look at processes other than this one's children. Both need no privileges, hold for
+all later threads, and cannot be undone. A kernel or container that lacks one of them does without it.
+
+https://docs.kernel.org/userspace-api/seccomp_filter.html, https://docs.kernel.org/userspace-api/landlock.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+
+_NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2  # prctl
+_CREATE_RULESET, _RESTRICT_SELF, _EXECUTE = 444, 446, 1  # Landlock, on every architecture
+# The number of an architecture, and of its system calls socket, ptrace, process_vm_readv and process_vm_writev;
+# io_uring_setup and pidfd_getfd have the same one everywhere.
+_ARCHITECTURES = {"x86_64": (0xC000003E, 41, 101, 310, 311), "aarch64": (0xC00000B7, 198, 117, 270, 271)}
+_EVERYWHERE = (425, 438)
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_OTHER_NUMBERS = 0x40000000  # x32: the same calls with other numbers
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # EPERM
+
+
+def isolate() -> None:
+    """Isolate this process, which should have no other thread yet."""
+    known = _ARCHITECTURES.get(platform.machine())
+    if sys.platform != "linux" or known is None:
+        return
+    libc = ctypes.CDLL(None)
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    handled = ctypes.c_uint64(_EXECUTE)
+    ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(8), 0)
+    if ruleset >= 0:
+        libc.syscall(_RESTRICT_SELF, ruleset, 0)
+        os.close(ruleset)
+    program = _program(*known)
+    code = ctypes.create_string_buffer(program)
+    filtered = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(code)))
+    libc.prctl(_SECCOMP, _FILTER, filtered, 0, 0)
+
+
+def _program(architecture: int, *calls: int) -> bytes:
+    """Return a filter as Linux's ``struct sock_filter[]``: code, jumps if true and if false, operand."""
+    refused = (*calls, *_EVERYWHERE)
+    last = len(refused)  # instructions from the first comparison of a call to the refusal
+    steps = [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_EQUAL, 0, last + 3, architecture),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_AT_LEAST, last + 1, 0, _OTHER_NUMBERS),
+        *((_EQUAL, last - at, 0, call) for at, call in enumerate(refused)),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _REFUSE),
+    ]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)

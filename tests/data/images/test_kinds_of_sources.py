@@ -1,0 +1,449 @@
+"""Kinds of sources that other programs and people write: each is read rightly, or a line says what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drawn_images import drawn, encoded, opened, records, write_tar
+
+from podline.errors import SourceError
+
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
+COUNT = 24
+Write = Callable[[Path], object]
+
+
+def image(number: int) -> bytes:
+    return encoded(drawn(number))
+
+
+def texts(name: str, *lines: str, images: Iterable[str] = (), encoding: str = "utf-8") -> Write:
+    """A table as text, beside images."""
+
+    def write(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(lines), encoding)
+        for number, file in enumerate(images or (f"{at}.png" for at in range(COUNT))):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(image(number))
+
+    return write
+
+
+def rows(*labels: str, form: str = "{at}.png,{label}", start: int = 0, count: int = COUNT) -> list[str]:
+    """Lines of a table, with labels in turn."""
+    return [form.format(at=at, label=labels[at % len(labels)]) for at in range(start, start + count)]
+
+
+def files(*names: str) -> Write:
+    """Images of some names; ``*`` makes four of them."""
+    every = [name.replace("*", f"{at}.png") for name in names for at in range(4 if "*" in name else 1)]
+
+    def write(folder: Path) -> None:
+        for number, name in enumerate(every):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(image(number))
+
+    return write
+
+
+def samples(*members: tuple[str, Callable[[int], bytes]], name: str = "part.tar", by_ending: bool = False) -> Write:
+    """A tar of samples: each member's name and content by number."""
+    names = [(name.format(at), make(at)) for at in range(COUNT) for name, make in members]
+    ordered = sorted(names, key=lambda named: named[0][::-1]) if by_ending else names
+    return lambda folder: write_tar(folder / name, dict(ordered))
+
+
+def said(*values: Any) -> Callable[[int], bytes]:
+    """Contents in turn: text as it is, other values as JSON."""
+    every = [value.encode() if isinstance(value, str) else json.dumps(value).encode() for value in values]
+    return lambda at: every[at % len(every)]
+
+
+def parquet(name: str, start: int = 0, count: int = COUNT, **columns: Any) -> Write:
+    """A Parquet file with images; a column is a list in turn, or an array."""
+
+    def write(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        table: dict[str, Any] = {"image": [image(at) for at in range(start, start + count)]}
+        for column, values in columns.items():
+            table[column] = (
+                values(table["image"]) if callable(values) else [values[at % len(values)] for at in range(count)]
+            )
+        pq.write_table(pa.table(table), folder / name)
+
+    return write
+
+
+def both(*writes: Write) -> Write:
+    return lambda folder: [write(folder) for write in writes]
+
+
+BOM, NFD = "\ufeff", unicodedata.normalize("NFD", "Åse ñandú")
+TWO = {"cat": 12, "dog": 12}
+READ: dict[str, tuple[Write, Mapping[str, Any], Mapping[str, int], str]] = {
+    "numbers with zeros behind": (
+        texts("a.tsv", "image\tlabel", *rows("3", "3.00", "5.", form="{at}.png\t{label}")),
+        {},
+        {"3": 16, "5": 8},
+        "",
+    ),
+    "numbers of NumPy": (
+        texts("a.csv", "image,label", *rows("1.000000e+01", "2.000000e+00")),
+        {},
+        {"2": 12, "10": 12},
+        "",
+    ),
+    "leading zeros": (
+        texts("a.csv", "image,label", *rows("007", "7", "8")),
+        {},
+        {"007": 8, "7": 8, "8": 8},
+        "'007' and '7'",
+    ),
+    "case": (
+        texts("a.csv", "image,label", *rows("Yes", "yes", "no")),
+        {},
+        {"Yes": 8, "yes": 8, "no": 8},
+        "'Yes' and 'yes'.*one name",
+    ),
+    "blanks and marks": (
+        texts("a.csv", f"{BOM} image , label ", *rows("cat\u00a0", f"{BOM}cat", "dog", "dog ")),
+        {},
+        TWO,
+        "",
+    ),
+    "a label in two forms": (
+        texts("a.csv", "image,label", *rows(NFD, unicodedata.normalize("NFC", NFD), "x")),
+        {},
+        {"Åse ñandú": 16, "x": 8},
+        "",
+    ),
+    "names in another form": (
+        texts(
+            "a.csv",
+            "image,label",
+            *rows("cat", "dog", form=f"{NFD}/{{at}} ,{{label}}"),
+            images=[f"Åse ñandú/{at}.png" for at in range(COUNT)],
+        ),
+        {},
+        TWO,
+        "",
+    ),
+    "a separator of Excel": (
+        texts("a.csv", "sep=\t", "image\tlabel\t\t", *rows("cat", "dog", form='"{at}.png" \t{label}\t\t'), "\t\t\t"),
+        {},
+        TWO,
+        "",
+    ),
+    "a comma in a header": (
+        texts("a.csv", "image;label;size, in mm", *rows("cat", "dog", form="{at}.png;{label};1,5")),
+        {},
+        TWO,
+        "not read: size, in mm",
+    ),
+    "objects": (
+        texts(
+            "a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", "category": {{"id": 1, "title": "{label}"}}}}')
+        ),
+        {"label_column": "category.title"},
+        TWO,
+        "",
+    ),
+    "folders of a table": (
+        both(*(parquet(f"kind={label}/part-0.parquet", start, 12) for label, start in (("a%20cat", 0), ("dog", 12)))),
+        {"label_column": "kind"},
+        {"a cat": 12, "dog": 12},
+        "",
+    ),
+    "lists of bytes": (
+        parquet(
+            "a.parquet",
+            label=["cat", "dog"],
+            image=lambda data: pa.array([[*each] for each in data], pa.list_(pa.int16())).cast(pa.list_(pa.uint8())),
+        ),
+        {},
+        TWO,
+        "",
+    ),
+    "texts as bytes": (parquet("a.parquet", label=[b"cat", b"dog"]), {}, TWO, ""),
+    "decimals": (parquet("a.parquet", label=[Decimal("1.00"), Decimal("2.00")]), {}, {"1": 12, "2": 12}, ""),
+    "one label in a list": (
+        samples(("{}.png", image), ("{}.json", said({"label": ["cat"]}, {"label": ["dog"]}))),
+        {},
+        TWO,
+        "",
+    ),
+    "an object in a sample": (
+        samples(
+            ("{}.png", image),
+            ("{}.json", said({"label": {"id": 1, "name": "cat"}}, {"label": {"id": 2, "name": "dog"}})),
+        ),
+        {"label_column": "label.name"},
+        TWO,
+        "",
+    ),
+    "hidden members": (
+        samples(
+            ("./{}.png", image),
+            ("./.DS_Store", said("x")),
+            ("__MACOSX/._{}.png", said("x")),
+            ("./{}.cls", said(f"{BOM}cat\r\n", "dog")),
+        ),
+        {},
+        TWO,
+        "",
+    ),
+    "texts in samples": (samples(("{}.png", image), ("{}.txt", said("cat", "dog"))), {}, TWO, ""),
+    "a mask": (
+        samples(("{}.png", image), ("{}.mask.png", lambda at: image(at + 100)), ("{}.cls", said("cat", "dog"))),
+        {},
+        TWO,
+        "",
+    ),
+    "one of two images": (
+        samples(("{}.png", lambda at: image(at + 100)), ("{}.webp", image), ("{}.cls", said("cat", "dog"))),
+        {"file_column": ".webp"},
+        TWO,
+        "",
+    ),
+    "a class in a class": (
+        files("cat/*", "cat/new/*", "dog/*"),
+        {},
+        {"cat": 4, "cat/new": 4, "dog": 4},
+        "cat/ and cat/new/ both hold images.*class_depth=1",
+    ),
+    "classes by their first folder": (
+        files("cat/*", "cat/new/*", "dog/2024/may/*"),
+        {"class_depth": 1},
+        {"cat": 8, "dog": 4},
+        "",
+    ),
+    "predictions": (
+        both(
+            texts("train.csv", "image,label", *rows("cat", "dog", count=16)),
+            texts("my_predictions.csv", "image,label", *rows("cat", start=16, count=8)),
+        ),
+        {},
+        {"cat": 8, "dog": 8},
+        "my_predictions.csv is not read.*by its name",
+    ),
+    "a table without labels": (
+        both(
+            texts("train.csv", "image,label", *rows("cat", "dog", count=16)),
+            texts("test.csv", "image", *rows("", form="{at}.png", start=16, count=8)),
+        ),
+        {},
+        {"cat": 8, "dog": 8},
+        "test.csv is not read.*none for labels",
+    ),
+    "joined tables": (
+        both(
+            texts("a.csv", "image,label", *rows("cat", count=12)),
+            texts("b.csv", "image,label", *rows("dog", start=12, count=12)),
+        ),
+        {},
+        TWO,
+        "a.csv and b.csv are read as one",
+    ),
+    "a placeholder": (
+        both(
+            texts("train.csv", "image,label", *rows("cat", "dog", count=16)),
+            texts("test.csv", "image,label", *rows("cat", start=16, count=8)),
+        ),
+        {},
+        {"cat": 16, "dog": 8},
+        "test.csv has one label only, 'cat'",
+    ),
+    "its own store": (
+        both(files("cat/*", "dog/*", "root/datasets/x/*"), lambda folder: (folder / "root/.podline").mkdir()),
+        {},
+        {"cat": 4, "dog": 4},
+        "",
+    ),
+    "its own data set": (
+        both(
+            files("cat/*", "dog/*", "old/*"),
+            *(
+                texts(f"old/{name}", "{}", images=["cat/0.png"])
+                for name in ("manifest.json", "features.json", "stages/convert.json")
+            ),
+        ),
+        {},
+        {"cat": 4, "dog": 4},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_kind_that_is_read(tmp_path: Path, kind: str) -> None:
+    write, settings, classes, line = READ[kind]
+    write(tmp_path / "raw")
+    source = opened(tmp_path / "raw", **settings, near_share=1)
+    assert Counter(label for _, label, _ in records(source)) == classes
+    assert sum(part.reasons.total() for part in source.left_out) == 0
+    notes = "\n".join(source.remarks().notes)
+    assert re.search(line, notes), notes
+    assert bool(line) == (len(source.remarks().notes) > 2 or "not read" in notes), notes
+
+
+SPLIT: dict[str, tuple[Write, Mapping[str, Any], Sequence[int], str]] = {
+    "a column of the tested": (
+        texts("a.csv", "image,is_test,label", *rows("TRUE,cat", "FALSE,dog", "false,cat", ",dog")),
+        {},
+        (18, 6),
+        "tested on test",
+    ),
+    "a column of the trained": (
+        parquet("a.parquet", label=["cat", "dog"], is_training_image=[True, True, True, False]),
+        {},
+        (18, 6),
+        "tested on test",
+    ),
+    "two columns": (
+        texts("a.csv", "image,is_val,holdout,label", *rows("0,0,cat", "1,0,dog", "0,1.0,cat", "0,0.0,dog")),
+        {},
+        (12, 6, 6),
+        "validated on val",
+    ),
+    "columns that are not wanted": (
+        texts("a.csv", "image,is_test,label", *rows("1,cat", "0,dog")),
+        {"split_column": "none", "test_share": 0.01},
+        (23, 1),
+        "not read: is_test",
+    ),
+    "no labels, in one split": (
+        texts(
+            "a.jsonl",
+            *rows(
+                '"cat", "split": "train"',
+                '"dog", "split": "train"',
+                '"cat", "split": "val"',
+                'null, "split": "test"',
+                form='{{"image": "{at}.png", "label": {label}}}',
+            ),
+        ),
+        {},
+        (12, 6),
+        "the split test has no labels.*",
+    ),
+    "no labels, of a tar": (
+        both(
+            samples(("{}.png", image), ("{}.cls", said("0", "1")), name="train.tar"),
+            samples(("{}.png", lambda at: image(at + 50)), ("{}.cls", said("-1")), name="test.tar"),
+        ),
+        {"test_share": 0.01},
+        (23, 1),
+        "the split test has no labels",
+    ),
+    "no labels, of Parquet": (
+        both(
+            parquet("train-0.parquet", 0, 12, label=["cat", "dog"]),
+            parquet("val-0.parquet", 12, 4, label=["cat"]),
+            parquet("test-0.parquet", 16, 8),
+        ),
+        {},
+        (12, 4),
+        "test-0.parquet is not read",
+    ),
+    "no class folders": (
+        files("train/cat/*", "train/dog/*", "val/cat/*", "test/*"),
+        {},
+        (8, 4),
+        "the split test has no labels",
+    ),
+    "one folder that is no class": (
+        files("train/cat/*", "train/dog/*", "val/cat/*", "test/all images/*"),
+        {},
+        (8, 4),
+        "the split test has no labels",
+    ),
+    "splits of a table's folders": (
+        both(
+            *(
+                parquet(f"split={split}/label={label}/0.parquet", start, count)
+                for split, label, start, count in (
+                    ("train", "1", 0, 8),
+                    ("train", "2", 8, 8),
+                    ("test", "1", 16, 4),
+                    ("test", "2", 20, 4),
+                )
+            )
+        ),
+        {},
+        (16, 8),
+        "tested on test",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPLIT)
+def test_a_kind_of_splits(tmp_path: Path, kind: str) -> None:
+    write, settings, sizes, line = SPLIT[kind]
+    write(tmp_path / "raw")
+    source = opened(tmp_path / "raw", **settings, near_share=1)
+    assert tuple(source.sizes.values()) == sizes
+    assert sum(part.reasons.total() for part in source.left_out) == 0
+    assert re.search(line, "\n".join(source.remarks().notes)), source.remarks().notes
+
+
+REFUSED: dict[str, tuple[Write, str]] = {
+    "an invisible character": (
+        files("cat/*", "do\u00adg/*"),
+        r"'do\\xadg' has the character U\+00AD.*rename the class",
+    ),
+    "two columns of a name": (
+        texts("a.csv", "image,label,Label ,label", *rows("cat,x,y", "dog,x,y")),
+        "has 2 columns 'label' vs one; rename",
+    ),
+    "predictions alone": (
+        texts("submission.csv", "image,label", *rows("cat", "dog")),
+        "submission.csv has labels that are no truth.*give the table",
+    ),
+    "objects": (
+        texts(
+            "a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", "category": {{"id": 1, "title": "{label}"}}}}')
+        ),
+        "'category' holds objects.*label_column=category.title",
+    ),
+    "unsorted samples": (
+        samples(("{}.png", image), ("{}.cls", said("cat", "dog")), by_ending=True),
+        "members of 0 lie apart.*`tar --sort=name`",
+    ),
+    "dots in keys": (
+        samples(("1.{}.png", image), ("1.{}.json", said({"label": "cat"}))),
+        r"key of 1\.0\.json ends at the first dot.*`mkdir",
+    ),
+    "two images": (
+        samples(("{}.png", image), ("{}.webp", image), ("{}.cls", said("cat", "dog"))),
+        "has 2 images, png, webp, vs one image; choose .*file_column=png",
+    ),
+    "two marks": (
+        texts("a.csv", "image,is_test,is_valid,label", *rows("1,1,cat", "1,1,dog")),
+        "is marked as of the splits test and valid",
+    ),
+    "a folder above in one split": (
+        files("train/animals/cat/*", "train/animals/dog/*", "test/cat/*", "test/dog/*"),
+        "'cat' and 'animals/cat'.*give it one name",
+    ),
+    "a store": (lambda folder: (folder / ".podline").mkdir(parents=True), "is a store of Podline; give another folder"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_kind_that_is_refused_with_its_reason(tmp_path: Path, kind: str) -> None:
+    write, problem = REFUSED[kind]
+    write(tmp_path / "raw")
+    with pytest.raises(SourceError, match=problem):
+        opened(tmp_path / "raw", near_share=1)
