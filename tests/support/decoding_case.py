@@ -17,8 +17,8 @@ Decode = Callable[[Any], Any]
 
 
 def limited_decoder(*arguments: Any) -> Decode:
-    """Return a decoder with the limits of the variable DECODING_LIMITS."""
-    memory, seconds = os.environ["DECODING_LIMITS"].split()
+    """Return a decoder with the limits of the variable PYTHON_DECODING_LIMITS."""
+    memory, seconds = os.environ["PYTHON_DECODING_LIMITS"].split()
     decoding.limits_of_pixels = lambda pixels, _wait: (
         Limits(int(memory), float(seconds)) if pixels > 10**6 else Limits(10**9, 9)
     )
