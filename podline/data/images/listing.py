@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from podline.data.images.arrow_file import TEXT, compute, decoded, encoded, mapped, write_rows
+from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts_in, write_rows
 from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
@@ -133,9 +133,9 @@ class Listing(Sequence[Found]):
     def _files(self, table: Any) -> Iterator[Found]:
         top = f"{self._folder}/"
         for batch in table.to_batches():
-            for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                alive()
-                path = decoded(name)
+            names, *numbers = batch.columns
+            alive()
+            for path, size, changed in zip(texts_in(names), *(column.to_pylist() for column in numbers), strict=True):
                 yield Found(path, top + path if path else self._folder or "/", size, changed)
 
     @cached_property
