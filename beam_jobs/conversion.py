@@ -23,13 +23,12 @@ from podline.beam_jobs.decoding import EngineDecoding
 from podline.beam_jobs.engines import open_engine
 from podline.beam_jobs.jobs import Job, JobContext, job_folder
 from podline.beam_jobs.workers import LOOKS, WriteShards, tables_of
-from podline.data.images.opening import ImagesSource
-from podline.data.official import contradiction_lines, official_lines, records_read
+from podline.data.official import remarks
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.records import stored_layout
-from podline.data.shards import ShardFiller
+from podline.data.shards import RowsByPlace
 from podline.data.sources.decoding import DECODING
-from podline.data.sources.source import RawData, Remarks
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import EffectiveSpec, effective, fingerprint, memory_of, source_of
 from podline.datasets.growth import Growth
 from podline.datasets.publishing import (
@@ -74,8 +73,8 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     started, store, reporter = time.monotonic(), job.store, job.reporter
     memory = memory_of(spec, store)  # first: the next conversion detects later changes
     reporter.log(f"reading {spec.source}")
-    source = _open(job, spec)
-    remarks = _remarks(source, reporter)
+    source = _open(job, spec).in_order(spec.seed)
+    _report_notes(source, reporter)
     _warn_of_quarantined(reporter, source.quarantined)
     known = fingerprint(spec, source.files)
     folder = dataset_folder(spec.dataset, known)
@@ -84,16 +83,16 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
         plans, reused = _write_shards(job, spec, source, folder, growth)
         names = publish_dataset(store, spec, source, truths, folder, plans, growth)
         beside, seconds = [f"{folder}/{name}" for name in names], time.monotonic() - started
-        result = complete_conversion(store, spec, folder, beside, remarks, seconds, reused)
-        if growth:
+        result = complete_conversion(store, spec, folder, beside, source, seconds, reused)
+        if source.grows:
             publish_growth(store, spec.dataset, growth, reporter)
-    if growth:
+    if source.grows:
         delete_orphans(store, folder)
     memory.remember(result.fingerprint)
     return result
 
 
-def _open(job: Job, spec: EffectiveSpec) -> RawData:
+def _open(job: Job, spec: EffectiveSpec) -> Source:
     """Return the source; on an engine, its workers decode the images."""
     if spec.engine == LOCAL:
         return source_of(spec, job.store)
@@ -111,15 +110,11 @@ def _decode(job: Job, folder: str, count: int, step: beam.DoFn) -> None:
     job.run(folder, partial(add_steps, count=count, step=step), "batches of images", count, done)
 
 
-def _write_shards(
-    job: Job, spec: EffectiveSpec, source: RawData, folder: str, growth: Growth | None
-) -> tuple[ShardPlans, int]:
+def _write_shards(job: Job, spec: EffectiveSpec, source: Source, folder: str, growth: Growth) -> tuple[ShardPlans, int]:
     """Write the missing shards; return all shard plans and the number of shards that already existed."""
-    prefix = datasets.find(spec.dataset).base
-    if growth and isinstance(source, ImagesSource):
-        source, prefix = source.part(growth.new), growth.prefix(prefix)
-        if not source.sizes:
-            return ShardPlans(prefix, ()), 0
+    source, prefix = source.part(growth.new), growth.prefix(datasets.find(spec.dataset).base)
+    if not source.sizes:
+        return ShardPlans(prefix, ()), 0
     frame = stored_layout(source.features).frame_length + source.bytes_of_a_file
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     shards, started = _Shards(job.store, folder), time.monotonic()
@@ -130,7 +125,7 @@ def _write_shards(
         there, written = shards.counted()
         return there, {"records/s": written * of_a_shard / (time.monotonic() - started)}
 
-    filler = _publish_tables(job.store, source, plans, spec.seed, tables)
+    filler = _publish_tables(job.store, source, plans, tables)
     step = WriteShards(job.context, folder, source, plans, filler)
     job.run(tables, partial(add_steps, count=count, step=step), "shards", count, done)
     return plans, count - shards.counted()[1]
@@ -150,7 +145,7 @@ def add_steps(pipeline: beam.Pipeline, count: int, step: beam.DoFn) -> None:
     )
 
 
-def _publish_tables(store: Store, source: RawData, plans: ShardPlans, seed: int, tables: str) -> ShardFiller:
+def _publish_tables(store: Store, source: Source, plans: ShardPlans, tables: str) -> RowsByPlace:
     """Publish the plan's tables, each as soon as it is made; return the object that makes records from them."""
 
     def publish(table: Path) -> None:
@@ -158,7 +153,7 @@ def _publish_tables(store: Store, source: RawData, plans: ShardPlans, seed: int,
         table.unlink(missing_ok=True)
 
     with store.workspace("plan") as folder:
-        filler, made = source.shard_tables(plans, seed, folder)
+        filler, made = source.shard_tables(plans, folder)
         deque(in_order(publish, made, store.parallel), maxlen=0)
     return filler
 
@@ -181,18 +176,15 @@ class _Shards:
         return (hash(found.version) for found in self._store.listing(self._folder))  # a number takes less memory
 
 
-def _remarks(source: RawData, reporter: Reporter) -> Remarks:
-    """Return the findings about the source, and report them."""
-    remarks = source.remarks()
-    for line in remarks.notes:
+def _report_notes(source: Source, reporter: Reporter) -> None:
+    """Report the findings about the source."""
+    for line in source.notes():
         reporter.log(line)
-    tell = reporter.log if remarks.official and remarks.official.official else reporter.warn
-    read = records_read(source.sizes, source.quarantined)
-    for line in official_lines(source.dataset, read, remarks.official):
+    tell = reporter.log if source.official and source.official.official else reporter.warn
+    for line in remarks(source.dataset, source.sizes, source.quarantined, source.official, source.contradicting):
         tell(line)
-    for line in (*remarks.warnings, *contradiction_lines(remarks.contradicting)):
+    for line in source.warnings:
         reporter.warn(line)
-    return remarks
 
 
 def _warn_of_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) -> None:

@@ -23,9 +23,9 @@ from podline.data.decoded_rows import FILES, PIXELS, batch_name
 from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
-from podline.data.shards import ShardFiller, WrittenShard, write_shard
+from podline.data.shards import RowsByPlace, WrittenShard, write_shard
 from podline.data.sources.decoding import Decoder, Pictures, Request
-from podline.data.sources.source import RawData
+from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
@@ -135,7 +135,7 @@ class WriteShards(_NumberedStep):
     """
 
     def __init__(
-        self, context: JobContext, folder: str, source: RawData, plans: ShardPlans, filler: ShardFiller
+        self, context: JobContext, folder: str, source: Source, plans: ShardPlans, filler: RowsByPlace
     ) -> None:
         super().__init__(context)
         self.folder, self.plans, self.filler = folder, plans, filler

@@ -344,7 +344,7 @@ def predict(
     # Imported here, since it imports TensorFlow.
     predicting = importlib.import_module("podline.evaluation.predicting")
     predictor = predicting.Predictor(open_store(root), run, silent(PREDICT.name), threshold)
-    return list(predictor(predicting.named(pictures)))
+    return list(predictor(pictures))
 
 
 @contextlib.contextmanager

@@ -179,6 +179,11 @@ class Settings(Frozen):
         allow_inf_nan=False,
         description="the factor for memory and CPU time to read an untrusted file; see docs/reference/limits.md",
     )
+    parse_pixels: int = Field(
+        default=48_000_000,
+        gt=0,
+        description="the number of an image's pixels that may be decoded; see docs/reference/limits.md",
+    )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="Python files with a recipe each, by absolute paths; see docs/how-to/recipe.md"
     )

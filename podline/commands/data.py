@@ -31,7 +31,7 @@ from podline.commands.options import (
 from podline.commands.stage import Request
 from podline.data.sources import download as downloading
 from podline.datasets.compaction import compact
-from podline.datasets.growth import ADDED, MOVED, RELABELLED, REMOVED
+from podline.datasets.growth import CHANGES
 from podline.datasets.record_names import find_records
 from podline.documents.manifest import Manifest
 from podline.documents.manifest import dead_share as share_of_dead
@@ -66,7 +66,6 @@ from podline.supervision.running import perform
 
 # By name: this command decodes images, the others here do not.
 _CHECK = "podline.data_check.images:check"
-_CHECK_KEYPOINTS = "podline.data_check.keypoints:check_keypoints"
 
 
 @click.group(cls=pages.Group)
@@ -103,7 +102,7 @@ def _versions(known: Sequence[Version], there: Mapping[str, Manifest]) -> list[s
     lines = []
     for version in known:
         manifest = there.get(version.fingerprint)
-        changes = {ADDED: version.added, REMOVED: version.removed, RELABELLED: version.relabelled, MOVED: version.moved}
+        changes = {name: getattr(version, name) for name in CHANGES}
         said = ", ".join(f"{number(count)} {what}" for what, count in changes.items() if count) or "the same records"
         has = f"{_words(_splits(manifest))}, {share_of_dead(manifest):.1%} dead" if manifest else "was deleted"
         lines.append(f"@{version.number:<4} {version.fingerprint}  {has:44} {said}")
@@ -348,16 +347,8 @@ def _check(
     recipe, people = (registry.for_data(registry.get(each), name, place) for each in ("images", "keypoints"))
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
-        try:
-            recipe = registry.override(recipe, changes)
-            checked = entry_points.load(_CHECK)(place, recipe, store, given.allow_left_out)
-        except (SourceError, SettingsError):
-            checked = entry_points.load(_CHECK_KEYPOINTS)(place, people, changes, store, given.allow_left_out)
-            if checked is None:
-                raise
+        checked = entry_points.load(_CHECK)(place, recipe, people, changes, store, given.allow_left_out)
         listener({"event": "result", "stage": "check", "result": {}})
-    if not hasattr(checked, "write_sheet") and (sheet is not None or near_duplicates is not None):
-        raise SettingsError(f"{source} holds keypoints, which have no sheet; leave the option out")
     drawn = []
     if sheet is not None:
         checked.write_sheet(sheet)

@@ -291,12 +291,13 @@ def promote(
         say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
     if dry_run:
-        say([f"dry run: {result.headline}", *result.refusals, *filter(None, (result.doubt,)), *result.notes])
+        headline, *reasons = result.lines()
+        say([f"dry run: {headline}", *reasons])
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
     # The log has the reasons already.
     if result.verdict != "promoted":
         raise _ERRORS[result.verdict](result.headline)
-    say([result.headline, *result.refusals, *result.notes])
+    say([result.headline])
 
 
 @models_group.command("rollback")

@@ -23,7 +23,7 @@ from podline.compare.known import answers_on, known_trainings
 from podline.compare.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.compare.settings import NamedDifference
 from podline.compare.words import Chance, Word, ends, signed, word_of
-from podline.datasets.census import change_between
+from podline.datasets.version_changes import change_between
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metric import Metric

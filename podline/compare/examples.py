@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.datasets.census import Census, census_of, same_examples
+from podline.data.record_table import NOTHING, Records
+from podline.datasets.version_changes import known_records, same_examples
 from podline.documents.manifest import TRAIN, VALIDATION, split_in_words
 from podline.documents.promotion import Check
 from podline.errors import PodlineError
@@ -20,7 +21,7 @@ from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
 Places = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
+Keys = npt.NDArray[np.bytes_]
 
 # Number of leaked examples that a message lists.
 _NAMED = 3
@@ -61,12 +62,12 @@ class _TrainedOn(NamedTuple):
     Attributes:
         role: the model's role: candidate or reference.
         training: its training, or that of a run that it trained further.
-        census: the records of the data set.
+        records: the records of each split of the data set.
     """
 
     role: str
     training: TrainSpec
-    census: Census
+    records: dict[str, Records]
 
     @property
     def data(self) -> str:
@@ -74,9 +75,9 @@ class _TrainedOn(NamedTuple):
         return f"{self.training.recipe.dataset}-{self.training.fingerprint}"
 
     @property
-    def learned(self) -> dict[str, Hashes]:
+    def learned(self) -> dict[str, Keys]:
         """The images that the model learned from, by training or by decisions on validation."""
-        return {split: self.census[split]["images"] for split in (TRAIN, VALIDATION) if split in self.census}
+        return {split: self.records[split].keys for split in (TRAIN, VALIDATION) if split in self.records}
 
 
 def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
@@ -87,7 +88,7 @@ def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
 def shared_examples(
     store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
 ) -> SharedExamples:
-    """Find the test examples that two data sets share, by the digests of their records.
+    """Find the test examples that two data sets share, by the identities and targets of their records.
 
     Args:
         store: the store.
@@ -97,7 +98,7 @@ def shared_examples(
         reporter: reports data that no longer exist.
 
     Raises:
-        StoreError: a data set and its census are missing.
+        StoreError: a data set and the copy of its table are missing.
         ArtifactError: a data set is damaged.
     """
     before, *earlier = _data_of(store, "reference", reference, reporter)
@@ -109,9 +110,9 @@ def shared_examples(
         for lesson in lessons
         for leak in _leaks(candidate, judged, lesson, split)
     ]
-    there, here = before.census[split], after.census[split]
+    there, here = before.records[split], after.records[split]
     learned = [images for lesson in lessons if lesson.data != after.data for images in lesson.learned.values()]
-    unseen = ~np.isin(here["images"], np.concatenate(learned or [np.empty(0, np.uint64)]))
+    unseen = ~np.isin(here.keys, np.concatenate([NOTHING.keys, *learned]))
     then, now = same_examples(there, here)
     kept = unseen[now]
     return SharedExamples(then[kept], now[kept], np.setdiff1d(np.flatnonzero(unseen), now), tuple(leaks))
@@ -119,19 +120,23 @@ def shared_examples(
 
 def _data_of(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_TrainedOn]:
     """Yield all data sets that a model was trained on, including those of runs that it trained further."""
-    yield _TrainedOn(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
+    yield _trained_on(store, role, training)
     while training.recipe.further:
         try:
             training = training_of(store, training.recipe.further)
-            yield _TrainedOn(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
+            yield _trained_on(store, role, training)
         except PodlineError as error:
             reporter.warn(f"earlier data of the {role} cannot be checked for test examples: {error}")
             return
 
 
+def _trained_on(store: Store, role: str, training: TrainSpec) -> _TrainedOn:
+    return _TrainedOn(role, training, dict(known_records(store, training.recipe.dataset, training.fingerprint)))
+
+
 def _leaks(candidate: TrainSpec, judged: _TrainedOn, lesson: _TrainedOn, split: str) -> Iterator[Check]:
     """Yield a refusal for each split from which a model learned test examples; never within one data set."""
-    tested = judged.census[split]["images"]
+    tested = judged.records[split].keys
     for source, learned in lesson.learned.items():
         places = np.flatnonzero(np.isin(tested, learned))
         if judged.data == lesson.data or not len(places):

@@ -8,7 +8,7 @@ from functools import partial
 from podline import figures
 from podline.compare.comparison import Comparison, Evaluated, compare, evaluated, unpaired
 from podline.compare.settings import AREAS, NONE, NamedDifference, differing
-from podline.datasets.census import change_between
+from podline.datasets.version_changes import change_between
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from podline.datasets.census import Change, in_words
+from podline.datasets.version_changes import Change, in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Environment, Origin
 from podline.frozen import Frozen
 from podline.ledger.alike import NO_PART_OF_TRAINING, same_code
@@ -135,8 +135,6 @@ def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Chan
     yield from converter
     moved = [changes(first, each) if each.fingerprint != first.fingerprint else {} for each in known]
     moved_rows = list(_moved_rows(known, moved))
-    if converter and all(_all_are_new(each, change) for each, change in zip(known, moved, strict=True) if change):
-        return  # with other converter settings the same images have other pixels
     yield from moved_rows
     if not moved_rows and not converter:
         yield NamedDifference(
@@ -163,9 +161,3 @@ def _moved_rows(data: Sequence[Data], moved: Sequence[Change]) -> Iterator[Named
 
 def _records(data: Data, split: str) -> int:
     return data.splits[split].records if split in data.splits else 0
-
-
-def _all_are_new(data: Data, change: Change) -> bool:
-    return not isinstance(change, str) and all(
-        split in change and change[split].added.count == found.records for split, found in data.splits.items()
-    )

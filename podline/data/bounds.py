@@ -7,9 +7,9 @@ cheap. docs/reference/limits.md lists the limits; a test compares the two.
 from __future__ import annotations
 
 PIXELS = 48_000_000
-"""Pixels of an image: OpenCV holds the decoded pixels twice, six bytes each. COCO's largest have 0.4 million."""
+"""Pixels of an image in memory, by default: OpenCV holds them twice, six bytes each. The setting ``parse_pixels``."""
 
-IMAGE_BYTES = 64_000_000
+IMAGE_BYTES = 128_000_000
 """Bytes of an image file; COCO's largest has less than a million."""
 
 PACKED_RATIO = 16

@@ -153,39 +153,3 @@ class StoredRows(DecodedRows):
 def batch_name(folder: str, number: int, kind: str) -> str:
     """Return the name, in a store, of a batch's file of one kind: ``pixels``, image files or others."""
     return f"{folder}/{number:07}.{kind}"
-
-
-@dataclass(frozen=True)
-class SourceSplit:
-    """The convertible records of one split.
-
-    Attributes:
-        name: ``train`` …
-        image_shape: (height, width, channels).
-        pixels: the decoded images, also those of other splits.
-        targets: feature name → values by row, (rows, …); classes are any unsigned integers.
-        kept: row of each record.
-    """
-
-    name: str
-    image_shape: tuple[int, int, int]
-    pixels: DecodedRows
-    targets: dict[str, npt.NDArray[Any]]
-    kept: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        """Return the number of records to convert."""
-        return len(self.kept)
-
-    def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
-        """Return the records at some positions, in the given order.
-
-        Returns:
-            ``image``: uint8, (n, height, width, channels); every other feature: (n, …).
-
-        Raises:
-            SourceError: the images cannot be read, or are damaged.
-        """
-        rows = self.kept[indices]
-        images = self.pixels.read(rows, math.prod(self.image_shape)).reshape(-1, *self.image_shape)
-        return {"image": images, **{name: column[rows] for name, column in self.targets.items()}}

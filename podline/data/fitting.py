@@ -15,7 +15,7 @@ Pixels = npt.NDArray[np.uint8]
 SQUEEZE: Fit = "squeeze"
 
 
-def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels:
+def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE, whole: tuple[int, int] | None = None) -> Pixels:
     """Fit a picture into a shape.
 
     Args:
@@ -23,6 +23,7 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
         shape: (height, width, channels), with 1 channel (grey) or 3.
         fit: ``letterbox`` keeps the whole picture, with black borders; ``crop`` keeps the largest middle part;
             ``squeeze`` keeps the whole picture but changes its proportions.
+        whole: height and width of the picture before it was reduced, which decide its place; by default its own.
 
     Returns:
         uint8 of that shape. Shrinking averages over areas, enlarging interpolates linearly; both keep the geometry of
@@ -32,7 +33,9 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
     grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 and pixels.ndim == 3 else pixels
     if fit == "crop":
         grey = _middle(grey, height, width)
-    size = shown_size(grey.shape[0], grey.shape[1], shape, fit)
+        whole = None
+    tall, wide = whole or grey.shape[:2]
+    size = shown_size(tall, wide, shape, fit)
     return _centred(_scaled(grey, *size), height, width).reshape(height, width, channels)
 
 
@@ -42,6 +45,17 @@ def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE)
     if fit != "letterbox":
         return height, width
     return min(height, _rounded(width, tall, wide)), min(width, _rounded(height, wide, tall))
+
+
+def reduction(tall: int, wide: int, shape: tuple[int, ...], fit: Fit) -> int:
+    """Return by how much a picture may be reduced before it is fitted: 1, 2, 4 or 8.
+
+    Twice the pixels wanted are left in both directions, so that fitting still averages.
+    """
+    if fit == "crop":
+        tall, wide = _middle_size(tall, wide, *shape[:2])
+    rows, columns = shown_size(tall, wide, shape, fit)
+    return next((by for by in (8, 4, 2) if tall // by >= 2 * rows and wide // by >= 2 * columns), 1)
 
 
 def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
@@ -58,9 +72,13 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
 def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
     """Cut the largest part with the shape's proportions from a picture's middle."""
     tall, wide = pixels.shape[:2]
-    rows, columns = min(tall, _rounded(wide, height, width)), min(wide, _rounded(tall, width, height))
+    rows, columns = _middle_size(tall, wide, height, width)
     top, left = (tall - rows) // 2, (wide - columns) // 2
     return pixels[top : top + rows, left : left + columns]
+
+
+def _middle_size(tall: int, wide: int, height: int, width: int) -> tuple[int, int]:
+    return min(tall, _rounded(wide, height, width)), min(wide, _rounded(tall, width, height))
 
 
 def _rounded(size: int, factor: int, divisor: int) -> int:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
-from podline.data import bounds, lfs
+from podline.data import lfs
 from podline.entry_points import reason
 
 JPEG = b"\xff\xd8"
@@ -32,7 +32,14 @@ _SIGNS = (JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM
 # Formats of phone cameras that Podline does not decode, by their brand after "ftyp".
 _UNDECODED = {**dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1", b"hevc"), "HEIC"), b"avif": "AVIF"}
 
-_EOI, _SOS, _APP1 = 0xD9, 0xDA, 0xE1
+_TIFF = _SIGNS[5:]
+# A TIFF's tags, and the numbers that it may hold besides whole ones from 0 on.
+_BITS, _PHOTOMETRIC, _SAMPLES, _PLANES, _EXTRA, _SAMPLE_FORMAT, _LARGEST = 258, 262, 277, 284, 338, 339, 341
+_NUMBERS = {2: "signed numbers", 3: "floating-point numbers", 5: "complex numbers", 6: "complex numbers"}
+_SIXTEEN, _PNG_DEPTH = 0xFFFF, 24  # the largest value of 16 bits; the place of the number of bits
+_ZEROS = 64  # bytes at the end that no encoder writes, but a download that reserved its space
+
+_EOI, _SOS, _APP1, _PROGRESSIVE = 0xD9, 0xDA, 0xE1, 0xC2
 # Baseline, extended sequential and progressive, Huffman-coded: the kinds that every decoder reads.
 _FRAMES = (0xC0, 0xC1, 0xC2)
 _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -55,31 +62,40 @@ class Header(NamedTuple):
         width: width of the stored pixels.
         height: height of the stored pixels.
         components: 1 (grey), 3 or 4 (CMYK).
+        progressive: whether the picture comes in several passes.
         orientation: EXIF orientation, 1 … 8: how to turn the stored pixels for display.
     """
 
     width: int
     height: int
     components: int
+    progressive: bool
     orientation: int
 
 
-def declared_pixels(data: bytes) -> int:
-    """Return the number of pixels in a file's header, without decoding the file.
+class Deep(NamedTuple):
+    """How a picture of 16 bits stores its values.
 
-    Raises:
-        PictureError: the format is not supported, a JPEG is truncated, or the picture is too large.
+    Attributes:
+        white: the largest value. A TIFF may name it, ``SMaxSampleValue``: the largest number of 9 to 16 bits; other
+            numbers there are statistics.
+        is_inverted: whether zero is white.
+        has_alpha: whether a fourth channel is the opacity.
     """
-    found = inspect_jpeg(data) if data.startswith(JPEG) else open_picture(data)
-    return found.width * found.height
+
+    white: int
+    is_inverted: bool
+    has_alpha: bool
 
 
 def open_picture(data: bytes) -> Image.Image:
-    """Open a file with Pillow; check its size and, for a PNG, its checksums.
+    """Open a file with Pillow; check the checksums of a PNG, the end of a WebP, and the numbers of a TIFF.
 
     Raises:
-        PictureError: the file has another format, is damaged, or is too large.
+        PictureError: the file has another format, is damaged, or holds other numbers than are decoded.
     """
+    if data.startswith(_TIFF):
+        _check_tiff(data)
     try:
         picture = Image.open(io.BytesIO(data), formats=_FORMATS)
         if picture.format == "PNG" and picture.tile:
@@ -88,13 +104,62 @@ def open_picture(data: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         raise PictureError(_unidentified(data)) from error
     except Image.DecompressionBombError as error:
-        raise PictureError(f"has too many pixels vs {bounds.PIXELS:,} at most") from error
+        raise PictureError(f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels") from error
     except MemoryError:
         raise
     except Exception as error:
         raise damaged(error) from error
-    _check_size(picture.width, picture.height)
+    if picture.format == "WEBP" and data.endswith(bytes(_ZEROS)):
+        raise PictureError("is truncated: it ends in zeros")
     return picture
+
+
+def _tags(data: bytes) -> TiffImagePlugin.ImageFileDirectory_v2:
+    """Return the tags of a TIFF's first page."""
+    tags = TiffImagePlugin.ImageFileDirectory_v2(data[: 16 if data[2:4] in (b"+\0", b"\0+") else 8])
+    stream = io.BytesIO(data)
+    stream.seek(tags.next)
+    tags.load(stream)
+    return tags
+
+
+def _check_tiff(data: bytes) -> None:
+    """Refuse a TIFF with numbers or channels that neither Pillow nor OpenCV decodes rightly."""
+    try:
+        tags = _tags(data)
+        bits, kinds = _numbers(tags, _BITS), _numbers(tags, _SAMPLE_FORMAT)
+        channels, planes = int(tags.get(_SAMPLES, 1)), tags.get(_PLANES, 1) == 2
+        extra = len(_numbers(tags, _EXTRA, ()))
+    except Exception as error:
+        raise damaged(error) from error
+    wanted = "vs whole numbers of 1 to 16 bits, grey, RGB or CMYK; convert it"
+    kind = next((kind for kind in kinds if kind in _NUMBERS), 1)
+    if kind in _NUMBERS:
+        raise PictureError(f"holds {_NUMBERS[kind]} {wanted}")
+    if max(bits) > 16:
+        raise PictureError(f"holds {max(bits)} bits a sample {wanted}")
+    if channels == 2 and (max(bits) == 16 or not extra or _numbers(tags, _EXTRA) == (0,)):
+        raise PictureError(f"holds 2 channels of {max(bits)} bits {wanted}")
+    if max(bits) == 16 and channels > 1 and planes:
+        raise PictureError(f"holds its channels of 16 bits one after another {wanted}")
+    if max(bits) == 16 and tags.get(_PHOTOMETRIC) not in (0, 1, 2):
+        raise PictureError(f"holds other colours than grey and RGB in 16 bits {wanted}")
+
+
+def _numbers(tags: TiffImagePlugin.ImageFileDirectory_v2, tag: int, default: tuple[int, ...] = (1,)) -> tuple[int, ...]:
+    found = tags.get(tag, default)
+    return tuple(map(int, found)) if isinstance(found, tuple) else (int(found),)
+
+
+def deep_of(data: bytes, picture: Image.Image) -> Deep | None:
+    """Return how a picture of 16 bits stores its values; None for one of fewer bits."""
+    if picture.format == "PNG" and data[_PNG_DEPTH] == 16:
+        return Deep(_SIXTEEN, is_inverted=False, has_alpha=True)
+    if picture.format != "TIFF" or max(_numbers(tags := _tags(data), _BITS)) != 16:
+        return None
+    largest = max(_numbers(tags, _LARGEST, (_SIXTEEN,)))
+    white = largest if largest & (largest + 1) == 0 and 255 < largest < _SIXTEEN else _SIXTEEN
+    return Deep(white, tags.get(_PHOTOMETRIC) == 0, _numbers(tags, _EXTRA, (0,))[0] in (1, 2))
 
 
 def damaged(error: Exception) -> PictureError:
@@ -118,6 +183,8 @@ def _unidentified(data: bytes) -> str:
     kind = _undecoded(data)
     if kind:
         return f"is {kind} vs {_KINDS}; convert it to one of these"
+    if data.startswith(_TIFF):
+        return "is a TIFF of a rare kind that is not decoded; convert it to PNG"
     return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is not a {_KINDS}"
 
 
@@ -131,18 +198,32 @@ def inspect_jpeg(data: bytes) -> Header:
         raise PictureError(lfs.PROBLEM)
     if not data.startswith(JPEG):
         raise PictureError(f"is not a JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
-    frame, orientation, scanned = None, 1, False
+    frame, progressive, orientation, scanned = None, False, 1, False
+    missing = dict[int, set[int]]()  # component → its coefficients without their last bit
     for marker, segment, _ in segments(data):
         if marker in _FRAMES:
-            frame = _frame(segment)
+            frame, progressive = _frame(segment), marker == _PROGRESSIVE
+            missing = {number: set(range(64)) for number in segment[6::3]}
         elif marker in _OTHER_FRAMES:
             raise PictureError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
         elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
             orientation = orientation_of(partial(exif_in, segment))
-        scanned |= marker == _SOS
+        elif marker == _SOS and frame:
+            scanned = True
+            _remove_scanned(missing, segment, progressive=progressive)
     if frame is None or not scanned:
         raise PictureError("is a JPEG without an image")
-    return Header(*frame, orientation)
+    if any(missing.values()):
+        raise PictureError("is truncated: the last of its scans are missing")
+    return Header(*frame, progressive, orientation)
+
+
+def _remove_scanned(missing: dict[int, set[int]], segment: bytes, *, progressive: bool) -> None:
+    """Remove the coefficients that a scan completes."""
+    first, last, bits = segment[-3:] if progressive and len(segment) > 3 else (0, 63, 0)
+    for component in segment[1 : 1 + 2 * segment[0] : 2] if segment and not bits & 0xF else ():
+        if component in missing:
+            missing[component] -= {*range(first, last + 1)}
 
 
 @lru_cache(maxsize=1)
@@ -179,15 +260,23 @@ def _frame(segment: bytes) -> tuple[int, int, int]:
     precision, height, width, components = struct.unpack(">BHHB", segment[:6])
     if precision != 8:
         raise PictureError(f"has {precision} bits a sample vs 8")
-    _check_size(width, height)
+    if not width * height:
+        raise PictureError(f"has {width}×{height} pixels")
     if components not in (1, 3, 4):
         raise PictureError(f"has {components} components vs 1, 3 or 4")
     return width, height, components
 
 
-def _check_size(width: int, height: int) -> None:
-    if not 0 < width * height <= bounds.PIXELS:
-        raise PictureError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
+def check_size(width: int, height: int, held: int, most: int) -> None:
+    """Refuse a picture of which more pixels would be in memory than there may be.
+
+    Raises:
+        PictureError: it is too large.
+    """
+    if held > most:
+        raise PictureError(
+            f"has {width}×{height} pixels vs {most:,} at most; if you trust it, raise the setting parse_pixels"
+        )
 
 
 def exif_in(segment: bytes) -> Image.Exif:

@@ -156,22 +156,31 @@ def _compared(file: RawFile, published: str) -> OtherFile | None:
     return None if found == published else OtherFile(file=file.name, found=found, published=published)
 
 
-def records_read(converted: Mapping[str, int], quarantined: Iterable[Quarantined]) -> dict[str, int]:
-    """Count the records of each split that the raw files held."""
-    left_out = Counter(record.split for record in quarantined)
-    return {split: records + left_out[split] for split, records in converted.items()}
-
-
-def official_lines(dataset: str, read: Mapping[str, int], check: OfficialCheck | None) -> list[str]:
-    """Say whether a data set is the published one of its name; return no lines for an unpublished name.
+def remarks(
+    dataset: str,
+    converted: Mapping[str, int],
+    quarantined: Iterable[Quarantined],
+    check: OfficialCheck | None,
+    contradicting: Mapping[str, int],
+) -> list[str]:
+    """Say whether a data set is the published one of its name, if there is one, and whether labels contradict others.
 
     Args:
         dataset: name of the data set.
-        read: number of records of each split in its raw files.
+        converted: number of converted records of each split.
+        quarantined: the other records of its raw files.
         check: result of the conversion's comparison; None for conversions without one.
+        contradicting: split → number of records whose image another record has with another label.
     """
-    official = published(dataset)
-    return [] if official is None else list(_lines(official, read, check))
+    official, left_out = published(dataset), Counter(record.split for record in quarantined)
+    read = {split: records + left_out[split] for split, records in converted.items()}
+    return [
+        *(_lines(official, read, check) if official else ()),
+        *(
+            f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
+            for split, count in contradicting.items()
+        ),
+    ]
 
 
 def _lines(published: Published, read: Mapping[str, int], check: OfficialCheck | None) -> Iterator[str]:
@@ -192,11 +201,3 @@ def _lines(published: Published, read: Mapping[str, int], check: OfficialCheck |
         yield f"{other.file} has md5 {other.found} vs {other.published} published"
     if len(others) > _NAMED:
         yield f"and {len(others) - _NAMED} more differ from those published"
-
-
-def contradiction_lines(counts: Mapping[str, int]) -> list[str]:
-    """Return one line per split with the number of records whose image another record has with another label."""
-    return [
-        f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
-        for split, count in counts.items()
-    ]

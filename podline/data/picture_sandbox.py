@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from podline import settings
 from podline.data import bounds
-from podline.data.headers import PictureError, declared_pixels
-from podline.data.pictures import Pixels, limits_of_pixels, picture_of, ready_for_many
+from podline.data.headers import PictureError
+from podline.data.pictures import AS_IT_IS, Form, Pixels, held_of, limits_of_pixels, picture_of, ready_for_many
 from podline.errors import SourceError
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Limits
@@ -48,10 +51,14 @@ class PictureSandbox(Sandbox):
         Raises:
             SourceError: the format is not supported, the file is truncated, or the picture is too large.
         """
-        self.one(("", [file]), _FIRST, file.name)
+        self.one(("", [file], AS_IT_IS), _FIRST, file.name)
 
-    def decode(self, files: Sequence[PictureFile]) -> list[Pixels]:
-        """Decode pictures with a total of at most the largest picture's pixels: uint8 (height, width, 3), RGB.
+    def decode(self, files: Sequence[PictureFile], form: Form = AS_IT_IS) -> list[Pixels]:
+        """Decode pictures with a total of at most the largest picture's pixels.
+
+        Args:
+            files: the pictures.
+            form: what becomes of each; by default uint8 (height, width, 3), red, green, blue.
 
         Raises:
             SourceError: a file is not a picture, is damaged, exceeds the limits, or the total of pixels is too large.
@@ -59,8 +66,9 @@ class PictureSandbox(Sandbox):
         """
         what = files[0].name if len(files) == 1 else f"one of {len(files)} pictures"
         with explained("write", tempfile.gettempdir()), tempfile.NamedTemporaryFile() as stream:
-            sizes = self.one((stream.name, files), _FIRST, what)
-            return [np.fromfile(stream, np.uint8, 3 * tall * wide).reshape(tall, wide, 3) for tall, wide in sizes]
+            form = form._replace(most=settings.load().parse_pixels)
+            shapes = self.one((stream.name, files, form), _FIRST, what)
+            return [np.fromfile(stream, np.uint8, math.prod(shape)).reshape(shape) for shape in shapes]
 
 
 def read_picture_file(path: Path) -> PictureFile:
@@ -92,28 +100,33 @@ def require_picture_file(path: Path) -> None:
         raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
 
 
-def decoder() -> Callable[[tuple[str, Sequence[PictureFile]]], list[tuple[int, ...]]]:
+Request = tuple[str, Sequence[PictureFile], Form]
+
+
+def decoder() -> Callable[[Request], list[tuple[int, ...]]]:
     """Return a function that decodes pictures and writes their pixels into a file, if one is named; runs in a child."""
     ready_for_many()
 
-    def decode(request: tuple[str, Sequence[PictureFile]]) -> list[tuple[int, ...]]:
-        path, files = request
-        declared = sum(_about(file, declared_pixels) for file in files)
-        if declared > bounds.PIXELS:
-            raise SourceError(
-                f"{len(files)} pictures have {declared:,} pixels vs {bounds.PIXELS:,} at most; send fewer"
-            )
-        sizes = []
+    def decode(request: Request) -> list[tuple[int, ...]]:
+        path, files, form = request
+        held = sum(_about(file, partial(held_of, form=form)) for file in files)
+        if held > form.most:
+            raise SourceError(f"{len(files)} pictures have {held:,} pixels vs {form.most:,} at most; send fewer")
+        shapes = []
         if path:
             with Path(path).open("wb") as stream:
                 for file in files:
-                    begin(limits_of_pixels(declared), file.name)
-                    pixels = _about(file, picture_of).pixels
-                    stream.write(pixels.data)
-                    sizes.append(pixels.shape[:2])
-        return sizes
+                    declared = partial(_begin, file.name)
+                    pixels = _about(file, partial(picture_of, declared=declared, form=form)).pixels
+                    stream.write(np.ascontiguousarray(pixels).data)
+                    shapes.append(pixels.shape)
+        return shapes
 
     return decode
+
+
+def _begin(name: str, pixels: int, held: int) -> None:
+    begin(limits_of_pixels(pixels, held), name)
 
 
 def _about(file: PictureFile, function: Callable[[bytes], Result]) -> Result:

@@ -1,19 +1,26 @@
 """Decodes picture files: detects the format by the content, and checks the header before decoding.
 
-OpenCV decodes JPEG in half of Pillow's time. Pillow decodes CMYK and all other formats, because OpenCV rotates some
-WebP files wrongly and cannot read every GIF, BMP, TIFF and PNG file. Every picture becomes 8-bit red, green and blue:
+OpenCV decodes JPEG in half of Pillow's time, and all pictures of 16 bits, of which Pillow keeps 8. Pillow decodes CMYK
+and all other formats, because OpenCV rotates some WebP files wrongly and cannot read every GIF, BMP, TIFF and PNG file.
+Every picture becomes 8-bit red, green and blue:
 
 - EXIF's orientation is applied, but annotated pixels stay as stored unless only the turned picture has the annotated
   size;
-- 16-bit values keep their upper 8 bits;
+- 16-bit values keep their upper 8 bits, or are scaled so that a given value becomes 255;
 - transparent pixels are drawn over white;
-- the first of several frames or pages is decoded.
+- the first of several frames or pages is decoded;
+- a JPEG file is decoded at a half, a quarter or an eighth of its size if that is still twice the size wanted.
 
 Untrusted files are decoded in a sandbox: :mod:`podline.data.picture_sandbox`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,133 +29,314 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from podline.data.headers import JPEG, PictureError, damaged, inspect_jpeg, open_picture, orientation_of
+from podline.data import bounds
+from podline.data.fitting import SQUEEZE, fitted, reduction
+from podline.data.headers import (
+    JPEG,
+    Deep,
+    Header,
+    PictureError,
+    check_size,
+    damaged,
+    deep_of,
+    inspect_jpeg,
+    open_picture,
+    orientation_of,
+)
+from podline.documents.manifest import Fit
 from podline.sandbox.limits import Limits
 
 Pixels = npt.NDArray[np.uint8]
 
-_DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's modes with 16 bits of grey
-_OTHER = {"F": "floating-point numbers", "LAB": "L*a*b* colours"}
+DARK, CLEAR = 1, 2
+"""Marks of a picture: of its 16 bits it uses the lower 12; it is transparent everywhere."""
+_OTHER = {"F": "floating-point numbers", "I": "32 bits a sample", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _LARGE_BLOCK = 31 << 20
 _UNKNOWN = (0, 0)
-_AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+_REDUCED = {
+    1: cv2.IMREAD_COLOR_RGB,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+_LIMITED_BY = 8  # pixels that a reduced JPEG may have, for each that a decoded picture may have
+# Warnings of libjpeg, after which it fills the rest of the picture, or a part, with grey.
+_CUT = re.compile(rb"premature end of data|found marker 0xd9 instead of RST", re.IGNORECASE)
+_BROKEN = re.compile(rb"bad Huffman code|found marker .* instead of RST")
+_DARKEST, _BLACK, _SIXTEEN = 1 << 12, 1 << 8, 0xFFFF
+
+
+class Form(NamedTuple):
+    """What becomes of a picture.
+
+    Attributes:
+        shape: shape of the pixels, (height, width, channels); empty for those of the picture in colour.
+        fit: how it fits into the shape; see :func:`podline.data.fitting.fitted`.
+        white: the value of 16 bits that becomes 255; 0 for the whole range, or the one that the file names.
+        most: largest number of pixels that may be decoded.
+    """
+
+    shape: tuple[int, ...] = ()
+    fit: Fit = SQUEEZE
+    white: int = 0
+    most: int = bounds.PIXELS
+
+
+AS_IT_IS = Form()
 
 
 class Picture(NamedTuple):
     """A decoded picture.
 
     Attributes:
-        pixels: pixels as displayed: uint8 (height, width, 3), red, green, blue.
+        pixels: pixels as displayed: uint8 (height, width, 3), red, green, blue; or of the form's shape.
+        width: width of the whole picture as displayed.
+        height: height of the same.
         turned: whether the EXIF orientation turned the stored pixels.
         unturned: whether they stay as stored in spite of an EXIF orientation.
+        marks: 0, or :data:`DARK` and :data:`CLEAR`.
     """
 
     pixels: Pixels
+    width: int
+    height: int
     turned: bool
     unturned: bool = False
+    marks: int = 0
 
 
-def limits_of_pixels(pixels: int, wait: float = 10.0) -> Limits:
+Declared = Callable[[int, int], None]
+"""Is told how many pixels the header declares, and how many are held in memory, before a file is decoded."""
+
+
+def limits_of_pixels(pixels: int, held: int, wait: float = 10.0) -> Limits:
     """Return the limits for decoding pictures.
 
     Args:
         pixels: number of pixels in their headers.
+        held: number of pixels in memory.
         wait: see :class:`Limits`.
 
     Returns:
-        Memory of 64 MB and 8 bytes per pixel, and CPU time of 0.4 s and a second per 5 million pixels: twice the time
-        of the slowest decoder.
+        Memory of 64 MB and 8 bytes per pixel in memory, and CPU time of 0.4 s and a second per 5 million pixels: twice
+        the time of the slowest decoder.
     """
-    return Limits(64_000_000 + 8 * pixels, 0.4 + pixels / 5e6, wait)
+    return Limits(64_000_000 + 8 * held, 0.4 + pixels / 5e6, wait)
 
 
 def picture_of(
-    data: bytes, declared: Callable[[int], None] = lambda _pixels: None, annotated: tuple[int, int] | None = None
+    data: bytes,
+    declared: Declared = lambda _pixels, _held: None,
+    annotated: tuple[int, int] | None = None,
+    form: Form = AS_IT_IS,
 ) -> Picture:
     """Decode the content of a file; the caller adds the file's name to errors.
 
     Args:
         data: the content of the file.
-        declared: called with the number of pixels in the header, before the file is decoded.
+        declared: see :data:`Declared`.
         annotated: width and height in the annotations of a picture, zeros if these do not say; None without
             annotations.
+        form: what becomes of the picture.
 
     Raises:
         PictureError: the format is not supported, or the file is truncated, damaged or too large.
     """
-    if not data.startswith(JPEG):
-        return _by_pillow(data, declared, annotated)
-    jpeg = inspect_jpeg(data)
-    if jpeg.components == 4:  # CMYK, which OpenCV decodes too light
-        return _by_pillow(data, declared, annotated)
-    declared(jpeg.width * jpeg.height)
-    pixels = imdecoded(data, _AS_STORED)
-    if pixels is None:
-        raise PictureError("is damaged: it cannot be decoded")
-    return _oriented(pixels, jpeg.orientation, annotated)
+    header = inspect_jpeg(data) if data.startswith(JPEG) else None
+    if header is None or header.components == 4:  # CMYK, which OpenCV decodes too light
+        found = _by_pillow(data, header, declared, annotated, form)
+    else:
+        factor = _factor(header, form)
+        declared(header.width * header.height, _held(header, form))
+        pixels = imdecoded(data, _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
+        if pixels is None:
+            raise PictureError("is damaged: it cannot be decoded")
+        pixels = pixels[..., ::-1] if factor > 1 else pixels  # red, green, blue
+        found = _oriented(_whole(pixels, header, factor), header[:2], header.orientation, annotated)
+    if not form.shape:
+        return found
+    return found._replace(pixels=fitted(found.pixels, form.shape, form.fit, (found.height, found.width)))
 
 
-def _oriented(pixels: Pixels, orientation: int, annotated: tuple[int, int] | None) -> Picture:
-    size = pixels.shape[1::-1]
-    if orientation == 1 or (annotated is not None and (annotated in (size, _UNKNOWN) or annotated != size[::-1])):
-        return Picture(pixels, turned=False, unturned=orientation != 1)
-    return Picture(turned(pixels, orientation), turned=True)
+def held_of(data: bytes, form: Form) -> int:
+    """Return the number of a picture's pixels in memory while it is decoded, by its header.
 
-
-def _by_pillow(data: bytes, declared: Callable[[int], None], annotated: tuple[int, int] | None) -> Picture:
+    Raises:
+        PictureError: see :func:`picture_of`.
+    """
+    if data.startswith(JPEG):
+        return _held(inspect_jpeg(data), form)
     picture = open_picture(data)
-    declared(picture.width * picture.height)
+    check_size(picture.width, picture.height, picture.width * picture.height, form.most)
+    return picture.width * picture.height
+
+
+def _held(jpeg: Header, form: Form) -> int:
+    factor, pixels = _factor(jpeg, form), jpeg.width * jpeg.height
+    # A progressive file's coefficients are in memory, two bytes each.
+    coefficients = pixels * 2 * jpeg.components // 8 if jpeg.progressive and factor > 1 else 0
+    held = pixels // factor**2 + coefficients
+    check_size(jpeg.width, jpeg.height, max(held, pixels // _LIMITED_BY), form.most)
+    return held
+
+
+def _factor(header: Header, form: Form) -> int:
+    """Return by how much a JPEG is reduced: 1, 2, 4 or 8."""
+    if not form.shape or header.components == 4:
+        return 1
+    turned = reduction(header.width, header.height, form.shape, form.fit)
+    return min(reduction(header.height, header.width, form.shape, form.fit), turned)
+
+
+def _whole(pixels: Pixels, header: Header, factor: int) -> Pixels:
+    """Cut the parts of pixels that a reduced picture has beyond its right and lower edge.
+
+    The pixels become slightly larger, so that a whole number of them covers the picture.
+    """
+    columns, rows = header.width // factor, header.height // factor
+    if pixels.shape[:2] == (rows, columns) or factor == 1:
+        return pixels
+    wide, tall = header.width / factor / columns, header.height / factor / rows
+    moved = np.array([[wide, 0, wide / 2 - 0.5], [0, tall, tall / 2 - 0.5]])
+    how = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    warped: Any = cv2.warpAffine(pixels, moved, (columns, rows), flags=how, borderMode=cv2.BORDER_REPLICATE)
+    return warped
+
+
+def _oriented(
+    pixels: Pixels, size: tuple[int, int], orientation: int, annotated: tuple[int, int] | None, marks: int = 0
+) -> Picture:
+    if orientation == 1 or (annotated is not None and (annotated in (size, _UNKNOWN) or annotated != size[::-1])):
+        return Picture(pixels, *size, turned=False, unturned=orientation != 1, marks=marks)
+    width, height = size[::-1] if orientation >= 5 else size
+    return Picture(turned(pixels, orientation), width, height, turned=True, marks=marks)
+
+
+def _by_pillow(
+    data: bytes, header: Header | None, declared: Declared, annotated: tuple[int, int] | None, form: Form
+) -> Picture:
+    picture = open_picture(data)
+    deep, pixels = deep_of(data, picture), picture.width * picture.height
+    check_size(picture.width, picture.height, pixels, form.most)
+    declared(pixels, 2 * pixels if deep else pixels)
     first = orientation_of(picture.getexif)
     try:
         picture.load()  # applies a TIFF's orientation, and reads PNG fields after the pixels
-        pixels = _pillow_pixels(picture)
+        found, marks = _deep_pixels(data, picture, deep, form.white) if deep else _pillow_pixels(picture)
     except (PictureError, MemoryError):
         raise
     except Exception as error:
         raise damaged(error) from error
+    if header and _messages:  # Pillow keeps libjpeg's warnings to itself
+        imdecoded(data, cv2.IMREAD_REDUCED_GRAYSCALE_8)
     last = orientation_of(picture.getexif)
-    found = _oriented(pixels, last, annotated)
-    return found._replace(turned=found.turned or (last == 1 and first != 1))
+    shown = _oriented(found, (found.shape[1], found.shape[0]), last, annotated, marks)
+    return shown._replace(turned=shown.turned or (last == 1 and first != 1))
 
 
-def _pillow_pixels(picture: Image.Image) -> Pixels:
-    """Return all pixels as RGB; convert a large picture in strips, since each conversion step takes memory."""
+def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> tuple[Pixels, int]:
+    """Return the pixels of a picture of 16 bits, and its marks; a given value becomes 255."""
+    values = imdecoded(data, cv2.IMREAD_UNCHANGED)
+    if values is None or values.dtype != np.uint16:
+        raise PictureError("is damaged: it cannot be decoded")
+    values = values if values.ndim == 3 else values[..., np.newaxis]
+    alpha = values[..., 3:] if deep.has_alpha and values.shape[2] == 4 else None
+    clear = picture.info.get("transparency")
+    if values.shape[2] == 1 and isinstance(clear, int):
+        alpha = (values != clear) * np.uint16(_SIXTEEN)
+    colours: Any = values[..., 2::-1] if values.shape[2] > 1 else values
+    white, brightest = given or deep.white, int(colours.max())
+    is_whole = white == _SIXTEEN and not given and not deep.is_inverted
+    if is_whole and 0 < brightest < _BLACK:
+        raise PictureError(f"holds values up to {brightest} in 16 bits, which are black; set conversion.white=255")
+    pixels = np.empty((*values.shape[:2], 3), np.uint8)
+    rows = max(1, _STRIP_PIXELS // values.shape[1])
+    for top in range(0, len(values), rows):
+        strip = colours[top : top + rows].astype(np.uint32)
+        strip = np.minimum(strip, white) * 255 // white if white != _SIXTEEN else strip >> 8
+        strip = 255 - strip if deep.is_inverted else strip
+        if alpha is not None:
+            opaque = alpha[top : top + rows].astype(np.uint32)
+            strip = (strip * opaque + 255 * (_SIXTEEN - opaque)) // _SIXTEEN
+        pixels[top : top + rows] = strip
+    is_clear = alpha is not None and not alpha.any()
+    return pixels, (DARK if is_whole and 0 < brightest < _DARKEST else 0) | (CLEAR if is_clear else 0)
+
+
+def _pillow_pixels(picture: Image.Image) -> tuple[Pixels, int]:
+    """Return all pixels as RGB, and the marks; convert a large picture in strips, since each step takes memory."""
     width, height = picture.size
     rows = max(1, _STRIP_PIXELS // width)
-    if height <= rows:
-        return _strip_pixels(picture)
-    pixels = np.empty((height, width, 3), np.uint8)
+    pixels, is_clear = np.empty((height, width, 3), np.uint8), True
     for top in range(0, height, rows):
-        pixels[top : top + rows] = _strip_pixels(picture.crop((0, top, width, min(height, top + rows))))
-    return pixels
+        strip = picture if height <= rows else picture.crop((0, top, width, min(height, top + rows)))
+        pixels[top : top + rows], strip_is_clear = _strip_pixels(strip)
+        is_clear &= strip_is_clear
+    return pixels, CLEAR if is_clear else 0
 
 
-def _strip_pixels(picture: Image.Image) -> Pixels:
-    if picture.mode in _DEEP:
-        grey = (np.asarray(picture).clip(0, 0xFFFF) >> 8).astype(np.uint8)
-        return np.repeat(grey[..., np.newaxis], 3, axis=2)
+def _strip_pixels(picture: Image.Image) -> tuple[Pixels, bool]:
+    """Return pixels as RGB, and whether they are all transparent."""
     if picture.mode in _OTHER:
-        raise PictureError(f"holds {_OTHER[picture.mode]} vs grey, RGB or CMYK of whole numbers; convert it")
+        raise PictureError(f"holds {_OTHER[picture.mode]} vs grey, RGB or CMYK of 8 or 16 bits; convert it")
+    is_clear = False
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
+        is_clear = layer.getchannel("A").getbbox() is None
         picture = Image.new("RGB", layer.size, "white")
         picture.paste(layer, mask=layer)
-    return np.asarray(picture.convert("RGB"))
+    return np.asarray(picture.convert("RGB")), is_clear
 
 
-def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
+class _Messages:
+    """Captures what a decoder writes to the standard error of this process: libjpeg's warnings have no other way."""
+
+    def __init__(self) -> None:
+        self._lock, self._own = threading.Lock(), -1
+        with tempfile.TemporaryFile() as file:
+            self._file = os.dup(file.fileno())
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._own = os.dup(2)
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.dup2(self._file, 2)
+
+    def __exit__(self, *_given: object) -> None:
+        os.dup2(self._own, 2)
+        os.close(self._own)
+        self._lock.release()
+
+    def read(self) -> bytes:
+        """Return what was written in this block."""
+        size = os.lseek(self._file, 0, os.SEEK_CUR)
+        return os.pread(self._file, size, 0) if size else b""
+
+
+_messages: _Messages | None = None  # in a process that decodes one file at a time
+
+
+def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Any:
     """Decode an image file with OpenCV; return None if OpenCV fails.
 
     Raises:
+        PictureError: the data of a JPEG end too early, or are damaged; seen only after :func:`ready_for_many`.
         MemoryError: the memory is too small for the pixels.
     """
     try:
-        pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
+        with _messages or contextlib.nullcontext():
+            pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
+            told = _messages.read() if _messages else b""
     except cv2.error as error:
         if error.code == cv2.Error.StsNoMem:
             raise MemoryError(str(error)) from error
         return None
+    if _CUT.search(told):
+        raise PictureError("is truncated: its data end before the picture does")
+    if _BROKEN.search(told):
+        raise PictureError("is damaged: its data are no code of a JPEG")
     return pixels
 
 
@@ -157,8 +345,10 @@ def ready_for_many() -> None:
 
     Linux's C library returns freed memory to the kernel if it exceeds twice the largest freed block. Getting it back
     page by page took a quarter of the time. One freed block of up to 32 MB raises this limit; it need not be written
-    to.
+    to. A JPEG whose data end too early is found from now on.
     """
+    global _messages  # noqa: PLW0603 (one process, one file at a time)
+    _messages = _messages or _Messages()
     cv2.setNumThreads(1)
     np.empty(_LARGE_BLOCK, np.uint8)
 

@@ -1,4 +1,4 @@
-"""Plans shards: assigns records to shards, from counts, a seed and two limits."""
+"""Plans shards: assigns records to shards, from counts and two limits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from podline.data.order import shuffled
 from podline.errors import SettingsError, SourceError
 
 # Below this size, opening a file costs more than reading it (1 MB).
@@ -96,14 +92,3 @@ def plan_shards(
         for split, records in splits.items()
     )
     return ShardPlans(dataset, tuple(counted))
-
-
-def shard_order(seed: int | None, plan: ShardPlan, records: int) -> npt.NDArray[np.int64]:
-    """Return the positions in the split, of ``records`` records, for a shard: int64, (plan.records,), by the seed.
-
-    Without a seed the records keep the order of the source.
-    """
-    places = np.arange(plan.first, plan.first + plan.records)
-    if seed is None:
-        return places
-    return shuffled(seed, f"shards/{plan.split}", records, places)

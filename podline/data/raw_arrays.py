@@ -54,6 +54,7 @@ class Arrays:
         others: class names of further label features.
         kind: kind of task.
         limits: returns the limits for reading a number of bytes.
+        archive: the archive of the raw files, with its official name.
     """
 
     dataset: str
@@ -65,6 +66,7 @@ class Arrays:
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kind: str = USUAL_KIND
     limits: Callable[[int], Limits] = limits_of
+    archive: RawFile | None = None
 
 
 def caller(_function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], Any]:

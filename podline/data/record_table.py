@@ -1,8 +1,8 @@
-"""The table of records of a versioned data set: each record's split and its place in a shard.
+"""The table of records of a data set: each record's image and target, its split and its place in a shard.
 
-The records of the version come first, ordered by split. Dead records follow, which the version's shards hold but only
+The records of the data set come first, ordered by split. Dead records follow, which a version's shards hold but only
 earlier versions have. Shards have the manifest's names. A record's bytes depend on its key (its image's identity) and
-its digest (of pixels and targets).
+its digest (of pixels and targets). Its target as text does not depend on the form of the records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
-from podline.documents.manifest import ORDER, FileInfo, Manifest, SplitInfo, stored_name
+from podline.documents.manifest import FileInfo, Manifest, SplitInfo, stored_name
 from podline.documents.shard_table import ShardTable
 from podline.errors import ArtifactError
 from podline.store import digests
@@ -30,15 +30,15 @@ from podline.store.contract import Store
 
 RECORDS = "records.parquet"
 """The table's name in a data set's folder."""
-COLUMNS = ("split", "key", "digest", "shard", "position")
-_TEXTS = ("split", "shard")
+COLUMNS = ("split", "key", "digest", "target", "shard", "position")
+_TEXTS = ("split", "target", "shard")
 _DIGEST = pa.binary(IDENTITY_BYTES)
 _STORED = pa.schema(
-    zip(COLUMNS, (pa.string(), _DIGEST, _DIGEST, pa.string(), pa.int64()), strict=True),
+    zip(COLUMNS, (pa.string(), _DIGEST, _DIGEST, pa.binary(), pa.string(), pa.int64()), strict=True),
 )
 # In memory, texts are places in dictionaries, which take a few bytes.
 _SCHEMA = pa.schema(
-    {field.name: pa.dictionary(pa.int32(), pa.string()) if field.name in _TEXTS else field.type for field in _STORED}
+    {field.name: pa.dictionary(pa.int32(), field.type) if field.name in _TEXTS else field.type for field in _STORED}
 )
 _PIXELS = b"pixels"
 _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
@@ -46,6 +46,8 @@ _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 pc: Any = pyarrow.compute  # its functions are created at import
 Ids = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.bytes_]
+Texts = npt.NDArray[np.object_]
+_OLDER = "cannot be compared: it was converted by an older Podline; convert the data again"
 
 
 class Records(NamedTuple):
@@ -55,16 +57,18 @@ class Records(NamedTuple):
         ids: numbers of the records, ascending, (n,).
         keys: identities of their images, (n,).
         digests: digests of their pixels and targets, (n,).
+        targets: their targets as encoded text, (n,).
     """
 
     ids: Ids
     keys: Digests
     digests: Digests
+    targets: Texts
 
     @classmethod
-    def of(cls, keys: Digests, digests: Digests, first: int = 0) -> Self:
+    def of(cls, keys: Digests, digests: Digests, targets: Texts, first: int = 0) -> Self:
         """Return records numbered from ``first`` on."""
-        return cls(np.arange(first, first + len(keys)), keys, digests)
+        return cls(np.arange(first, first + len(keys)), keys, digests, targets)
 
     def some(self, places: Ids) -> Self:
         """Return the records at some places."""
@@ -76,17 +80,35 @@ class Records(NamedTuple):
 
     def content(self) -> str:
         """Return the sha256 of all keys and digests, in order."""
-        both = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, IDENTITY_BYTES) for column in self[1:]]
+        both = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, IDENTITY_BYTES) for column in self[1:3]]
         return hashlib.sha256(np.concatenate(both, axis=1).tobytes()).hexdigest()
 
 
 _NO_DIGESTS = np.empty(0, f"S{IDENTITY_BYTES}")
-NOTHING = Records.of(_NO_DIGESTS, _NO_DIGESTS)
+NOTHING = Records.of(_NO_DIGESTS, _NO_DIGESTS, np.empty(0, object))
 
 
 def together(parts: Iterable[Records]) -> Records:
     """Concatenate records."""
     return NOTHING._make(map(np.concatenate, zip(NOTHING, *parts, strict=True)))
+
+
+def equal_pairs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+    """Pair equal values, the first of one side with the first of the other, in the order of the second side."""
+    _, which = np.unique(np.concatenate([before, after]), return_inverse=True)
+    # Together with its number of earlier occurrences, a value is unique on each side.
+    keys = [side + len(which) * _earlier(side) for side in np.split(which, [len(before)])]
+    _, then, now = np.intersect1d(*keys, assume_unique=True, return_indices=True)
+    order = np.argsort(now)
+    return then[order], now[order]
+
+
+def _earlier(values: Ids) -> Ids:
+    """Return the number of earlier occurrences of each value."""
+    order = np.argsort(values, kind="stable")
+    earlier = np.empty(len(values), np.int64)
+    earlier[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
+    return earlier
 
 
 class RecordTable:
@@ -101,28 +123,40 @@ class RecordTable:
         """Open the table.
 
         Raises:
-            ArtifactError: the file is not a table of records.
+            ArtifactError: the file is not a table of records, or an older Podline wrote it.
         """
         self.path = path
         with _explained(path):
-            sums = json.loads(pq.read_schema(path).metadata[_PIXELS])
+            schema = pq.read_schema(path)
+            sums = json.loads(schema.metadata[_PIXELS])
             self.pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
+        if tuple(schema.names) != COLUMNS:
+            raise ArtifactError(f"{path} {_OLDER}")
 
     @classmethod
     def of(cls, store: Store, manifest: Manifest) -> Self:
-        """Return the table of a version.
+        """Return the table of a data set.
 
         Raises:
-            ArtifactError: the table is damaged, or of Podline 1.0, which identified images by the sha256 of their file.
+            ArtifactError: the table is damaged, or an older Podline converted the data, which wrote another or none.
         """
-        if manifest.converter.get("order") != ORDER:
-            raise ArtifactError(f"{store.where(manifest.folder)} was written by Podline 1.0; convert the data again")
+        if manifest.records is None:
+            raise ArtifactError(f"{store.where(manifest.folder)} {_OLDER}")
         return cls(store.local(stored_name(manifest.folder, RECORDS)))
 
     def records(self, split: str, first: int = 0) -> Records:
         """Return the records of a split, numbered from ``first`` on."""
-        rows = self.of_split(split, "key", "digest")
-        return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), first)
+        rows = self.of_split(split, "key", "digest", "target")
+        targets = rows["target"].unify_dictionaries().combine_chunks()
+        texts = np.array([*targets.dictionary.to_pylist(), b""], object)
+        codes = targets.indices.to_numpy(zero_copy_only=False)
+        return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), texts[codes], first)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of records by split, in their order in the table."""
+        splits = self._rows(pc.field("split").is_valid(), ["split"])["split"].unify_dictionaries()
+        return {each["values"]: each["counts"] for each in splits.value_counts().to_pylist()}
 
     def of_split(self, split: str, *columns: str) -> Any:
         """Return the rows of a split's records, in its order: all columns, or the named ones."""

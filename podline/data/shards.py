@@ -6,19 +6,19 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
 from podline.data import jpeg_files
-from podline.data.decoded_rows import DecodedRows, SourceSplit
+from podline.data.decoded_rows import DecodedRows
 from podline.data.pixels import PixelSums, add_up, pixel_sums
-from podline.data.planning import ShardPlan, shard_order
+from podline.data.planning import ShardPlan
 from podline.data.records import IMAGE, EncodedLayout, RecordLayout
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo
@@ -42,41 +42,71 @@ Census = Callable[[Arrays], npt.NDArray[np.int64]]
 """A function that counts the records of each class by their fields without the image."""
 
 
-class ShardFiller(Protocol):
-    """Makes the records of any shard of a conversion; it is sent to workers with the job."""
+@dataclass(frozen=True)
+class SourceSplit:
+    """The convertible records of one split.
 
-    def table(self, plan: ShardPlan) -> str:
-        """Return the name of the table that :meth:`filler` reads for a shard."""
-        ...
+    Attributes:
+        name: ``train`` …
+        image_shape: (height, width, channels).
+        pixels: the decoded images, also those of other splits.
+        targets: feature name → values by row, (rows, …); classes are any unsigned integers.
+        numbers: number of each record's image in the table of images.
+        kept: row of each record's pixels.
+    """
 
-    def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills a shard's records; an unreadable table raises a StoreError."""
-        ...
+    name: str
+    image_shape: tuple[int, int, int]
+    pixels: DecodedRows
+    targets: dict[str, npt.NDArray[Any]]
+    numbers: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of records to convert."""
+        return len(self.kept)
+
+    def some(self, records: npt.NDArray[np.int64]) -> Self:
+        """Return the split with only the records at some positions, in the given order."""
+        return replace(self, numbers=self.numbers[records], kept=self.kept[records])
+
+    def pixels_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return decoded images by row, (n, height, width, channels)."""
+        return RowsByPlace(self.pixels, self.image_shape).images(rows)
+
+    def read(self, records: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
+        """Return the records at some positions, in the given order.
+
+        Returns:
+            ``image``: uint8, (n, height, width, channels); every other feature: (n, …).
+
+        Raises:
+            SourceError: the images cannot be read, or are damaged.
+        """
+        rows = self.kept[records]
+        return {IMAGE: self.pixels_of(rows), **{name: column[rows] for name, column in self.targets.items()}}
 
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Makes records from decoded images, which every worker can read.
+    """Makes the records of any shard from decoded images, which every worker can read; it is sent to workers.
 
     Attributes:
         pixels: the images of all splits.
         shape: (height, width, channels) of each.
-        seed: seed of the records' order; without one they keep the order of the source.
     """
 
     pixels: DecodedRows
     shape: tuple[int, int, int]
-    seed: int | None
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a split's table with the row of each record and its targets."""
+        """Return the name of the table for :meth:`filler`: the row and the targets of each record of a split."""
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills the shard's records; see :meth:`ShardFiller.filler`."""
+        """Return the function that fills a shard's records; an unreadable table raises a StoreError."""
         with explained("read", table), _ONE_LOADS:
-            split = np.load(table, mmap_mode="r")
-            rows = split[shard_order(self.seed, plan, len(split))]
+            rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
 
         def fill(frames: Bytes, start: int) -> None:
             chosen = rows[start : start + len(frames)]

@@ -1,10 +1,11 @@
-"""Describes the result of converting a source of images: as text, as JSON, and as sheets of examples and pairs."""
+"""Describes the result of converting images with classes or people: as text, JSON, and sheets of examples and pairs."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,20 +14,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.decoded_rows import SourceSplit
-from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
-from podline.data.images.opening import ImagesSource
+from podline.data.people.layouts import has_annotations
 from podline.data.records import layout_of
+from podline.data.shards import SourceSplit
 from podline.data.shown import printable
-from podline.datasets.fingerprint import EffectiveSpec, effective, opened, require_convertible
+from podline.data.sources.remote import on_this_machine
+from podline.data.sources.source import Source
+from podline.datasets.fingerprint import EffectiveSpec, effective, opened, require_convertible, source_cache
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError, SourceError
 from podline.figures import duration, size
 from podline.kinds.table import text_targets
 from podline.plurals import plural
+from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
@@ -51,15 +54,19 @@ class Checked:
     """
 
     spec: EffectiveSpec
-    source: ImagesSource
+    source: Source
     seconds: float
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
+        people = self.source.people
+        joints = {"joints": people.skeleton.annotated, "limbs": people.skeleton.limbs} if people else {}
         return {
             "found": list(self.source.words),
+            **joints,
             "read": self.source.read,
             "splits": self.source.sizes,
+            "counted": self.source.counted,
             "classes": self._classes(),
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
@@ -72,17 +79,21 @@ class Checked:
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        left_out = Counter(in_general(record.reason) for record in self.source.quarantined)
-        first = {in_general(record.reason): record.record for record in reversed(self.source.quarantined)}
-        splits = tuple(self.source.sizes)
+        kinds = [reason.kind for reason in self.source.images.reasons.values()]
+        left_out, records = Counter(kinds), (record.record for record in reversed(self.source.quarantined))
+        first = dict(zip(reversed(kinds), records, strict=True))
+        splits, people = tuple(self.source.sizes), self.source.people
         written = sum(self.source.sizes.values())
+        joints = people.skeleton.annotated if people else ()
         classes = self._classes()
         untested = [printable(name, 24) for name, counts in classes.items() if not counts.get(TEST)]
         return [
             *self.source.words,
+            *([f"{plural(len(joints), 'joint')}: {', '.join(joints)}"] if joints else []),
             f"read {self.source.read:,} = written {written:,} + quarantined {len(self.source.quarantined):,}",
             "",
-            f"{'class':24}" + "".join(f"{split:>10}" for split in splits),
+            f"{'class' if classes else 'images':24}" + "".join(f"{split:>10}" for split in splits),
+            *([] if classes else ["".join([f"{'':24}", *(f"{count:>10,}" for count in self.source.sizes.values())])]),
             *(
                 f"{printable(name, 24):24}" + "".join(f"{counts[split]:>10,}" for split in splits)
                 for name, counts in classes.items()
@@ -90,13 +101,14 @@ class Checked:
             *([f"no test image of {', '.join(untested[:5])}: {_UNTESTED}"] if untested else []),
             *([self.source.doubt.words] if self.source.doubt and not self.source.doubt.certain else []),
             "",
+            *(f"{rule}: {count:,}" for rule, count in self.source.counted.items() if rule not in self.source.warnings),
             *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
             "",
             *(
                 f"left out: {plural(count, 'file')}: {reason} ({first[reason]}{', for one' if count > 1 else ''})"
                 for reason, count in left_out.most_common()
             ),
-            *self.source.near_lines(),
+            *self.source.near_lines,
             *(f"warning: {line}" for line in self.source.warnings),
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
@@ -117,12 +129,13 @@ class Checked:
         Raises:
             StoreError: the file cannot be written.
         """
-        train = self.source.splits[0]
-        has = self._classes_of(train)
-        rows = []
-        for label, name in enumerate(self.source.class_names[:_CLASSES]):
-            images = train.read(np.flatnonzero(has[:, label])[:_EXAMPLES])["image"]
-            rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
+        train, names = self.source.splits[0], self.source.class_names[:_CLASSES]
+        every = {"": np.ones(len(train), np.bool_)}
+        chosen = dict(zip(names, self._classes_of(train).T, strict=False)) if names else every
+        rows = [
+            PictureRow(printable(name, 14), list(map(Picture, train.read(np.flatnonzero(some)[:_EXAMPLES])["image"])))
+            for name, some in chosen.items()
+        ]
         _write(sheet([Block("Training examples", self.source.words[0], rows)]), file)
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
@@ -210,23 +223,34 @@ def conversion(source: str, recipe: Recipe, store: Store, allow_left_out: float)
     return effective(spec, store)
 
 
-def check(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> Checked:
+def check(
+    source: str, recipe: Recipe, people: Recipe, changes: Mapping[str, Any], store: Store, allow_left_out: float
+) -> Checked:
     """Open a source as its conversion does.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.
-        recipe: the recipe for the images.
+        recipe: the recipe for images with classes or labels.
+        people: the recipe for keypoints, if there are annotations of people instead.
+        changes: changed fields of the recipe.
         store: the store whose cache keeps the decoded images.
         allow_left_out: the largest share of a split that may be left out.
 
     Raises:
-        SettingsError: the recipe's data set is not one of the user's own images.
+        SettingsError: the recipe's data set is not one of the user's own images, or the recipe has no such fields.
         SourceError: the source cannot be opened.
         StoreError: the cache cannot be written.
     """
     started = time.monotonic()
-    spec = conversion(source, recipe, store, allow_left_out)
-    found = opened(spec, store)
-    if not isinstance(found, ImagesSource):
+    try:
+        spec = conversion(source, registry.override(recipe, changes), store, allow_left_out)
+        found = opened(spec, store)
+    except (SourceError, SettingsError):
+        with on_this_machine(source, source_cache(store)) as place:
+            if not has_annotations(place):
+                raise
+        spec = conversion(source, registry.override(people, changes), store, allow_left_out)
+        found = opened(spec, store)
+    if found.settings is None:
         raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
     return Checked(spec, found, time.monotonic() - started)

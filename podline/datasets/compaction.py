@@ -12,10 +12,10 @@ import pyarrow as pa
 from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
+from podline.data.reasons import FORGOTTEN, Reason
 from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, publish_records
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
-from podline.data.sources.decoding import FORGOTTEN
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
@@ -60,7 +60,7 @@ def compact(
         ArtifactError: a record is damaged.
         StoreError: the store cannot be read or written.
     """
-    if manifest.records is None:
+    if not versions(store, manifest.dataset):
         raise SettingsError(
             f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
         )
@@ -172,7 +172,7 @@ def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> I
     """Yield the manifest's entries for a split's forgotten records."""
     for image in hexadecimal(table.records(split).keys) if forgotten else ():
         if image in forgotten:
-            yield Quarantined(split=split, record=image, reason=f"{FORGOTTEN}: {forgotten[image]}")
+            yield Quarantined(split=split, record=image, reason=str(Reason(FORGOTTEN, forgotten[image])))
 
 
 def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:

@@ -13,24 +13,24 @@ from podline.data.pixels import PixelSums, add_up
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
 from podline.data.shards import WrittenShard
-from podline.data.sources.source import RawData
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import converter_settings, fingerprint
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.stages.specs import ConvertSpec
 
 
-def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
+def class_names_of(source: Source) -> dict[str, tuple[str, ...]]:
     """Return the class names of each label feature."""
     return {feature.name: feature.class_names for feature in source.features if feature.class_names}
 
 
 def manifest_of(
     spec: ConvertSpec,
-    source: RawData,
+    source: Source,
     splits: tuple[SplitInfo, ...],
-    records: FileInfo | None = None,
-    base: str = "",
+    records: FileInfo,
+    base: str,
 ) -> Manifest:
     """Make the manifest of a source's data set.
 

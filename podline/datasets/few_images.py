@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podline.data.images.opening import ImagesSource
-from podline.data.sources.source import RawData
 from podline.datasets.fingerprint import effective, source_of
 from podline.documents.first_images import FirstImages, is_first, publish_first_images
 from podline.documents.manifest import TRAIN
@@ -35,7 +33,8 @@ def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], Conver
         StoreError: the store cannot be written.
     """
     if recipe.few and is_first(store, recipe.dataset):
-        found = _counted(source_of(effective(spec_of(recipe), store), store))
+        source = source_of(effective(spec_of(recipe), store), store)
+        found = FirstImages(images=source.sizes[TRAIN], side=source.images.usual_side)
         require_weights(store, for_first_images(recipe, found))
         publish_first_images(store, recipe.dataset, found)
         if values := few_in_words(recipe, found.images, found.side):
@@ -46,9 +45,3 @@ def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], Conver
     recipe = settled(store, recipe)
     require_weights(store, recipe)
     return spec_of(recipe)
-
-
-def _counted(source: RawData) -> FirstImages:
-    if isinstance(source, ImagesSource):
-        return FirstImages(images=source.sizes[TRAIN], side=source.usual_side)
-    return FirstImages(images=source.sizes[TRAIN], side=max(source.features[0].shape))

@@ -17,7 +17,7 @@ from typing import NewType
 from podline.data.images.listing import listing, one
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
-from podline.data.sources.source import RawData, open_raw
+from podline.data.sources.source import Source, open_raw
 from podline.datasets.other_data import refuse_other_data
 from podline.documents.corrections import corrections
 from podline.documents.forgotten import forgotten
@@ -135,7 +135,7 @@ def effective(spec: ConvertSpec, store: Store) -> EffectiveSpec:
     return EffectiveSpec(spec.model_copy(update={"settings": settings}))
 
 
-def source_of(spec: EffectiveSpec, store: Store) -> RawData:
+def source_of(spec: EffectiveSpec, store: Store) -> Source:
     """Open the source of a conversion.
 
     Raises:
@@ -148,13 +148,13 @@ def source_of(spec: EffectiveSpec, store: Store) -> RawData:
     return source
 
 
-def opened(spec: EffectiveSpec, store: Store) -> RawData:
+def opened(spec: EffectiveSpec, store: Store) -> Source:
     """Open the source of a conversion, also one that a conversion refuses; see :func:`source_of`."""
     work = store.own_folder(source_cache(store).name)
     return open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
 
 
-def require_convertible(spec: EffectiveSpec, store: Store, source: RawData) -> None:
+def require_convertible(spec: EffectiveSpec, store: Store, source: Source) -> None:
     """Check an opened source as its conversion does.
 
     Raises:
@@ -162,7 +162,7 @@ def require_convertible(spec: EffectiveSpec, store: Store, source: RawData) -> N
             no version of its data set.
     """
     refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
-    source.remarks()
+    source.notes()
     refuse_other_data(store, spec.dataset, source)
 
 

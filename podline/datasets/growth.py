@@ -1,4 +1,4 @@
-"""Plans a version of the user's own images that extends an older one: only new records are written.
+"""Plans a data set's records; a version of the user's own images extends an older one, so only new ones are written.
 
 A record is unchanged if its image's identity, its pixels and its targets are. The version's manifest equals that of a
 conversion of all records at once, except for the places and first versions of records.
@@ -6,33 +6,33 @@ conversion of all records at once, except for the places and first versions of r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.opening import ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
     NOTHING,
     Records,
     RecordTable,
+    equal_pairs,
     in_shards,
     rows_of,
     with_columns,
 )
 from podline.data.records import IMAGE, stored_layout
-from podline.datasets.census import equal_pairs
+from podline.data.sources.source import Source
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
+from podline.datasets.version_changes import KnownRecords, version_changes
 from podline.documents.manifest import (
     MANIFEST,
+    FileInfo,
     Manifest,
     OlderShards,
     SplitInfo,
@@ -46,29 +46,11 @@ from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
 
-ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
+CHANGES = ("added", "removed", "relabelled", "moved")
 _READ_AT_ONCE = 1_000
 _BINARY = pa.binary(IDENTITY_BYTES)
 
 Ids = npt.NDArray[np.int64]
-
-
-class Difference(NamedTuple):
-    """The changes of a split's records since an older version.
-
-    Attributes:
-        records: number of records now.
-        content: sha256 of the records' keys and digests, in their order.
-        new: positions of records that the older version lacks.
-        dead: positions, in the older version, of records that the split no longer has.
-        relabelled: which dead records are still there with another digest.
-    """
-
-    records: int
-    content: str
-    new: Records
-    dead: Records
-    relabelled: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -76,13 +58,19 @@ class SplitGrowth:
     """The kept and new records of a split.
 
     Attributes:
-        change: the changes since the older version.
+        records: number of records now.
+        content: sha256 of the records' keys and digests, in their order.
+        new: records that the older version lacks.
+        dead: records of the older version that the split no longer has.
         older: the shards with the kept records.
         counts: number of kept records of each class.
         pixels: pixel sums of the kept records; None without any.
     """
 
-    change: Difference
+    records: int
+    content: str
+    new: Records
+    dead: Records
     older: tuple[OlderShards, ...]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums | None
@@ -111,34 +99,38 @@ class Growth:
     @property
     def new(self) -> dict[str, Ids]:
         """The positions of the records to write, by split."""
-        return {name: split.change.new.ids for name, split in self.splits.items()}
+        return {name: split.new.ids for name, split in self.splits.items()}
 
     def prefix(self, dataset: str) -> str:
         """Return the prefix of new shards' names, so that a plan from another base never uses them."""
         return f"{dataset}.{self.base.fingerprint}" if self.base else dataset
 
-    def infos(self, written: Mapping[str, Written]) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
+    def infos(
+        self, written: Mapping[str, Written], truths: Mapping[str, FileInfo]
+    ) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
         """Return the manifest's entry of each split, and the pixel sums by split.
 
         Args:
             written: the new shards by split.
+            truths: the file of annotations of people by split.
         """
         infos, sums = [], {}
         for name, split in self.splits.items():
             part = written.get(name)
-            if not split.change.records:
+            if not split.records:
                 continue
             sums[name] = pixels = add_up([each for each in (split.pixels, part and part.pixels) if each])
             infos.append(
                 SplitInfo(
                     name=name,
-                    records=split.change.records,
+                    records=split.records,
                     shards=part.shards if part else ShardTable.of([]),
                     class_counts=tuple((split.counts + (part.counts if part else 0)).tolist()),
                     mean=pixels.mean,
                     std=pixels.std,
                     older=split.older,
-                    content=split.change.content,
+                    content=split.content,
+                    truth=truths.get(name),
                 )
             )
         return tuple(infos), sums
@@ -146,17 +138,22 @@ class Growth:
     def rows(self, written: Mapping[str, Written]) -> pa.Table:
         """Return the table of records; see :meth:`infos`."""
         current = [self._rows_of(name, written.get(name)) for name in self.splits]
-        gone = [self._stored(name).take(split.change.dead.ids) for name, split in self.splits.items()]
+        gone = [self._stored(name).take(split.dead.ids) for name, split in self.splits.items()]
         dead = [self._named(self.table.dead())] if self.table else []
         return pa.concat_tables([*current, *dead, *(with_columns(rows, split=None) for rows in gone)])
 
     def _rows_of(self, name: str, part: Written | None) -> pa.Table:
         """Return the rows of a split's records: those of the base, and the new ones at their positions."""
-        kept, change = self._stored(name), self.splits[name].change
+        kept, change = self._stored(name), self.splits[name]
         kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
         if part is None:
             return kept
-        columns = {"split": name, "key": _fixed(change.new.keys), "digest": _fixed(change.new.digests)}
+        columns = {
+            "split": name,
+            "key": _fixed(change.new.keys),
+            "digest": _fixed(change.new.digests),
+            "target": pa.array(change.new.targets, pa.binary()).dictionary_encode(),
+        }
         both = pa.concat_tables([in_shards(rows_of(columns), part.shards), kept]).unify_dictionaries()
         count, new = len(change.new.ids), np.arange(len(change.new.ids))
         return both.take(np.insert(count + np.arange(len(kept)), change.new.ids - new, new))
@@ -173,7 +170,7 @@ class Growth:
         return with_columns(rows, shard=pa.DictionaryArray.from_arrays(shards.indices, pa.array(names, pa.string())))
 
 
-def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:
+def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
     """Return the first of some versions, by fingerprint, that a conversion can extend: same settings, same classes.
 
     A version with a missing file is skipped.
@@ -200,7 +197,7 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
     return None
 
 
-def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manifest | None) -> Growth:
+def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None, before: Manifest | None) -> Growth:
     """Plan a version.
 
     Args:
@@ -208,6 +205,7 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
         source: the source of all records.
         fingerprint: fingerprint of the version.
         base: manifest of the version to extend, or None.
+        before: manifest of the newest other version, or None.
 
     Raises:
         ArtifactError: a file of the base is damaged.
@@ -216,37 +214,28 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
     now, table = source.identities(), RecordTable.of(store, base) if base else None
     names = dict.fromkeys([*now, *(table.pixels if table else ())])
     then = {name: table.records(name) if table else NOTHING for name in names}
-    found = {name: _difference(then[name], now.get(name, NOTHING)) for name in names}
-    splits, changes = dict[str, SplitGrowth](), Counter[str]()
-    for name, change in found.items():
-        elsewhere = np.concatenate([NOTHING.keys, *(other.new.keys for at, other in found.items() if at != name)])
-        moved = int(np.isin(change.dead.keys[~change.relabelled], elsewhere).sum())
-        relabelled = int(change.relabelled.sum())
-        changes += Counter({RELABELLED: relabelled, MOVED: moved, REMOVED: len(change.dead.ids) - relabelled - moved})
-        counts, pixels = np.zeros(len(source.class_names), np.int64), None
-        if base and table and name in table.pixels and change.records:
-            counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead.ids, source.kind)
-        splits[name] = SplitGrowth(change, _older(base, table, name, change), counts, pixels)
-    changes[ADDED] = max(0, sum(len(each.new.ids) for each in found.values()) - changes[RELABELLED] - changes[MOVED])
-    return Growth(fingerprint, base, base, table, splits, changes)
+    splits = dict[str, SplitGrowth]()
+    for name in names:
+        wanted = now.get(name, NOTHING)
+        old, new = equal_pairs(then[name].keys, wanted.keys)
+        same = then[name].digests[old] == wanted.digests[new]
+        fresh, dead = wanted.without(new[same]), then[name].without(old[same])
+        counts, pixels, older = np.zeros(len(source.class_names), np.int64), None, ()
+        if base and table and name in table.pixels and len(wanted.ids):
+            counts, pixels = _statistics(store, base, table.pixels[name], name, dead.ids, source.kind)
+            older = _older(base, table, name, dead.ids) if same.any() else ()
+        splits[name] = SplitGrowth(len(wanted.ids), wanted.content(), fresh, dead, older, counts, pixels)
+    changes = version_changes(KnownRecords(RecordTable.of(store, before)) if before else {}, now)
+    counts = map(len, (changes.added, changes.removed, changes.relabelled[0], changes.moved[0]))
+    return Growth(fingerprint, base, before, table, splits, dict(zip(CHANGES, counts, strict=True)))
 
 
-def _difference(then: Records, now: Records) -> Difference:
-    """Compare a split with an older version of it."""
-    old, new = equal_pairs(then.keys, now.keys)
-    same = then.digests[old] == now.digests[new]
-    dead = then.without(old[same])
-    return Difference(len(now.keys), now.content(), now.without(new[same]), dead, np.isin(dead.keys, now.keys))
-
-
-def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:
+def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[OlderShards, ...]:
     """Return the older versions' shards, all of a version together, if a split still has a record of them."""
-    if base is None or table is None or change.records == len(change.new.ids):
-        return ()
     info = base.split(split)
     shards = table.of_split(split, "shard")["shard"].unify_dictionaries().combine_chunks()
     names = shards.dictionary.to_pylist()
-    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), change.dead.ids)
+    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), dead)
     used = {
         name.split("/")[1] if name.startswith("../") else base.fingerprint
         for name in map(names.__getitem__, np.unique(kept))

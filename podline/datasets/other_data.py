@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from podline.data.images.opening import ImagesSource
 from podline.data.record_table import RecordTable
 from podline.data.shown import shortened
-from podline.data.sources.source import RawData
+from podline.data.sources.source import Source
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.documents.versions import versions
@@ -22,7 +21,7 @@ from podline.store.contract import Store
 _NAMED = 3
 
 
-def refuse_other_data(store: Store, dataset: str, source: RawData) -> None:
+def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
     """Refuse a user's own data that continue nothing in the store under the name of their data set.
 
     A source continues a data set with which it shares an image, or half of the classes or joints of the smaller side.
@@ -42,7 +41,9 @@ def refuse_other_data(store: Store, dataset: str, source: RawData) -> None:
     then = ()
     for manifest in _converted(store, dataset):
         names = _names(manifest.class_names, manifest.facts)
-        if 2 * len({*names} & {*now}) >= min(len(names), len(now)) or _share_an_image(store, manifest, source):
+        if 2 * len({*names} & {*now}) >= min(len(names), len(now)):
+            return
+        if source.class_names and _share_an_image(store, manifest, source):
             return
         then = then or names
     if then:
@@ -67,10 +68,8 @@ def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
     return class_names or (Skeleton.model_validate(facts[SKELETON]).annotated if SKELETON in facts else ())
 
 
-def _share_an_image(store: Store, manifest: Manifest, source: RawData) -> bool:
-    if manifest.records is None or not isinstance(source, ImagesSource):
-        return False
-    with contextlib.suppress(PodlineError):  # the table is damaged
+def _share_an_image(store: Store, manifest: Manifest, source: Source) -> bool:
+    with contextlib.suppress(PodlineError):  # the table is damaged, or an older Podline converted the data
         known = RecordTable.of(store, manifest).keys()
         return any(np.isin(found.keys, known).any() for found in source.identities().values())
     return False

@@ -10,13 +10,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
-from podline.data.images.opening import ImagesSource
 from podline.data.planning import ShardPlans
 from podline.data.record_table import publish_records
 from podline.data.shards import WrittenShard
-from podline.data.sources.source import RawData, Remarks
+from podline.data.sources.source import Source
 from podline.data.tfds import tfds_files
 from podline.datasets.draft import class_names_of, manifest_of, written_splits
 from podline.datasets.fingerprint import EffectiveSpec
@@ -47,15 +45,15 @@ _OLD_SECONDS = 7 * 24 * 3600
 
 @contextlib.contextmanager
 def growth_since(
-    store: Store, spec: EffectiveSpec, source: RawData, known: str, job: str, reporter: Reporter
-) -> Iterator[Growth | None]:
-    """Yield how the user's own images extend an older version; None for other data.
+    store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
+) -> Iterator[Growth]:
+    """Yield how the user's own images extend an older version; other data extend none.
 
     A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
     anew if the base has many shards, which keeps their number within limits; that costs no decoding.
     """
-    if not (isinstance(source, ImagesSource) and source.grows):
-        yield None
+    if not source.grows:
+        yield growth_of(store, source, known, None, None)
         return
     dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
     found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
@@ -67,14 +65,11 @@ def growth_since(
         base = fitting_base(store, spec, source, iter(bases))
         if base:
             store.publish_bytes(extension(job, base.folder), b"", replace=True)
-        growth = growth_of(store, source, known, base)
-        if others[:1] != bases[:1]:
-            before = fitting_base(store, spec, source, iter(others))
-            growth = replace(growth, before=before, changes=growth_of(store, source, known, before).changes)
-        elif base and not again and has_many_shards(base):
+        before = base if others[:1] == bases[:1] else fitting_base(store, spec, source, iter(others))
+        if base and before is base and not again and has_many_shards(base):
             reporter.log(f"all records will be written: version {base.fingerprint} has many small shards")
-            whole = growth_of(store, source, known, None)
-            growth = replace(whole, before=base, changes=growth.changes)
+            base = None
+        growth = growth_of(store, source, known, base, before)
         if growth.before:
             changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
             reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
@@ -86,11 +81,11 @@ def growth_since(
 def publish_dataset(
     store: Store,
     spec: ConvertSpec,
-    source: RawData,
+    source: Source,
     truths: Mapping[str, FileInfo],
     folder: str,
     plans: ShardPlans,
-    growth: Growth | None,
+    growth: Growth,
 ) -> list[str]:
     """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
 
@@ -98,15 +93,10 @@ def publish_dataset(
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
-    written, table, base = written_splits(plans, shards), None, ""
-    if names_of_records := source.names(spec.seed):
-        publish_names(store, folder, names_of_records)
-    if growth:
-        splits, sums = growth.infos(written)
-        table = publish_records(store, folder, growth.rows(written), sums)
-        base = growth.base.fingerprint if growth.base else ""
-    else:
-        splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
+    written, base = written_splits(plans, shards), growth.base.fingerprint if growth.base else ""
+    publish_names(store, folder, source.names())
+    splits, sums = growth.infos(written, truths)
+    table = publish_records(store, folder, growth.rows(written), sums)
     if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
         raise StoreUnavailableError(
             f"version {base} of {spec.dataset}, which this one extends, was deleted meanwhile; nothing was published, "
@@ -115,7 +105,7 @@ def publish_dataset(
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
     publish_last(store, manifest, beside)
-    return [*beside, *([table.file] if table else []), *([NAMES] if names_of_records else []), MANIFEST]
+    return [*beside, table.file, NAMES, MANIFEST]
 
 
 def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) -> None:
@@ -128,7 +118,7 @@ def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) 
 
 
 def complete_conversion(
-    store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], source: Source, seconds: float, reused: int
 ) -> ConvertResult:
     """Write the completion record of a conversion, and return its result."""
     manifest = read_manifest(store, folder)
@@ -145,8 +135,8 @@ def complete_conversion(
         bytes=manifest.bytes,
         shards_written=shards - reused,
         shards_reused=reused,
-        official=remarks.official,
-        contradicting=dict(remarks.contradicting),
+        official=source.official,
+        contradicting=dict(source.contradicting),
     )
     published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
     complete(store, folder, spec, result, beside, published=published)

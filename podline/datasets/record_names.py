@@ -17,11 +17,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from podline.data.identity import hexadecimal, identities_of
+from podline.data.identity import hexadecimal
 from podline.data.images.arrow_file import decoded, encoded
-from podline.data.reader import open_split
 from podline.data.record_table import RecordTable
-from podline.data.records import IMAGE
 from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.errors import ArtifactError, SettingsError
 from podline.plain import plain
@@ -169,13 +167,9 @@ def find_records(store: Store, manifest: Manifest, wanted: str) -> list[NamedRec
 
 
 def identities(store: Store, manifest: Manifest, split: str, records: Sequence[int]) -> list[str]:
-    """Return the identities of some records' images; in a published data set, of their pixels.
+    """Return the identities of some records' images.
 
     Raises:
         ArtifactError: the table of records is damaged.
     """
-    if manifest.records is None:
-        reader = open_split(store, manifest.folder, manifest, split)
-        images = reader.gather(np.array(records, np.int64), (IMAGE,))[IMAGE]
-        return hexadecimal(identities_of(images))
     return hexadecimal(RecordTable.of(store, manifest).records(split).keys[np.array(records, np.int64)])

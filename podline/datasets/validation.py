@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
+from podline.data.identity import identities_of
 from podline.data.people.truth import read_truth, truth_name
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
 from podline.data.records import IMAGE, IMAGE_ID, stored_layout
 from podline.data.tfrecord import count_records
-from podline.datasets.census import hashes_of
 from podline.documents.manifest import (
     MANIFEST,
     FileInfo,
@@ -131,7 +131,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
                 counts += found
                 of_shards[shard] += found[: shards.classes]  # all classes, or none
             ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
-            of_images.append(hashes_of([images]))
+            of_images.append(identities_of(images))
             done += len(images)
             rate = done / (time.monotonic() - started)
             reporter.progress(done, manifest.written, "records", {"records/s": rate})
@@ -185,7 +185,7 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
         raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {REMEDY}")
 
 
-def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.uint64]]) -> int:
+def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.bytes_]]) -> int:
     """Count repeated images by each split's hashes; an image in two splits is an error."""
     for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
         shared = np.intersect1d(ours, theirs)

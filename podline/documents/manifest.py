@@ -154,7 +154,7 @@ class Manifest(Frozen):
     records: FileInfo | None = Field(
         default=None,
         exclude_if=lambda records: records is None,
-        description="the table of records, of the user's own images; see podline.data.record_table",
+        description="the table of records; see podline.data.record_table",
     )
     base: str = Field(
         default="",

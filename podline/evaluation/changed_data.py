@@ -64,8 +64,7 @@ def compared(
         model: a model whose features a second classifier uses.
 
     Raises:
-        SettingsError: the data set has no versions.
-        ArtifactError: a version is damaged.
+        ArtifactError: a version is damaged, or was converted by an older Podline.
     """
     started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
     changes = version_changes(then, now)

@@ -22,13 +22,15 @@ import matplotlib.image
 import numpy as np
 import tensorflow as tf
 
+from podline import settings
 from podline.arrays import Array, Image
 from podline.data.fitting import fitted
 from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
+from podline.data.pictures import Form
 from podline.data.sources.decoding import Pictures
 from podline.documents.forgotten import forgotten
-from podline.documents.manifest import Fit, read_manifest
+from podline.documents.manifest import Fit, Manifest, read_manifest
 from podline.errors import SettingsError, SourceError
 from podline.evaluation.answer_table import TableForm, write_table
 from podline.evaluation.forward import finished_model
@@ -97,6 +99,10 @@ class PictureReader(ABC):
 
     tells: ClassVar[Literal["classes", "labels", "people", "answer"]]
     """What an answer is: the most probable of all classes, some labels, people, or an installed kind's own."""
+
+    def form(self, manifest: Manifest) -> Form:
+        """Return what becomes of a picture's file, as in the conversion of the data set."""
+        return Form(self.shape, self.fit, int(manifest.converter.get("white", 0)))
 
     def fed(self, pixels: Image) -> Image:
         """Fit a picture, uint8 (height, width, 3), to the shape of the model's input."""
@@ -169,8 +175,9 @@ class Predictor:
     def becoming(self) -> Pictures:
         """Return how pictures are decoded; forgotten ones are not."""
         known = forgotten(self._store, self.manifest.dataset)
-        height, width, channels = self.reader.shape
-        return Pictures((height, width, channels), self.reader.fit, tuple(known.items()))
+        form, most = self.reader.form(self.manifest), settings.load().parse_pixels
+        height, width, channels = form.shape
+        return Pictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
         """Yield the model's answer for each image of its input's shape, computed in batches.
@@ -186,16 +193,16 @@ class Predictor:
             for place in range(len(images[start : start + batch])):
                 yield tf.nest.map_structure(operator.itemgetter(place), found)
 
-    def __call__(self, pictures: Iterator[tuple[str, Image]]) -> Iterator[Predicted]:
-        """Predict for pictures, a few at a time.
+    def __call__(self, pictures: Iterable[str | Path | Image]) -> Iterator[Predicted]:
+        """Predict for pictures, a few at a time: files, or arrays.
 
-        Args:
-            pictures: names with uint8 (height, width, 3), red, green, blue.
+        Raises:
+            SourceError: see :func:`named`.
         """
-        first = 1
-        while batch := list(itertools.islice(pictures, _FEW)):
-            answers = self.answers(np.stack([self.reader.fed(pixels) for _, pixels in batch]))
-            for place, ((name, pixels), answer) in enumerate(zip(batch, answers, strict=True), first):
+        first, found = 1, named(pictures, self.reader, self.reader.form(self.manifest))
+        while batch := list(itertools.islice(found, _FEW)):
+            answers = self.answers(np.stack([fed for _, _, fed in batch]))
+            for place, ((name, pixels, _), answer) in enumerate(zip(batch, answers, strict=True), first):
                 height, width = pixels.shape[:2]
                 said = self.reader.said(name, place, (width, height), answer)
                 yield Predicted(said, self.reader.drawn(said, pixels))
@@ -272,8 +279,10 @@ def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Itera
             first += len(batch.asked)
 
 
-def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]:
-    """Yield pictures with their names: files, or arrays, which are numbered.
+def named(
+    pictures: Iterable[str | Path | Image], reader: PictureReader, form: Form
+) -> Iterator[tuple[str, Image, Image]]:
+    """Yield pictures with their names: files, or arrays, which are numbered; and the model's input for each.
 
     Raises:
         SourceError: a file is not a picture, or an array has another shape.
@@ -281,8 +290,9 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
     with PictureSandbox() as sandbox:
         for number, picture in enumerate(pictures, start=1):
             if isinstance(picture, (str, Path)):
-                [pixels] = sandbox.decode([read_picture_file(Path(picture))])
-                yield str(picture), pixels
+                file = read_picture_file(Path(picture))
+                [pixels], [fed] = sandbox.decode([file]), sandbox.decode([file], form)
+                yield str(picture), pixels, fed
             else:
                 channels = picture if picture.ndim == 3 else picture[..., None]
                 if channels.ndim != 3 or channels.shape[-1] not in (1, 3):
@@ -290,7 +300,8 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
                         f"picture {number}: got shape {picture.shape}, expected (height, width), (height, width, 1) "
                         "or (height, width, 3)"
                     )
-                yield f"picture {number}", np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
+                pixels = np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
+                yield f"picture {number}", pixels, reader.fed(pixels)
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podline.data.official import contradiction_lines, official_lines, records_read
+from podline.data import official
 from podline.documents.completion import Completion, completion_name, read_completion
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.documents.versions import version_of, versions
@@ -137,7 +137,7 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 
 def version_before(store: Store, manifest: Manifest) -> Manifest | None:
     """Return the manifest of the version before a manifest's; None if there is none, or if it was deleted."""
-    known = [version.fingerprint for version in versions(store, manifest.dataset)] if manifest.records else []
+    known = [version.fingerprint for version in versions(store, manifest.dataset)]
     at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
     others = [known[at - 1]] if at else []
     folders = [dataset_folder(manifest.dataset, other) for other in others]
@@ -167,9 +167,9 @@ def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
         manifest: the manifest of the data set.
         conversion: the result of :func:`conversion_of`.
     """
-    read = records_read({split.name: split.records for split in manifest.splits}, manifest.quarantined)
-    official = official_lines(manifest.dataset, read, conversion.official if conversion else None)
-    return official + (contradiction_lines(conversion.contradicting) if conversion else [])
+    check, contradicting = (conversion.official, conversion.contradicting) if conversion else (None, {})
+    converted = {split.name: split.records for split in manifest.splits}
+    return official.remarks(manifest.dataset, converted, manifest.quarantined, check, contradicting)
 
 
 def runs(store: Store) -> list[StoredRun]:

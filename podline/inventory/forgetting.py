@@ -186,7 +186,7 @@ def _needs(manifest: Manifest) -> set[str]:
 
 def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]:
     """Return those of some images, by their identities, that a version's shards contain, even as dead records."""
-    if manifest.records is None:
+    if not versions(store, manifest.dataset):
         raise SettingsError(
             f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
         )

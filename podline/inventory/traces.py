@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.fitting import fitted
 from podline.data.identity import identified
 from podline.data.jpeg_files import encoded
 from podline.data.picture_sandbox import PictureSandbox, read_picture_file
+from podline.data.pictures import Form
 from podline.datasets.fingerprint import source_cache
 from podline.documents.manifest import Fit
 from podline.inventory.catalogue import datasets, manifest_of
@@ -59,11 +59,12 @@ def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Trace
         StoreError: a file cannot be read.
     """
     file = read_picture_file(image)
-    with PictureSandbox() as sandbox:
-        [pixels] = sandbox.decode([file])
     manifests = [manifest_of(store, one) for one in datasets(store, dataset)]
-    shapes = {(*manifest.image_shape,) for manifest in manifests}
-    squares = [fitted(pixels, shape, fit) for shape in shapes for fit in get_args(Fit)]
+    whites = {(*manifest.image_shape, int(manifest.converter.get("white", 0))) for manifest in manifests}
+    with PictureSandbox() as sandbox:
+        squares = [
+            sandbox.decode([file], Form((*shape,), fit, white))[0] for *shape, white in whites for fit in get_args(Fit)
+        ]
     wanted = {file.data: "its file"}
     for square in squares:
         wanted |= {square.tobytes(): f"pixels {square.shape}", encoded(square): f"JPEG record {square.shape}"}

@@ -57,7 +57,7 @@ def text_targets(name: str) -> TextTargets:
     targets = kind_named(name).targets()
     if isinstance(targets, TextTargets):
         return targets
-    raise SettingsError(f"records of the kind {name} cannot be made from a text for each image; write a RawData class")
+    raise SettingsError(f"records of the kind {name} cannot be made from a text for each image")
 
 
 def code_of_targets(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from podline import stopwatch
-from podline.datasets.census import change_between, in_words
+from podline.datasets.version_changes import change_between, in_words
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.ledger_entry import (
     AnnealingSummary,

@@ -67,7 +67,7 @@ class DataSet:
 
     Attributes:
         name: see :data:`DatasetName`.
-        open: ``(dataset, source, settings, work) -> RawData``: opens raw data, given this object, the user's folder,
+        open: ``(dataset, source, settings, work) -> Source``: opens raw data, given this object, the user's folder,
             file or ``gs://`` prefix, the settings, and the cache folder for unpacked files;
             :mod:`podline.data.sources.decoded` makes one from a function that returns images. Exceptions are reported
             in one line.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.resources import files
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from podline.reporting.blocks import Block, html_of
 
@@ -26,7 +26,7 @@ _DOCUMENT = Markup("""\
 <header>
 {}
 </header>
-{}
+{}{}
 </main>
 </body>
 </html>
@@ -44,8 +44,11 @@ def document(title: str, header: Iterable[Block], sections: Sections, styles: It
         styles: CSS files of this package.
     """
     css = Markup("\n").join(Markup(files("podline.reporting").joinpath(name).read_text()) for name in styles)  # noqa: S704 (ours)
+    shown = [(f"section-{number}", heading, html_of(blocks)) for number, (heading, blocks) in enumerate(sections, 1)]
     parts = (
-        Markup("\n<section>\n<h2>{}</h2>\n{}\n</section>").format(heading, html_of(blocks))
-        for heading, blocks in sections
+        Markup('\n<section id="{}">\n<h2>{}</h2>\n{}\n</section>').format(anchor, heading, blocks)
+        for anchor, heading, blocks in shown
     )
-    return _DOCUMENT.format(title, css, html_of(header), Markup("\n").join(parts))
+    links = (Markup('<a href="#{}">{}</a>').format(anchor, escape(heading).striptags()) for anchor, heading, _ in shown)
+    contents = Markup('<nav aria-label="Contents">{}</nav>').format(Markup(" · ").join(links)) if shown[3:] else ""
+    return _DOCUMENT.format(title, css, html_of(header), contents, Markup("\n").join(parts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline.datasets.census import in_words as changes_in_words
+from podline.datasets.version_changes import in_words as changes_in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
 from podline.figures import count, duration, metric_text, moment, percent, pflop, rate, size
 from podline.ledger.time_spent import in_words

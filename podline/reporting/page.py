@@ -15,6 +15,20 @@ from podline.reporting.escaping import markdown
 from podline.reporting.facts import RunFacts
 from podline.reporting.sections import Section, blocks_of, installed, sections_in
 
+# The first sections of the page, in this order; then come the others.
+_FIRST = (
+    "What differs",
+    "What next",
+    "Training",
+    "The most confident mistakes",
+    "Pictures",
+    "Classes",
+    "Labels",
+    "Findings",
+    "What changed in the data",
+    "Figures",
+)
+
 
 class Pages(NamedTuple):
     """A report.
@@ -33,7 +47,7 @@ class Pages(NamedTuple):
 def pages(run: RunFacts) -> Pages:
     """Render the report in all its formats."""
     header = list(verdict.header(run))
-    shown = [(heading, blocks) for heading, blocks in _sections(run) if blocks]
+    shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
     charts = charts_of(block for blocks in (header, *(blocks for _, blocks in shown)) for block in blocks)
     return Pages(
@@ -41,6 +55,12 @@ def pages(run: RunFacts) -> Pages:
         markdown="\n\n".join(texts) + "\n",
         charts="\n\n".join(map(_picture, charts)) + "\n",
     )
+
+
+def _place(found: tuple[str, list[Block]]) -> int:
+    """Return a section's place: those to act on first, the others in their order."""
+    heading, _ = found
+    return _FIRST.index(heading) if heading in _FIRST else len(_FIRST)
 
 
 def _picture(chart: Svg) -> str:
@@ -51,7 +71,7 @@ def _picture(chart: Svg) -> str:
 
 
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
-    """Yield each section's heading and blocks, in the order of the page."""
+    """Yield each section's heading and blocks."""
     yield from _filled([*sections_in(verdict), *kind_of(run.evaluation).sections()], run)
     added = installed()
     yield from _filled(added.objects.values(), run)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from podline import figures
 from podline.compare.answers import LostExample
 from podline.compare.lost import Explained
-from podline.compare.words import Word, ends, signed, word_of
+from podline.compare.words import Word, signed, word_of
 from podline.documents.ledger_entry import Entry
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
@@ -23,6 +23,7 @@ from podline.reporting import charts, pictures
 from podline.reporting.blocks import (
     Block,
     Chart,
+    Code,
     Grid,
     Heading,
     Items,
@@ -69,6 +70,8 @@ def header(run: RunFacts) -> Iterator[Block]:
     finished = [f"trained {figures.moment(run.events[-1].time)}"] if run.events else []
     yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
     yield Title(title(run), _sentence(run, headline.about), figures.interval_text(measure, metric))
+    if lines := [*_attention(run)]:
+        yield Standing("Look at this first", "", lines, "worse" if not evaluation.better_than_guessing else "noise")
     if standing.rival:
         yield _against_rival(standing.rival)
     if standing.promotion:
@@ -132,14 +135,30 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 
 
 def _sentence(facts: RunFacts, about: str) -> str:
-    """Return the sentence below the figure: model, data and verdict."""
-    guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
+    """Return the sentences below the figure: model, data and verdict."""
+    guessing = "Better than guessing" if facts.evaluation.better_than_guessing else "No better than guessing"
     epochs = facts.training.epochs
     passes = "epoch" if epochs == 1 else "epochs"
+    images = figures.count(facts.manifest.split("train").records)
     return (
-        f"{about} by recipe {facts.recipe.name}, trained for {epochs:.4g} {passes} on "
-        f"{figures.count(facts.manifest.split('train').records)} images: {', '.join([guessing, *_compared(facts)])}."
+        f"{about}. {', '.join([guessing, *_compared(facts)])}. Recipe {facts.recipe.name}, {epochs:.4g} {passes} of "
+        f"{images} images."
     )
+
+
+def _attention(run: RunFacts) -> Iterator[str]:
+    """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
+    found = {(line.finding, line.where): line for line in run.findings if not line.over}
+    for line in [*found.values()][:_NAMED]:
+        yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
+    if len(found) > _NAMED:
+        yield f"{plural(len(found) - _NAMED, 'more finding')} below"
+    if run.slow:
+        yield run.slow
+    if run.manifest.quarantined:
+        yield f"{plural(len(run.manifest.quarantined), 'record')} of the source left out, see Data"
+    for remark in run.remarks[:_NAMED]:
+        yield f"{remark}"
 
 
 def _compared(facts: RunFacts) -> list[str]:
@@ -173,19 +192,32 @@ def _decided(promotion: Promotion) -> str:
 
 
 def _against_rival(rival: Rival) -> Standing:
-    """Describe the comparison in full."""
+    """Describe the comparison in full, like `podline runs compare`."""
     found, measure = rival.comparison, rival.comparison.measure
-    change = found.difference
+    change = figures.change_text(measure, found.difference.value)
     other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
-    mean = f" and {plural(len(found.known) - 1, 'more training')} like it" if len(found.known) > 1 else ""
-    changed = f", {found.what_changed}" if found.what_changed else ""
-    return Standing(
-        figures.change_text(measure, change.value),
-        f" {ends(measure, change.low, change.high)} against the {rival.role}, {found.against}, with {other}{mean}"
-        f"{changed}: {change.said} ({change.method}).",
-        style=found.word,
-        sign=figures.arrow(figures.change_text(measure, change.value)),
-    )
+    text = f" against the {rival.role}, {other}: {found.sentence()}."
+    return Standing(change, text, style=found.word, sign=figures.arrow(change))
+
+
+@section("What next")
+def what_next(run: RunFacts) -> Iterator[Block]:
+    """Show the next commands."""
+    name, standing, dataset = run.spec.run, run.standing, run.manifest.dataset
+    commands = {
+        f"podline models predict {name} photos/ --table answers.parquet": "answers for a folder",
+        f"podline models serve {name}": "answers over HTTP",
+    }
+    if standing.rival:
+        against = standing.rival.comparison.against
+        commands[f"podline runs compare {name} {against} --why"] = "what differs, with examples"
+    if standing.promotion is None:
+        commands[f"podline models promote {name} --dry-run"] = "whether it would become the champion"
+    if "." in dataset and run.manifest.class_names:
+        commands[f"podline data suspects {run.recipe.name}"] = "labels that are probably wrong"
+    width = max(map(len, commands))
+    yield Code("\n".join(f"{command:{width}}  # {what}" for command, what in commands.items()))
+    yield Text("Add --root if the store is not the default one. More images like the mistakes help most.", "note")
 
 
 @section("What differs")
@@ -235,7 +267,6 @@ def _training_tiles(facts: RunFacts) -> list[Tile]:
     """Return the tiles of training cost."""
     return [
         Tile("parameters", figures.short_count(facts.training.parameters)),
+        Tile("size of the model", figures.size(facts.model.bytes)),
         Tile("training", figures.duration(facts.training.seconds)),
-        Tile("PFLOP", f"{facts.training.pflop:.3g}" if facts.training.pflop else "not known"),
-        Tile("examples a second", figures.rate(facts.training.examples_per_second)),
     ]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Array
+from podline.data.pictures import Form
 from podline.documents.champions import HISTORY, recipes
 from podline.documents.manifest import read_manifest
 from podline.evaluation.forward import finished_model
@@ -39,7 +40,8 @@ class Served(NamedTuple):
         version: the champion's number, or 1 for a run.
         run: its run.
         function: the SavedModel's serving signature.
-        reader: fits pictures, and formats answers.
+        reader: formats answers.
+        form: what becomes of a picture's file.
         loaded: the SavedModel, which keeps its variables alive.
     """
 
@@ -47,6 +49,7 @@ class Served(NamedTuple):
     run: str
     function: Any
     reader: PictureReader
+    form: Form
     loaded: Any
 
     @property
@@ -100,7 +103,8 @@ def load_served(store: Store, name: str) -> Served:
         else:
             write_saved_model(finished_model(store, run), folder / "model")
         loaded: Any = tf.saved_model.load(str(folder / "model"))
-    served = Served(entry.number if entry else 1, run, loaded.signatures["serving_default"], reader, loaded)
+    version, function = entry.number if entry else 1, loaded.signatures["serving_default"]
+    served = Served(version, run, function, reader, reader.form(manifest), loaded)
     for count in _WARM_UP:
         served.outputs(np.zeros((count, *served.shape), np.uint8))
     return served

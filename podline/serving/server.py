@@ -136,9 +136,7 @@ class Server:
     def _predictions(self, body: bytes, served: Served) -> str:
         """Return the answer of TensorFlow Serving, by rows or by columns, and what the outputs mean."""
         values, is_rows = images_in(body, served.input[0])
-        images = images_of(
-            values, served.shape, lambda files: [served.reader.fed(each) for each in self._pictures.decode(files)]
-        )
+        images = images_of(values, served.shape, lambda files: self._pictures.decode(files, served.form))
         outputs = served.outputs(images)
         columns: dict[str, list[Any]] = {name: output.tolist() for name, output in outputs.items()}
         only = next(iter(columns.values())) if len(columns) == 1 else None

@@ -64,7 +64,14 @@ def test_a_conversion(spec: ConvertSpec) -> None:
     assert progress[-1]["metrics"]["records/s"] > 0
     names = {name.removeprefix(f"{result.folder}/") for name in contents(spec)}
     files = {shard.file for split in manifest.splits for shard in split.shards}
-    beside = {"manifest.json", "features.json", "dataset_info.json", "label.labels.txt", "names.parquet"}
+    beside = {
+        "manifest.json",
+        "features.json",
+        "dataset_info.json",
+        "label.labels.txt",
+        "names.parquet",
+        "records.parquet",
+    }
     assert names == files | {f"shards/{file}.json" for file in files} | beside
 
 

@@ -20,12 +20,11 @@ from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs import conversion
 from podline.beam_jobs.jobs import Job, JobContext
-from podline.data.images.table_source import TableSource
 from podline.data.pixels import PixelSums
 from podline.data.planning import ShardPlans
 from podline.data.shards import RowsByPlace, WrittenShard
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import ShardTables
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import effective
 from podline.documents.manifest import SHARD_RECORDS
 from podline.documents.shard_table import ShardInfo
@@ -37,7 +36,7 @@ from podline.store.folder import FolderStore
 RECORDS, SHARDS = 500_000_000, 500_000  # of each of two splits
 
 
-class ManySplits(TableSource):
+class ManySplits(Source):
     """A source with more records than its files hold, of which nothing is read."""
 
     @property
@@ -45,10 +44,10 @@ class ManySplits(TableSource):
         """Return the number of records of each split."""
         return dict.fromkeys(super().sizes, RECORDS)
 
-    def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, folder: Path) -> tuple[RowsByPlace, Iterator[Path]]:
         """Make no tables."""
         del plans, folder
-        return RowsByPlace(self.splits[0].pixels, (32, 32, 3), seed), iter(())
+        return RowsByPlace(self.splits[0].pixels, (32, 32, 3)), iter(())
 
 
 class ManyShards(FolderStore):

@@ -126,12 +126,3 @@ def test_what_the_converter_was_given_is_named():
     before = with_part("data", fingerprint="a", converter={"seed": 0, "side": 368})
     after = with_part("data", fingerprint="b", converter={"seed": 1, "side": 368})
     assert rows(before, after) == [("data", "converter.seed", "0", "1")]
-
-    def all_new(_before: Data, after: Data) -> dict[str, SplitChange]:
-        return {
-            name: SplitChange(added=ChangedRecords(count=split.records), removed=ChangedRecords(count=split.records))
-            for name, split in after.splits.items()
-        }
-
-    smaller = with_part("data", fingerprint="b", converter={"seed": 0, "side": 256})
-    assert rows(before, smaller, changes=all_new) == [("data", "converter.side", "368", "256")]

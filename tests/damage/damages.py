@@ -29,7 +29,7 @@ FILES = {
     "record": r".*/stages/[^/]+\.json",
     "entry": r"ledger/[^/]+\.json",
     "history": r"models/.*",
-    "census": r"ledger/data/.*",
+    "copy of a table of records": r"ledger/data/.*",
     "shard record": r"datasets/.*/shards/.*",
     "index": r"datasets/.*\.index\.npy",
     "shard": r"datasets/.*tfrecord.*",

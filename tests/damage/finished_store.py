@@ -13,8 +13,8 @@ from small_dataset import validation_of
 
 from podline.beam_jobs.conversion import convert
 from podline.commands.models import _spec as promotion_spec
-from podline.datasets.census import census_of
 from podline.datasets.validation import validate
+from podline.datasets.version_changes import known_records
 from podline.documents.champions import roll_back
 from podline.errors import DivergenceError
 from podline.evaluation.evaluate import evaluate
@@ -82,7 +82,7 @@ def finished_store(folder: Path) -> Finished:
         write_index(store)
     with contextlib.suppress(DivergenceError), recorded(open_store(root), "cifar10", "flow", silent()):
         raise DivergenceError("the loss is no finite number")
-    census_of(store, "cifar10", converted.fingerprint)
+    known_records(store, "cifar10", converted.fingerprint)
     publish_people(root, side=32, keep_jpeg=True)
     shutil.rmtree(root / "people")  # the images that they were made of
     searching = learning_rate_spec(store, _recipe(0), silent(), steps=20)

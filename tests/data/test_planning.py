@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podline.data.planning import ShardPlans, SplitPlan, plan_shards, shard_count, shard_order
+from podline.data.planning import ShardPlans, SplitPlan, plan_shards, shard_count
 from podline.errors import SettingsError, SourceError
 
 CIFAR, MNIST = 3126, 838  # bytes of a record in a file
@@ -80,15 +80,3 @@ def test_shards_cover_a_split_once_and_keep_every_limit(
 def test_an_empty_split_is_an_error() -> None:
     with pytest.raises(SourceError, match="the split 'test' has no records"):
         plan_shards("x", {"train": 10, "test": 0}, 100, shard_bytes=1000, min_shards=1)
-
-
-def order(seed: int, split: str = "train", shards: int = 7) -> np.ndarray:
-    plans = ShardPlans("x", (SplitPlan(split, 1000, shards),))
-    return np.concatenate([shard_order(seed, plan, 1000) for plan in plans])
-
-
-def test_the_order_is_a_permutation_of_seed_and_split_whatever_the_shards() -> None:
-    assert sorted(order(0).tolist()) == list(range(1000))
-    assert (order(0) == order(0, shards=3)).all()
-    assert (order(0) != order(1)).mean() > 0.9
-    assert (order(0) != order(0, "test")).mean() > 0.9

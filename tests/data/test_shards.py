@@ -12,8 +12,9 @@ from small_dataset import encoded, filled_from
 
 from podline.arrays import Arrays
 from podline.data import shards
+from podline.data.order import shuffled
 from podline.data.pixels import pixel_sums
-from podline.data.planning import ShardPlan, plan_shards, shard_order
+from podline.data.planning import ShardPlan, plan_shards
 from podline.data.records import Feature, layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
@@ -58,18 +59,18 @@ def test_a_full_disk_is_one_clear_line() -> None:
 
 
 def test_workers_make_the_records_of_the_order(tmp_path: Path) -> None:
-    source = open_source("cifar10", str(write_raw_cifar(tmp_path / "raw")), tmp_path / "cache")
+    source = open_source("cifar10", str(write_raw_cifar(tmp_path / "raw")), tmp_path / "cache").in_order(3)
     files = [tmp_path / "raw" / f"data_batch_{number}.bin" for number in range(1, 6)]
     rows = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
     plans = plan_shards("cifar10", source.sizes, LAYOUT.frame_length, shard_bytes=50_000, min_shards=1)
-    filler, tables = source.shard_tables(plans, 3, tmp_path)
+    filler, tables = source.shard_tables(plans, tmp_path)
     assert [table.name for table in tables] == ["train.npy", "test.npy"]
     train = [plan for plan in plans if plan.split == "train"]
     for plan in train:
         fill = pickle.loads(pickle.dumps(filler)).filler(plan, LAYOUT, tmp_path / filler.table(plan))
         write_shard(tmp_path / plan.file, plan, LAYOUT, census, fill)
     frames = np.frombuffer(b"".join((tmp_path / plan.file).read_bytes() for plan in train), np.uint8).reshape(100, -1)
-    expected = rows[np.concatenate([shard_order(3, plan, 100) for plan in train])]
+    expected = rows[shuffled(3, "shards/train", 100, np.arange(100))]
     assert (LAYOUT.values(frames, "label") == expected[:, 0]).all()
     assert (LAYOUT.values(frames, "image") == expected[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)).all()
 
@@ -78,6 +79,6 @@ def test_what_travels_is_small_whatever_the_number_of_records_and_shards(tmp_pat
     source = open_source("cifar10", str(write_raw_cifar(tmp_path / "raw", train=2000)), tmp_path / "cache")
     plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
     assert plans[999_999] == ShardPlan("train", "x-train.tfrecord-0999999-of-1000000", 999_999_000, 1000)
-    filler, tables = source.shard_tables(plans, 0, tmp_path)
+    filler, tables = source.shard_tables(plans, tmp_path)
     assert len(pickle.dumps((filler, plans))) < 3_000  # six files' names, above all
     assert max(table.stat().st_size for table in tables) < 2000 * 9 + 500

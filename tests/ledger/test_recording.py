@@ -11,7 +11,7 @@ from finished_run import finished_run
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from set_clock import SetClock
 
-from podline.datasets.census import MOST_RECORDS, in_words
+from podline.datasets.version_changes import MOST_RECORDS, in_words
 from podline.documents.ledger_entry import Entry, Origin, Outcome, PromotionSummary
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine

@@ -174,10 +174,10 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
     lines = _text(page)
     top = lines.split("\nall nights\n")[1].replace("\n", "")
     assert top.startswith(metric_text("top1", found))
-    assert f"trained for {trained.epochs:.4g} epochs on {records} images" in lines
-    assert f"{specs[-2].run}, with {metric_text('top1', rival)}" in lines
+    assert f"{trained.epochs:.4g} epochs of {records} images." in lines
+    assert f", {metric_text('top1', rival)}: " in lines
     assert f"\ntraining\n{duration(trained.seconds)}\n" in lines
-    assert f"\nexamples a second\n{rate(trained.examples_per_second)}\n" in lines
+    assert f"{rate(trained.examples_per_second)} examples/s" in lines
 
 
 @pytest.mark.usefixtures("no_charts")

@@ -29,7 +29,7 @@ def test_the_page_of_docs_adds_a_section(tmp_path: Path, monkeypatch: pytest.Mon
     found, store = report(spec, silent()), open_store(spec.root)
     page, markdown = (store.read_bytes(name).decode() for name in (found.html, found.markdown))
     headings = re.findall("<h2>(.*?)</h2>", page)
-    assert headings.index("The most confident mistakes") < headings.index("Imbalance") < headings.index("Training")
+    assert headings.index("The most confident mistakes") < headings.index("Imbalance") < headings.index("Model")
     assert 'aria-label="Accuracy over training records of 10 classes."' in page
     assert re.search(r"<tr><th scope=\"row\">cat</th><td>\d+</td><td>[\d.]+.% <span class=\"interval\">", page)
     assert "## Imbalance\n\n" in markdown

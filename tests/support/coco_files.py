@@ -12,7 +12,8 @@ import numpy as np
 
 from podline.data.people.image import People
 from podline.data.people.settings import CocoSettings
-from podline.data.people.source import PeopleSource, open_people
+from podline.data.people.source import open_people
+from podline.data.sources.source import Source
 from podline.recipes import datasets
 
 WIDTH, HEIGHT = 48, 32
@@ -74,12 +75,15 @@ class CocoFiles:
         return folder
 
 
-def open_coco(folder: Path | str, work: Path, **settings: Any) -> PeopleSource:
+def open_coco(folder: Path | str, work: Path, **settings: Any) -> Source:
     """A source of COCO's people, of squares of 64 pixels unless something else is given."""
     return open_people(datasets.find("coco"), str(folder), CocoSettings(**{"side": 64, **settings}), work)
 
 
-def people_in(source: PeopleSource) -> dict[str, list[People]]:
+def people_in(source: Source) -> dict[str, list[People]]:
     """The people of each image to convert, by split, the images ordered by id."""
     kept = {split: source.images.ordered(source.images.kept(split)) for split in source.sizes}
-    return {split: sorted(source.people(numbers), key=lambda image: image.id) for split, numbers in kept.items()}
+    return {
+        split: sorted(source.people.of(source.images, numbers), key=lambda image: image.id)
+        for split, numbers in kept.items()
+    }

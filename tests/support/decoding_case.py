@@ -17,9 +17,9 @@ Decode = Callable[[Any], Any]
 
 
 def limited_decoder(*arguments: Any) -> Decode:
-    """Return a decoder with the limits of the variable DECODING_LIMITS."""
-    memory, seconds = os.environ["DECODING_LIMITS"].split()
-    decoding.limits_of_pixels = lambda pixels, _wait: (
+    """Return a decoder with the limits of the variable PYTHON_DECODING_LIMITS."""
+    memory, seconds = os.environ["PYTHON_DECODING_LIMITS"].split()
+    decoding.limits_of_pixels = lambda pixels, _held, _wait: (
         Limits(int(memory), float(seconds)) if pixels > 10**6 else Limits(10**9, 9)
     )
     return decoding.decoder(*arguments)
@@ -31,7 +31,7 @@ def crashing_decoder(*arguments: Any) -> Decode:
 
     def crash(data: bytes, *limits: Any) -> Any:
         picture = known(data, *limits)
-        return ctypes.string_at(0) if picture.pixels.shape[:2] == (7, 7) else picture
+        return ctypes.string_at(0) if (picture.width, picture.height) == (7, 7) else picture
 
     decoding.picture_of = crash
     return decoding.decoder(*arguments)
@@ -56,8 +56,8 @@ def limited_pictures(*arguments: Any) -> Decode:
     """Return a decoder that may take no memory for a picture of 7×7 pixels, and crashes at one of 8×8."""
     known = pictures.picture_of
 
-    def decode(data: bytes) -> Any:
-        picture = known(data)
+    def decode(data: bytes, **given: Any) -> Any:
+        picture = known(data, **given)
         side = picture.pixels.shape[0]
         if side == 7:
             begin(Limits(1_000_000, 60.0))

@@ -21,10 +21,11 @@ from podline.data.images.image_table import _TYPES, ImageTable
 from podline.data.images.image_table import Image as Row
 from podline.data.images.items import Item
 from podline.data.images.listing import source_files
-from podline.data.images.opening import ImagesSource, open_images
+from podline.data.images.opening import open_images
 from podline.data.images.parsing import found_layout
 from podline.data.images.settings import ClassesSettings
 from podline.data.sources.remote import on_this_machine
+from podline.data.sources.source import Source
 from podline.recipes import datasets
 
 KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
@@ -79,7 +80,7 @@ def as_folders(folder: Path, classes: Images) -> Path:
     return folder
 
 
-def opened(folder: Path, **settings: Any) -> ImagesSource:
+def opened(folder: Path, **settings: Any) -> Source:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     settings = {"side": 16, **settings}
     return open_images(datasets.find("images"), str(folder), ClassesSettings(**settings), folder.parent / "work")
@@ -99,12 +100,12 @@ def table_of(folder: Path, rows: Iterable[Row]) -> ImageTable:
     return ImageTable(path)
 
 
-def reasons(source: ImagesSource) -> dict[str, str]:
+def reasons(source: Source) -> dict[str, str]:
     """Record → why it is left out."""
     return {record.record: record.reason for record in source.quarantined}
 
 
-def records(source: ImagesSource) -> list[tuple[str, str, bytes]]:
+def records(source: Source) -> list[tuple[str, str, bytes]]:
     """(split, class, pixels), in order."""
     return [
         (split.name, source.class_names[label], image.tobytes())

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
+from podline.data.record_table import publish_records
 from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.datasets.draft import manifest_of, written_splits
 from podline.datasets.fingerprint import fingerprint
+from podline.datasets.growth import growth_of
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
 from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
@@ -59,20 +61,21 @@ def contents(spec: ConvertSpec) -> dict[str, bytes]:
 def convert_plainly(spec: ConvertSpec) -> Manifest:
     """The same folder that a conversion makes but for the files that only TFDS and later conversions read."""
     store = open_store(spec.root)
-    source = open_source(spec.dataset, spec.source, store.root / "cache")
+    source = open_source(spec.dataset, spec.source, store.root / "cache").in_order(spec.seed)
     layout, folder = layout_of(source.features), dataset_folder(spec.dataset, fingerprint(spec, source.files))
     sizes = {split.name: len(split) for split in source.splits}
     plans = plan_shards(spec.dataset, sizes, layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
     store.local(folder).mkdir(parents=True)
-    filler, tables = source.shard_tables(plans, spec.seed, store.root)
+    filler, tables = source.shard_tables(plans, store.root)
     list(tables)
     census = partial(kind_named(source.kind).targets().census, classes=len(source.class_names))
     for plan in plans:
         path = store.local(folder) / plan.file
         fill = filler.filler(plan, layout, store.root / filler.table(plan))
         written.append(write_shard(path, plan, layout, census, fill))
-    splits = tuple(part.info(name, None) for name, part in written_splits(plans, written).items())
-    manifest = manifest_of(spec, source, splits)
+    growth, parts = growth_of(store, source, folder.rpartition("/")[2], None, None), written_splits(plans, written)
+    splits, sums = growth.infos(parts, {})
+    manifest = manifest_of(spec, source, splits, publish_records(store, folder, growth.rows(parts), sums), "")
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

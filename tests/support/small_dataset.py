@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from podline.data import tfrecord
+from podline.data.identity import identities_of
+from podline.data.pixels import pixel_sums
 from podline.data.planning import plan_shards
+from podline.data.record_table import publish_records, rows_of
 from podline.data.records import IMAGE, LABEL, Feature, RecordLayout, label_feature, layout_of
 from podline.data.shards import Fill, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name, packed
 from podline.documents.manifest import (
     MANIFEST,
+    FileInfo,
     Manifest,
     SplitInfo,
     dataset_folder,
@@ -146,6 +152,7 @@ def publish(
         fields=layout.fields,
         class_names=class_names,
         splits=tuple(_split(name, columns, written[name], census(columns)) for name, columns in splits.items()),
+        records=publish_table(store, folder, class_names, splits),
         source=(),
         converter={},
         read=sum(sizes.values()),
@@ -157,6 +164,32 @@ def publish(
     store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
     record_conversion(store, folder, manifest)
     return manifest
+
+
+def publish_table(
+    store: Store, folder: str, class_names: tuple[str, ...], splits: Mapping[str, Mapping[str, np.ndarray]]
+) -> FileInfo:
+    """Puts the table of records that a conversion publishes beside the shards."""
+    parts = []
+    for name, columns in splits.items():
+        keys = identities_of(columns[IMAGE])
+        targets = [repr([columns[each][at].tolist() for each in columns if each != IMAGE]) for at in range(len(keys))]
+        if class_names and LABEL in columns:
+            targets = [class_names[label] for label in columns[LABEL].tolist()]
+        digests = [sha256(key + text.encode()).digest()[:16] for key, text in zip(keys, targets, strict=True)]
+        parts.append(
+            rows_of(
+                {
+                    "split": name,
+                    "key": pa.array([key.ljust(16, b"\0") for key in keys], pa.binary(16)),
+                    "digest": pa.array(digests, pa.binary(16)),
+                    "target": pa.array([text.encode() for text in targets], pa.binary()).dictionary_encode(),
+                    "position": pa.array(range(len(keys)), pa.int64()),
+                }
+            )
+        )
+    sums = {name: pixel_sums(columns[IMAGE]) for name, columns in splits.items()}
+    return publish_records(store, folder, pa.concat_tables(parts), sums)
 
 
 def seal(root: Path | str, dataset: str = "sample", fingerprint: str = FINGERPRINT) -> Manifest:

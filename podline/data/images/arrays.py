@@ -20,15 +20,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline.cores import usable_cores
-from podline.data.decoded_rows import PIXELS, SourceSplit, joined
+from podline.data.decoded_rows import PIXELS, joined
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, compute, encoded
-from podline.data.images.deciding import decide
+from podline.data.images.deciding import decide, refuse_empty
 from podline.data.images.image_table import ImageTable, write_columns
-from podline.data.images.table_source import TableSource, quarantined, refuse_empty, targets_by_row
+from podline.data.official import check_official
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.records import label_feature
 from podline.data.sources.decoding import DECODING
+from podline.data.sources.source import Source, splits_of
 from podline.documents.manifest import TRAIN
 from podline.errors import SourceError
 from podline.kinds.table import text_targets
@@ -81,7 +83,7 @@ class _Found(NamedTuple):
         }
 
 
-def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> TableSource:
+def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Source:
     """Open raw files; decode those that the cache does not have.
 
     Args:
@@ -108,21 +110,20 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Tab
     pixels = joined([folder / PIXELS for folder in folders], shape)
     if engine := DECODING.get():
         pixels = engine.shared(pixels, shape, digests.of_list(folder.name for folder in folders))
-    by_row = targets_by_row(images, targets, names, pixels.count)
-    by_row |= {name: np.concatenate([each.others[name] for each in found if each.others]) for name in arrays.others}
-    return TableSource(
+    others = {name: np.concatenate([each.others[name] for each in found if each.others]) for name in arrays.others}
+    numbers = {split: np.flatnonzero(images.kept(split)) for split in arrays.splits}
+    return Source(
         dataset=arrays.dataset,
         kind=arrays.kind,
         files=tuple(file.info for file in arrays.raw),
         class_names=names,
-        quarantined=quarantined(images),
         images=images,
-        splits=tuple(
-            SourceSplit(split, shape, pixels, by_row, images.column("row")[images.kept(split)])
-            for split in arrays.splits
+        splits=splits_of(images, numbers, pixels, shape, targets, names, others),
+        targets=(
+            *targets.fields(names),
+            *(label_feature(name, others) for name, others in arrays.others.items()),
         ),
-        others=arrays.others,
-        raw=arrays.raw,
+        official=check_official(arrays.dataset, arrays.raw, arrays.archive),
         contradicting=decided.contradicting,
     )
 

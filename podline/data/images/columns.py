@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from podline.data.images.image_table import Texts
 from podline.data.images.items import TESTED, TRAINING, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
+from podline.data.places import IMAGE_ENDINGS
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import whole_numbers
 from podline.data.texts import cleaned
@@ -126,12 +126,12 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> s
     Raises:
         ValueError: the value is not a target; the message is a phrase after the image's name.
     """
-    if isinstance(value, (str, bytes)):
-        value = text_of(value) or ""
-    if value is None or (value == "" and not settings.several):
-        return None
     if not settings.several:
         value = only_member(value)
+    if isinstance(value, (str, bytes, float, Decimal)):
+        value = text_of(value) or ("" if settings.several and isinstance(value, str) else None)
+    if value is None:
+        return None
     if mark is not None and isinstance(value, str) and not _is_list(value):
         value = _parts(value, mark) if mark else [value] if value else []
     return settings.targets.text(value)
@@ -194,6 +194,8 @@ def class_columns(
         texts = (value_in(row, found.label) for row in rows()) if mark is None else ()
         return found._replace(mark=_mark_in(texts) if mark is None else mark)
     for what in ("file", "label"):
+        if not getattr(found, what) and any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
+            raise SourceError(f"{where} begins with a row, {_listed(names)}, vs the names of its columns; add these")
         if not getattr(found, what):
             raise NoColumnError(
                 f"{where} has the columns {_listed(names)}, but none for {what}s: if one of them is meant, "
@@ -261,20 +263,11 @@ def text_of(value: Any) -> str | None:
             raise ValueError(f"has the value {shortened(value)}, expected UTF-8") from None
     if value is None or isinstance(value, str):
         return cleaned(value) or None if value else None
-    if isinstance(value, bool):
+    if isinstance(value, int):  # or a bool
         return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
     if isinstance(value, (float, Decimal)):
-        if math.isnan(value):
-            return None
-        return (
-            str(int(value))
-            if value % 1 == 0
-            else f"{value.normalize():f}"
-            if isinstance(value, Decimal)
-            else str(value)
-        )
+        number = Decimal(str(value)).normalize() + 0
+        return None if number.is_nan() else f"{number:f}"
     raise ValueError(f"has the value {shortened(value)}, expected a text or a number")
 
 

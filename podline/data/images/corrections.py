@@ -10,11 +10,12 @@ import numpy as np
 
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.image_table import ImageTable
+from podline.data.reasons import DROPPED, Reason
 from podline.plurals import plural
 
 DROP = ""
 """The correction that drops an image; every other correction is its new label."""
-DROPPED, _RELABELLED = "dropped by a review", "relabelled by a review"
+_RELABELLED = "relabelled by a review"
 
 
 class Corrected(NamedTuple):
@@ -33,6 +34,9 @@ class Corrected(NamedTuple):
         if not self.lost:
             return []
         return [f"{plural(self.lost, 'correction')} of reviews match no image of this source"]
+
+
+NO_CORRECTIONS = Corrected({}, 0)
 
 
 def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
@@ -58,7 +62,7 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
         if not whole[number] or label == images.labels.at(number):
             continue
         if label == DROP:
-            images.leave_out(number, DROPPED)
+            images.leave_out(number, Reason(DROPPED))
         else:
             labels[number] = label
         counts[_RELABELLED if label else DROPPED] += 1

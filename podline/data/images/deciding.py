@@ -17,6 +17,7 @@ import numpy.typing as npt
 from podline.data.images.arrow_file import encoded
 from podline.data.images.image_table import ImageTable, Mask, Numbers
 from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, held_out_splits
+from podline.data.reasons import Reason
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
@@ -29,11 +30,6 @@ MAX_SHARED = 0.01
 MAX_CONTRADICTING = 0.01
 _FOR = {VALIDATION: "validate", TEST: "test"}
 _REMEDY = "get splits without common images, or give the images without any"
-
-
-def in_general(reason: str) -> str:
-    """Return a reason without its details about one image."""
-    return reason.partition(": ")[0]
 
 
 class Decided(NamedTuple):
@@ -87,6 +83,27 @@ def decide(
     return Decided(untrained, contradicting)
 
 
+def refuse_empty(place: str, images: ImageTable, splits: Iterable[str], remedy: str = "") -> None:
+    """Check that each split has an image.
+
+    Raises:
+        SourceError: a split has no image; the message has the most frequent reason.
+    """
+    for split in splits:
+        if not images.kept(split).any():
+            raise SourceError(f"{place}: the {split} split has no image vs 1 at least{remedy}{most_left_out(images)}")
+
+
+def most_left_out(images: ImageTable) -> str:
+    """Return the most frequent reason for leaving images out, as the end of an error."""
+    if not images.reasons:
+        return ""
+    ((kind, _count),) = Counter(reason.kind for reason in images.reasons.values()).most_common(1)
+    number, reason = next((number, reason) for number, reason in images.reasons.items() if reason.kind == kind)
+    [key] = images.keys([number])
+    return f"; {len(images.reasons):,} of {len(images):,} files are left out: {printable(key)} {reason}"
+
+
 def _leave_out_odd(images: ImageTable) -> None:
     """Leave out the images that have a problem of their own."""
     reasons, splits, labels = images.texts("reason"), images.texts("split"), images.labels
@@ -97,7 +114,7 @@ def _leave_out_odd(images: ImageTable) -> None:
         reason = (
             "is empty" if has_split[number] else f"is of the split {shortened(splits.at(number))} vs {TRAIN} or {known}"
         )
-        images.leave_out(number, reasons.at(number) or (reason if has_class[number] else "has no class"))
+        images.leave_out(number, Reason.of(reasons.at(number) or (reason if has_class[number] else "has no class")))
 
 
 def _refuse_names(labels: Iterable[str]) -> None:
@@ -165,7 +182,7 @@ def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
         of_first, of_second = _two_labels(images, group)
         for number in group.tolist():
             other = of_second if images.labels.codes[number] == images.labels.codes[group[0]] else of_first
-            images.leave_out(number, f"the same image as one of another class: {other}")
+            images.leave_out(number, Reason("the same image as one of another class", other))
 
 
 def _contradicting(images: ImageTable, equal: _Equal) -> Iterator[Numbers]:
@@ -214,7 +231,7 @@ def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: st
         )
     for key, (_, theirs) in zip(keys, groups, strict=True):
         for number in theirs.tolist():
-            images.leave_out(number, f"the same image as one of the {kept_in} split: {key}")
+            images.leave_out(number, Reason(f"the same image as one of the {kept_in} split", key))
 
 
 def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
@@ -222,7 +239,8 @@ def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
     groups = images.texts("group")
     shared = groups.are(groups.of(images.kept(kept_in)) - {""})
     for number in np.flatnonzero(shared & images.kept(other)).tolist():
-        images.leave_out(number, f"is of the group {shortened(groups.at(number))}, as images to {_FOR[kept_in]} on")
+        group = shortened(groups.at(number))
+        images.leave_out(number, Reason(f"is of the group {group}, as images to {_FOR[kept_in]} on"))
 
 
 def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, int]:
@@ -235,5 +253,5 @@ def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, in
         for number in np.flatnonzero(images.labels.are(unknown) & images.kept(split)).tolist():
             name = unknown[images.labels.at(number)]
             counts[name] += 1
-            images.leave_out(number, f"is of the class {shortened(name)}, which no training image is")
+            images.leave_out(number, Reason(f"is of the class {shortened(name)}, which no training image is"))
     return dict(sorted(counts.items()))

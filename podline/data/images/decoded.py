@@ -50,6 +50,7 @@ _FACTS = np.dtype(
         ("bytes", np.int64),
         *((name, np.int32) for name in ("width", "height")),
         *((name, np.bool_) for name in ("turned", "unturned")),
+        ("marks", np.int8),
         *HASHED.descr,
     ]
 )
@@ -84,7 +85,9 @@ def decode_images(
         StoreError: the cache folder cannot be written.
     """
     FolderStore(work).sweep()
-    becoming = Pictures(settings.shape, settings.fitting, tuple(settings.forgotten.items()), settings.near_share < 1)
+    forgotten, most = tuple(settings.forgotten.items()), machine.load().parse_pixels
+    hashed = settings.near_share < 1
+    becoming = Pictures(settings.shape, settings.fitting, forgotten, hashed, settings.white, most)
     with explained("write", work), contextlib.ExitStack() as stack:
         if engine := DECODING.get():
             listed, found = _Listed(read(), folder), _Rows(np.zeros(0, _FACTS))
@@ -247,7 +250,17 @@ class _Rows:
 
 def _facts(look: Look) -> tuple[Any, ...]:
     digests = map(bytes.fromhex, (look.identity, look.pixels))
-    return (*digests, look.bytes, look.width, look.height, look.turned, look.unturned, look.hash, look.contrast)
+    return (
+        *digests,
+        look.bytes,
+        look.width,
+        look.height,
+        look.turned,
+        look.unturned,
+        look.marks,
+        look.hash,
+        look.contrast,
+    )
 
 
 class _Cache(_Rows):

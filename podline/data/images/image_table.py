@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, decoded, digests_in, encoded, mapped, write_parts
+from podline.data.reasons import Reason
 from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
@@ -36,6 +37,7 @@ class Image(NamedTuple):
         height: height of the picture as displayed.
         turned: whether the EXIF orientation turns it.
         unturned: whether it is an annotated picture that stays as stored in spite of an EXIF orientation.
+        marks: see :class:`podline.data.pictures.Picture`.
         hash: the perceptual hash of its pixels; see :mod:`podline.data.images.hashing`.
         contrast: the contrast of its pixels.
         target: the target besides the class, as text: people.
@@ -55,6 +57,7 @@ class Image(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
+    marks: int = 0
     hash: int = 0
     contrast: float = 0.0
     target: str = ""
@@ -68,6 +71,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     **dict.fromkeys(("turned", "unturned"), pa.bool_()),
+    "marks": pa.int8(),
     "hash": pa.uint64(),
     "contrast": pa.float32(),
     "target": TEXT,
@@ -144,13 +148,13 @@ class ImageTable:
     def __init__(self, path: Path) -> None:
         self._table = mapped(path)
         self.about = {name.decode(): text.decode() for name, text in self._table.schema.metadata.items()}
-        self.labels, self.reasons = self.texts("label"), dict[int, str]()
+        self.labels, self.reasons = self.texts("label"), dict[int, Reason]()
         self.left_out, self.splits = np.zeros(len(self), np.bool_), np.zeros(len(self), np.uint8)
 
     def __len__(self) -> int:
         return len(self._table)
 
-    def leave_out(self, number: int, reason: str) -> None:
+    def leave_out(self, number: int, reason: Reason) -> None:
         """Record why an image is left out."""
         self.left_out[number], self.reasons[number] = True, reason
 
@@ -194,6 +198,16 @@ class ImageTable:
         """Return some images ordered by identity, equal ones in reading order."""
         numbers = np.flatnonzero(mask)
         return numbers[np.argsort(self.column("identity")[numbers], kind="stable")]
+
+    @property
+    def turned(self) -> int:
+        """The number of kept images that the EXIF orientation turned."""
+        return int(np.count_nonzero(self.column("turned") & self.kept()))
+
+    @property
+    def usual_side(self) -> int:
+        """The median of the kept images' longer sides, in pixels."""
+        return int(np.median(np.maximum(self.column("width"), self.column("height"))[self.kept()]))
 
     def is_whole(self) -> Mask:
         """Return a mask of the images that were decoded without a problem."""

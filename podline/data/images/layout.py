@@ -100,6 +100,22 @@ class Layout(ABC):
         return ((item.split, item.label) for item in self.items() if not item.reason)
 
     @property
+    def only_items(self) -> bool:
+        """Return whether splits and labels are those of the items, which are then read only once."""
+        own = type(self)
+        return (own.splits, own.unlabelled, own.labelled) == (Layout.splits, Layout.unlabelled, Layout.labelled)
+
+    def items_with_labels(self) -> Iterator[Item]:
+        """Yield the items; splits and labels are known at the end, without another reading."""
+        found = defaultdict[str, set[str]](set)
+        for item in self.items():
+            if not item.reason:
+                found[item.split].add(item.label or "")
+            yield item
+        if self.only_items:
+            vars(self)["_labels"] = found
+
+    @property
     def notes(self) -> Sequence[str]:
         """Return lines about conventions and doubts; by default none."""
         return ()

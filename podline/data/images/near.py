@@ -1,31 +1,37 @@
 """Finds near-duplicates: images of two splits that show the same, but compressed, resized, cropped or brightened.
 
-The hashes of all pairs are compared: 45,000 × 5,000 take about a second. Pairs with close hashes must also agree in
-their pixels. Near-duplicates are reported, and refused above a share.
+Pairs with close hashes, which tables find, must also agree in their pixels. Near-duplicates are reported, and refused
+above a share.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.cores import usable_cores
-from podline.data.images.hashing import Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
+from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Read, agreement, shown_box
 from podline.data.images.image_table import Image, ImageTable
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
 from podline.documents.manifest import APART, split_in_words
 from podline.errors import SourceError
 from podline.progress import counted
+from podline.store.contract import explained
 from podline.store.prefetch import in_order
 
+T = TypeVar("T")
 Rows = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
@@ -36,11 +42,14 @@ DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
 # Images with less contrast, like sky or night, have noise as hashes.
 CONTRAST = 4.0
 
-_HASHED_AT_ONCE = 1_000_000  # images
 _PAIRS_AT_ONCE = 500  # pairs whose pixels are compared at once
 _MOST_COMPARED = 8  # compared pairs per test image
 # Number of hashes that are compared at a time: their differences fit into the processor's cache.
-_TEST_BLOCK, _TRAIN_BLOCK = 32, 4096
+_TEST_BLOCK, _TRAIN_BLOCK, _BAND_BLOCK = 32, 4096, 128
+_BANDS = 4
+_FORM = 1  # version of what the cache keeps
+_FEW_PAIRS = 20_000_000  # that are all compared sooner than tables are made
+_MOST_CANDIDATES = 8  # a candidate takes this many times as long as a comparison in a block
 _distance = attrgetter("distance")
 _LET_PASS = 2  # test images: so few prove nothing, even in a small split
 _DRAWN = "`podline data check SOURCE --near-duplicates FILE` draws them"
@@ -64,14 +73,21 @@ class Near(NamedTuple):
     """Pairs of images that show nearly the same picture.
 
     Attributes:
-        test: int64, (n,): numbers of test images, ascending.
-        train: int64, (n,): numbers of the similar training images.
+        test: int64, (n,): numbers or rows of test images, ascending.
+        train: int64, (n,): those of the similar training images.
         distance: int64, (n,): number of bits in which the hashes differ.
     """
 
     test: Numbers
     train: Numbers
     distance: Numbers
+
+    def at(self, places: Numbers) -> Self:
+        """Return the pairs at some places."""
+        return self._make(column[places] for column in self)
+
+
+_NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes:
@@ -85,7 +101,7 @@ def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes
 
 
 def near_pairs(
-    images: ImageTable, read: Read, settings: PictureSettings, count: int, known: Iterable[Hashed]
+    images: ImageTable, read: Read, settings: PictureSettings, count: int, cache: Path | None
 ) -> tuple[NearPair, ...]:
     """Return the pair of each held-out image with its nearest image in another split, if near; nearest pairs first.
 
@@ -94,16 +110,27 @@ def near_pairs(
         read: returns the pixels of some rows.
         settings: the form of the images.
         count: number of rows.
-        known: known hashes by row, in consecutive arrays.
+        cache: the folder of these rows, which keeps what was compared; None without.
+
+    Raises:
+        StoreError: the cache cannot be written.
     """
-    boxes = boxes_of(images, settings, count)
-    apart = [splits for splits in APART if all(images.kept(split).any() for split in splits)]
-    hashed = known if len(apart) < 2 else list(known)
-    pairs: list[tuple[int, int, int]] = []
+    boxes, hashed, pairs = boxes_of(images, settings, count), np.zeros(count, HASHED), list[tuple[int, int, int]]()
     rows, labels, groups = images.column("row"), images.labels, images.texts("group")
-    for test, train in ([np.flatnonzero(images.kept(split)) for split in reversed(splits)] for splits in apart):
-        found = near_duplicates(read, boxes, rows[test], rows[train], known=hashed)
-        pairs += zip(test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist(), strict=True)
+    for name in HASHED.names or ():
+        hashed[name][rows[rows >= 0]] = images.column(name)[rows >= 0]
+    for splits in (splits for splits in APART if all(images.kept(split).any() for split in splits)):
+        train, test = (np.flatnonzero(images.kept(split)) for split in splits)
+        path = cache / f"near-{_FORM}-{'-'.join(splits)}.npz" if cache else None
+        compared = compare(read, boxes, hashed, rows[test], rows[train], _read(path))
+        if path:
+            _write(path, compared)
+        found = compared.nearest()
+        of_row, firsts = np.unique(rows[train], return_index=True)
+        at = np.minimum(np.searchsorted(found.test, rows[test]), max(0, len(found.test) - 1))
+        mine = np.flatnonzero(found.test[at] == rows[test]) if len(found.test) else _NONE
+        others = train[firsts[np.searchsorted(of_row, found.train[at[mine]])]]
+        pairs += zip(test[mine].tolist(), others.tolist(), found.distance[at[mine]].tolist(), strict=True)
 
     def image(number: int) -> Image:
         [key] = images.keys([number])
@@ -113,40 +140,79 @@ def near_pairs(
     return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
 
 
-def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: Iterable[Hashed] | None = None) -> Near:
-    """Return the nearest pair of each test image that has one; the pairs hold places in ``test`` and ``train``.
+class Compared(NamedTuple):
+    """The rows of two splits that were compared, and their close pairs.
 
-    Images with almost no contrast are never in a pair.
+    Attributes:
+        test: the rows of test images, ascending, without those of hardly any contrast.
+        train: the same of training images.
+        pairs: pairs of rows with close hashes; at most 8 of a test image, the nearest.
+        agree: whether the pixels of each pair agree as well.
+    """
+
+    test: Numbers
+    train: Numbers
+    pairs: Near
+    agree: npt.NDArray[np.bool_]
+
+    def nearest(self) -> Near:
+        """Return the nearest pair of each test image that has one."""
+        agreeing = np.flatnonzero(self.agree)
+        _, firsts = np.unique(self.pairs.test[agreeing], return_index=True)  # sorted by distance
+        return self.pairs.at(agreeing[firsts])
+
+
+def compare(
+    read: Read, boxes: Boxes, hashed: Hashed, test: Rows, train: Rows, earlier: Compared | None = None
+) -> Compared:
+    """Find the images of two splits that show nearly the same; those that were compared earlier are not compared again.
+
+    A test image is compared anew if it had the most pairs and an image of one of them has gone.
 
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
         boxes: see :func:`podline.data.images.hashing.hashes`.
+        hashed: the hashes by row; see :func:`podline.data.images.hashing.hashes`.
         test: (m,): rows of test images.
         train: (n,): rows of training images.
-        known: known hashes by row, in consecutive arrays, or None.
+        earlier: an earlier outcome for the same rows, or None.
     """
-    hashed, clear = np.zeros(len(boxes), np.uint64), np.zeros(len(boxes), np.bool_)
-    first = 0
-    for some in _hashed(read, boxes) if known is None else known:
-        mine = slice(first, first := first + len(some))
-        hashed[mine], clear[mine] = some["hash"], some["contrast"] >= CONTRAST
-    of_test, of_train = (hashed[rows[clear[rows]]] for rows in (test, train))
-    del hashed
-    found = close(of_test, of_train)
-    ones, others = (np.flatnonzero(clear[rows]) for rows in (test, train))
-    pairs = Near(ones[found.test], others[found.train], found.distance)
-    agree = [
-        _agree(read, boxes, test[pairs.test[first:last]], train[pairs.train[first:last]])
-        for first, last in pairwise([*range(0, len(pairs.test), _PAIRS_AT_ONCE), len(pairs.test)])
-    ]
-    agreeing = np.flatnonzero(np.concatenate(agree)) if agree else _NONE
-    _, firsts = np.unique(pairs.test[agreeing], return_index=True)  # a test image's pairs are sorted by distance
-    return Near(*(column[agreeing[firsts]] for column in pairs))
+    test, train = (np.unique(rows[hashed["contrast"][rows] >= CONTRAST]).astype(np.int64) for rows in (test, train))
+    pairs, agree, known = _NOTHING, np.zeros(0, np.bool_), _NONE
+    fresh = [(test, train)]
+    if earlier:
+        stays, is_first = np.isin(earlier.pairs.train, train), np.searchsorted(earlier.pairs.test, earlier.pairs.test)
+        full = np.bincount(is_first, minlength=len(stays))[is_first] == _MOST_COMPARED
+        known = np.setdiff1d(np.intersect1d(test, earlier.test), earlier.pairs.test[full & ~stays])
+        kept = np.flatnonzero(stays & np.isin(earlier.pairs.test, known))
+        pairs, agree = earlier.pairs.at(kept), earlier.agree[kept]
+        fresh = [(np.setdiff1d(test, known), train), (known, np.setdiff1d(train, earlier.train))]
+    for ones, others in fresh:
+        found = close(hashed["hash"][ones], hashed["hash"][others])
+        found = Near(ones[found.test], others[found.train], found.distance)
+        edges = [*range(0, len(found.test), _PAIRS_AT_ONCE), len(found.test)]
+        parts = (_agree(read, boxes, found.test[at:end], found.train[at:end]) for at, end in pairwise(edges))
+        pairs, agree = _joined([pairs, found]), np.concatenate([agree, *parts])
+    some = _nearest_of(pairs)
+    return Compared(test, train, pairs.at(some), agree[some])
 
 
-def _hashed(read: Read, boxes: Boxes) -> Iterator[Hashed]:
-    for first in range(0, len(boxes), _HASHED_AT_ONCE):
-        yield hashes(lambda rows, first=first: read(first + rows), boxes[first : first + _HASHED_AT_ONCE])
+def _read(path: Path | None) -> Compared | None:
+    try:
+        with np.load(path or "") as stored:
+            test, train, *pairs, agree = (stored[name] for name in stored)
+            return Compared(test, train, Near(*pairs), agree)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None  # nothing was compared yet
+
+
+def _write(path: Path, compared: Compared) -> None:
+    columns = (compared.test, compared.train, *compared.pairs, compared.agree)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with explained("write", path):
+        with part.open("wb") as stream:
+            np.savez(stream, *columns, allow_pickle=False)
+        part.replace(path)
 
 
 def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
@@ -157,17 +223,103 @@ def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np
 def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
     """Return pairs of hashes, (m,) and (n,), that differ in few bits.
 
-    A test hash is paired with at most its 8 nearest training hashes, nearest first.
+    A test hash is paired with at most its 8 nearest training hashes, nearest first, and the first of equally near ones.
+
+    Hashes that differ in d bits differ in at most d / 4 bits of one of four bands, so tables of the bands yield all
+    pairs (M. Norouzi, A. Punjani, D. J. Fleet, Fast Search in Hamming Space with Multi-Index Hashing, 2012). A test
+    hash with too many candidates, as among the frames of a film, is compared with all training hashes instead.
     """
-    find = partial(_close, test, train, distance)
-    blocks = range(0, len(test), _TEST_BLOCK)
-    found = counted(in_order(find, blocks, usable_cores()), len(blocks), "parts compared for near-duplicates")
-    return Near(*map(np.concatenate, zip((_NONE, _NONE, _NONE), *found, strict=True)))
+    pairs, left = [_NOTHING], np.arange(len(test))
+    if len(test) * len(train) > _FEW_PAIRS:
+        for band in range(_BANDS):
+            find = partial(_of_band, _band_of(train, band), test, distance, len(train) // _MOST_CANDIDATES)
+            found, heavy = zip(*_in_blocks(find, left, _BAND_BLOCK), strict=True)
+            pairs += [_nearest(_joined(found))]
+            left = np.setdiff1d(left, np.concatenate(heavy), assume_unique=True)
+        left = np.setdiff1d(np.arange(len(test)), left, assume_unique=True)
+    return _nearest(_joined([*pairs, *_in_blocks(partial(_of_all, test, train, distance), left, _TEST_BLOCK)]))
 
 
-def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
-    """Return the pairs of some test hashes, numbered from ``first``."""
-    some = test[first : first + _TEST_BLOCK, np.newaxis]
+def _in_blocks(find: Callable[[Numbers], T], tests: Numbers, size: int) -> Iterator[T]:
+    """Yield the outcome for each block of test hashes, and report the progress."""
+    blocks = [tests[first : first + size] for first in range(0, len(tests), size)] or [tests]
+    found = in_order(find, blocks, usable_cores())
+    return counted(found, len(blocks), "parts compared for near-duplicates")
+
+
+class _Band(NamedTuple):
+    """The training hashes by their bits in a band.
+
+    Attributes:
+        low: number of the band's first bit.
+        starts: first place of each value of the bits in the order, (values + 1,).
+        order: numbers of the training hashes, ordered by these bits.
+        hashes: the hashes in this order.
+    """
+
+    low: np.uint64
+    starts: Numbers
+    order: Numbers
+    hashes: Hashes
+
+    def values(self, hashes: Hashes) -> Numbers:
+        """Return the bits of hashes in the band."""
+        return (hashes >> self.low).astype(np.int64) & (len(self.starts) - 2)
+
+
+def _band_of(train: Hashes, number: int) -> _Band:
+    low, high = (BITS * edge // _BANDS for edge in (number, number + 1))
+    empty = _Band(np.uint64(low), np.arange(2 ** (high - low) + 1), _NONE, train)
+    values = empty.values(train)
+    order = np.argsort(values, kind="stable")
+    return _Band(empty.low, np.searchsorted(values[order], empty.starts), order, train[order])
+
+
+def _of_band(band: _Band, test: Hashes, distance: int, most: int, tests: Numbers) -> tuple[Near, Numbers]:
+    """Return the pairs whose hashes are alike in a band, and the tests with too many candidates, which have none."""
+    masks = _masks(len(band.starts) - 1, distance // _BANDS)
+    values = band.values(test[tests])[:, np.newaxis] ^ masks
+    starts, counts = band.starts[values], band.starts[values + 1] - band.starts[values]
+    heavy = counts.sum(axis=1) > max(most, _MOST_COMPARED)
+    counts[heavy] = 0
+    ends = np.cumsum(counts)
+    candidates = np.repeat(starts.ravel() - ends + counts.ravel(), counts.ravel())
+    candidates += np.arange(len(candidates))
+    which = np.repeat(tests, counts.sum(axis=1))
+    far = np.bitwise_count(test[which] ^ band.hashes[candidates])
+    near = np.flatnonzero(far <= distance)
+    return _nearest(Near(which[near], band.order[candidates[near]], far[near].astype(np.int64))), tests[heavy]
+
+
+@functools.cache
+def _masks(values: int, most: int) -> Numbers:
+    """Return the numbers below ``values``, a power of two, with at most some ones in binary."""
+    every = np.arange(values)
+    return every[np.bitwise_count(every) <= most]
+
+
+def _joined(parts: Iterable[Near]) -> Near:
+    return Near(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _nearest(pairs: Near) -> Near:
+    """Return the nearest pairs of each test, each once, ordered by test, distance and training hash."""
+    return pairs.at(_nearest_of(pairs))
+
+
+def _nearest_of(pairs: Near) -> Numbers:
+    """Return the places of the nearest pairs of each test; see :func:`_nearest`."""
+    order = np.lexsort((pairs.train, pairs.distance, pairs.test))
+    test, train, _ = pairs.at(order)
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (np.diff(test) != 0) | (np.diff(train) != 0)
+    order, test = order[new], test[new]
+    return order[np.arange(len(test)) - np.searchsorted(test, test) < _MOST_COMPARED]
+
+
+def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:
+    """Return the pairs of some test hashes by comparing each with all training hashes."""
+    some = test[tests, np.newaxis]
     limits, pairs = np.full(len(some), distance), [(_NONE, _NONE)] * len(some)
     for start in range(0, len(train), _TRAIN_BLOCK):
         bits = np.bitwise_count(some ^ train[start : start + _TRAIN_BLOCK])
@@ -178,8 +330,8 @@ def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
             pairs[row] = numbers[nearest], far[nearest]
             if len(nearest) == _MOST_COMPARED:  # among equal distances the first win
                 limits[row] = far[nearest[-1]] - 1
-    tests = np.repeat(first + np.arange(len(some)), [len(numbers) for numbers, _ in pairs])
-    return Near(tests, *map(np.concatenate, zip(*pairs, strict=True)))
+    which = np.repeat(tests, [len(numbers) for numbers, _ in pairs])
+    return _joined([_NOTHING, *(Near(which[:0], numbers, far) for numbers, far in pairs)])._replace(test=which)
 
 
 def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:

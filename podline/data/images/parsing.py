@@ -35,6 +35,9 @@ _ITEMS, _IMAGES = "items.jsonl", "images"
 _REMEMBERED = 10_000  # images from inside other files
 
 
+_Written = tuple[str, list[str], list[str], JsonObject]
+
+
 class Parsed(NamedTuple):
     """The listing of a source.
 
@@ -66,18 +69,20 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         StoreError: the folder cannot be written.
     """
     if not _opens_files(files, settings):
-        _, layout, splits, items = _listed(source, files, settings)
-        return Parsed(layout.words, splits, items, layout.facts)
+        name, layout = found_layout(source, files, settings)
+        with reading(source, name):
+            splits, unread = _splits(layout, settings)
+        return Parsed(layout.words, splits, partial(_items, source, name, layout, files, unread), layout.facts)
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
-        words, splits, facts = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), partial(_written, folder), facts)
+        words, splits, unread, facts = sandbox.one(given, limits, source)
+    return Parsed(words, frozenset(splits), partial(_written, folder, frozenset(unread)), facts)
 
 
-def _written(folder: Path) -> Iterator[Item]:
+def _written(folder: Path, unread: frozenset[str]) -> Iterator[Item]:
     with explained("read", folder), (folder / _ITEMS).open() as lines:
-        yield from read_items(lines)
+        yield from (item for item in read_items(lines) if item.split not in unread)
 
 
 def _opens_files(files: Files, settings: PictureSettings) -> bool:
@@ -88,7 +93,7 @@ def _opens_files(files: Files, settings: PictureSettings) -> bool:
     return any(True for _ in files.asked.ending(*endings))
 
 
-def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str], JsonObject]]:
+def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], _Written]:
     """Import the layouts; return :func:`parse` for a sandbox."""
     for name in names:
         with contextlib.suppress(SettingsError):  # found_layout will raise the error
@@ -97,35 +102,37 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
     return lambda given: parse(*given)
 
 
-def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> tuple[str, list[str], JsonObject]:
-    """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
+def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> _Written:
+    """Detect the layout of a source and write its items into a folder; runs in a sandbox.
+
+    Returns:
+        The layout's description, the source's splits, those of them that are not read, and the layout's facts.
+    """
     begin_source(source, len(files.around))
-    name, layout, splits, items = _listed(source, files, settings)
+    name, layout = found_layout(source, files, settings)
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
         images = _Images(stream)
+        unread = frozenset[str]() if layout.only_items else _splits(layout, settings)[1]
         begin_source(source, len(files.around))
-        for item in items():
+        for item in _items(source, name, layout, files, unread):
             with explained("write", folder):
                 write_item(lines, images.placed(item))
-        return layout.words, sorted(splits), layout.facts
+        splits, unread = _splits(layout, settings)
+        return layout.words, sorted(splits), sorted(unread), layout.facts
 
 
-def _listed(
-    source: str, files: Files, settings: PictureSettings
-) -> tuple[str, Layout, frozenset[str], Callable[[], Iterator[Item]]]:
-    """Return a source's layout with its name, its labelled splits, and a generator of its items and unread files."""
-    name, layout = found_layout(source, files, settings)
+def _splits(layout: Layout, settings: PictureSettings) -> tuple[frozenset[str], frozenset[str]]:
+    """Return a source's labelled splits, and the splits that are not read."""
+    unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
+    splits = layout.splits - unlabelled
+    return splits, unread_splits(splits) | unlabelled
+
+
+def _items(source: str, name: str, layout: Layout, files: Files, unread: frozenset[str]) -> Iterator[Item]:
+    """Yield the items of a layout, without those of unread splits, and the files that it does not read."""
     with reading(source, name):
-        unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
-        splits = layout.splits - unlabelled
-        unread = unread_splits(splits) | unlabelled
-
-    def items() -> Iterator[Item]:
-        with reading(source, name):
-            left_out = (outside(file, layout.unread) for file in others(layout, files))
-            yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
-
-    return name, layout, splits, items
+        left_out = (outside(file, layout.unread) for file in others(layout, files))
+        yield from (item for item in chain(layout.items_with_labels(), left_out) if item.split not in unread)
 
 
 class _Images:

@@ -42,6 +42,13 @@ class PictureSettings(ConverterSettings):
         description="store resized images in records as JPEG files of quality 90; the reader decodes them",
         exclude_if=lambda keep: not keep,
     )
+    white: int = Field(
+        default=0,
+        ge=0,
+        lt=2**16,
+        exclude_if=lambda white: not white,
+        description="the value of white in images of 16 bits, 1023 for 10 bits; by default 65535, or what a TIFF says",
+    )
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
     )
@@ -94,6 +101,8 @@ class PictureSettings(ConverterSettings):
             kept["corrections"] = digests.of_json(self.corrections)
         if self.forgotten:
             kept["forgotten"] = digests.of_json(self.forgotten)
+        if self.white:
+            kept["white"] = self.white
         share = {"order": ORDER, "test_share": str(self.test_share)}
         return {"side": self.side, **kept, **share, "decoders": pixels_digest()}
 

@@ -46,7 +46,7 @@ class PeopleByPlace(RowsByPlace):
         return f"{plan.file}.arrow"
 
     def filler(self, _plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
+        """Return the function that fills the shard's records; see :meth:`RowsByPlace.filler`."""
         columns = mapped(table)
         rows = columns["row"].to_numpy()
 

@@ -6,33 +6,30 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from podline.data.images.arrow_file import write_rows
 from podline.data.images.image_table import ImageTable, Numbers
-from podline.data.images.opening import ImagesSource, open_images
+from podline.data.images.opening import open_images
 from podline.data.people.doubts import doubts
 from podline.data.people.image import BEYOND, People, chosen
 from podline.data.people.layouts import COUNTED, STRAYS
 from podline.data.people.masks import check_outlines
-from podline.data.people.records import TABLE, PeopleByPlace, features_of
+from podline.data.people.records import features_of
 from podline.data.people.settings import PeopleSettings
-from podline.data.people.truth import publish_truths
-from podline.data.planning import ShardPlans, shard_order
-from podline.data.records import Feature
+from podline.data.people.targets import PeopleTargets
+from podline.data.reasons import Reason
 from podline.data.sources.left_out import LeftOut
-from podline.data.sources.source import ShardTables
-from podline.documents.manifest import FileInfo, SourceFile
+from podline.data.sources.source import Source
+from podline.documents.manifest import SourceFile
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
-from podline.store.contract import Store
 
 _DOUBTED = 2_000  # images that show what the numbers of annotations mean
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
@@ -56,98 +53,35 @@ class Inspected(NamedTuple):
     doubts: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PeopleSource(ImagesSource):
-    """A source of images with people.
-
-    Attributes:
-        settings: the form of the records.
-        skeleton: the joints of the people.
-        inspected: their annotations.
-    """
-
-    grows: ClassVar[bool] = False
-
-    settings: PeopleSettings
-    skeleton: Skeleton
-    inspected: Inspected
-
-    @property
-    def facts(self) -> JsonObject:
-        """The skeleton, as the manifest stores it."""
-        return {SKELETON: self.skeleton.model_dump(mode="json")}
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features of every record."""
-        return (self.image_feature, *features_of(self.settings, self.skeleton))
-
-    @property
-    def warnings(self) -> dict[str, int]:
-        """Return the doubts about images and annotations."""
-        return {**super().warnings, **dict.fromkeys(self.inspected.doubts, 1)}
-
-    @property
-    def counted(self) -> dict[str, int]:
-        """Return the number of applications of each rule."""
-        kept = self.images.kept()
-        found = Counter(super().counted)
-        for number, rules in self.inspected.rules.items():
-            if kept[number]:
-                found.update(rules)
-        for rules in json.loads(self.images.about["facts"])[COUNTED].values():
+def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[str, int]:
+    """Return the number of applications of each rule to the converted images and to all annotations."""
+    kept, found = images.kept(), Counter[str]()
+    for number, rules in inspected.rules.items():
+        if kept[number]:
             found.update(rules)
-        found["left as stored in spite of EXIF"] = int(np.count_nonzero(self.images.column("unturned") & kept))
-        return {rule: found[rule] for rule in sorted(found) if found[rule]}
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """The left-out images of each split, and instances of each annotation file."""
-        strays, files = json.loads(self.images.about["facts"])[STRAYS], self.images.texts("split")
-        instances, unseen, annotations = self.inspected[1:4]
-        parts = list[LeftOut]()
-        for split in files.values:
-            mine = files.are({split})
-            part = LeftOut(f"instances of the {split} split" if split else "instances", int(instances[mine].sum()))
-            part.add("the image is left out", int(instances[mine & self.images.left_out].sum()))
-            part.add("none of the joints is labelled and in the image", int(unseen[mine & ~self.images.left_out].sum()))
-            part.read += strays[split]
-            part.add("of another category_id", strays[split])
-            if not part.read:
-                part.read = int(annotations[mine].sum())
-                part.add("no instance has a joint that is labelled", part.read)
-            parts.append(part)
-        return (*super().left_out, *parts)
-
-    def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
-        """See :func:`podline.data.people.truth.publish_truths`."""
-        splits = {split: self.people(self.images.ordered(self.images.kept(split))) for split in self.sizes}
-        return publish_truths(store, folder, self.dataset, splits, self.skeleton)
-
-    def people(self, numbers: Numbers) -> Iterator[People]:
-        """Yield the people of some images."""
-        return (People.of(text, width, height) for _, width, height, text in self._targets(numbers))
-
-    def shard_tables(self, plans: ShardPlans, _seed: int | None, folder: Path, /) -> ShardTables:
-        """See :meth:`RawData.shard_tables`; records are ordered as those of all images."""
-        filler = PeopleByPlace(self.splits[0].pixels, self.settings.shape, None, self.settings, self.skeleton)
-        numbers = {split: self.images.ordered(self.images.kept(split)) for split in self.sizes}
-
-        def tables() -> Iterator[Path]:
-            for plan in plans:
-                path, mine = folder / filler.table(plan), numbers[plan.split]
-                write_rows(path, TABLE, self._targets(mine[shard_order(None, plan, len(mine))]), {})
-                yield path
-
-        return filler, tables()
-
-    def _targets(self, numbers: Numbers) -> Iterator[tuple[int, int, int, str]]:
-        """Yield row, width, height and target of some images."""
-        columns = (self.images.column(name)[numbers].tolist() for name in ("row", "width", "height"))
-        return zip(*columns, (self.images.text("target", number) for number in numbers.tolist()), strict=True)
+    for rules in about[COUNTED].values():
+        found.update(rules)
+    found["left as stored in spite of EXIF"] = int(np.count_nonzero(images.column("unturned") & kept))
+    return dict(+found)
 
 
-def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: Path) -> PeopleSource:
+def _left_out(images: ImageTable, inspected: Inspected, strays: Mapping[str, int]) -> Iterator[LeftOut]:
+    """Yield the instances of each annotation file, with what is left out of them."""
+    files, (instances, unseen, annotations) = images.texts("split"), inspected[1:4]
+    for split in files.values:
+        mine = files.are({split})
+        part = LeftOut(f"instances of the {split} split" if split else "instances", int(instances[mine].sum()))
+        part.add("the image is left out", int(instances[mine & images.left_out].sum()))
+        part.add("none of the joints is labelled and in the image", int(unseen[mine & ~images.left_out].sum()))
+        part.read += strays[split]
+        part.add("of another category_id", strays[split])
+        if not part.read:
+            part.read = int(annotations[mine].sum())
+            part.add("no instance has a joint that is labelled", part.read)
+        yield part
+
+
+def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: Path) -> Source:
     """Open a source of images with people.
 
     Args:
@@ -164,12 +98,20 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     opened = open_images(
         dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings))
     )
-    facts = json.loads(opened.images.about["facts"])
-    text = json.dumps(facts[SKELETON], sort_keys=True).encode()
-    file = SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())
-    shared = {each.name: getattr(opened, each.name) for each in fields(opened)}
-    shared |= {"files": (*opened.files, file)}
-    return PeopleSource(**shared, skeleton=Skeleton.model_validate(facts[SKELETON]), inspected=found[0])
+    images, [inspected] = opened.images, found
+    about = json.loads(images.about["facts"])
+    text = json.dumps(about[SKELETON], sort_keys=True).encode()
+    skeleton = Skeleton.model_validate(about[SKELETON])
+    return replace(
+        opened,
+        files=(*opened.files, SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())),
+        targets=features_of(settings, skeleton),
+        facts={SKELETON: skeleton.model_dump(mode="json")},
+        rules=_rules(images, inspected, about),
+        parts=tuple(_left_out(images, inspected, about[STRAYS])),
+        people=PeopleTargets(settings, skeleton),
+        warnings=(*opened.warnings, *inspected.doubts),
+    )
 
 
 def _needed(*, of_coco: bool) -> Callable[[str], bool]:
@@ -201,7 +143,7 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
             try:
                 check_outlines(ignored, image.width, image.height)
             except SourceError as error:
-                images.leave_out(number, str(error))
+                images.leave_out(number, Reason.of(str(error)))
         counts[:, number] = instances, unseen, len(image.annotations)
     instances, unseen, annotations = counts
     found = [] if settings.official else _doubts(images, np.flatnonzero(whole & (instances > 0)))

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.images.arrays import open_arrays
-from podline.data.images.table_source import TableSource
 from podline.data.raw_arrays import CALLER, Arrays, Part, sides
 from podline.data.rawfiles import raw_file, reading
 from podline.data.sources.remote import on_this_machine
+from podline.data.sources.source import Source
 from podline.documents.manifest import SPLITS
 from podline.entry_points import reason
 from podline.errors import SourceError
@@ -48,7 +48,7 @@ def decoded_source(
     class_names: Sequence[str],
     read: Read,
     work: Path,
-) -> TableSource:
+) -> Source:
     """Open a folder of raw files, and read each with a function.
 
     Args:

@@ -17,22 +17,20 @@ import numpy.typing as npt
 
 from podline.data import bounds
 from podline.data.decoded_rows import DecodedRows, write_row
-from podline.data.fitting import fitted, shown_size
+from podline.data.fitting import shown_size
 from podline.data.headers import PictureError, looks_like_picture, segments
 from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.images.hashing import hash_of
-from podline.data.pictures import limits_of_pixels, picture_of, ready_for_many
+from podline.data.pictures import Form, limits_of_pixels, picture_of, ready_for_many
 from podline.data.places import MemberError, Readable
 from podline.data.rawfiles import reading
+from podline.data.reasons import FORGOTTEN, Reason
 from podline.documents.manifest import Fit
 from podline.sandbox.child import begin
 from podline.sandbox.limits import Breach, Limits
 from podline.sandbox.pool import Sandbox
 
 Pixels = npt.NDArray[np.uint8]
-
-FORGOTTEN = "forgotten"
-"""The first words of the reason for not decoding a file that a person has forgotten."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
@@ -53,6 +51,7 @@ class Look(NamedTuple):
         height: height of the same.
         turned: whether the EXIF orientation turned a picture.
         unturned: whether an annotated picture stayed as stored in spite of its EXIF orientation.
+        marks: see :class:`podline.data.pictures.Picture`.
         hash: see :mod:`podline.data.images.hashing`.
         contrast: see :mod:`podline.data.images.hashing`.
         picture: whether the file begins like a picture.
@@ -67,6 +66,7 @@ class Look(NamedTuple):
     height: int = 0
     turned: bool = False
     unturned: bool = False
+    marks: int = 0
     hash: int = 0
     contrast: float = 0.0
     picture: bool = False
@@ -97,12 +97,16 @@ class Pictures(NamedTuple):
         fit: see :func:`podline.data.fitting.fitted`.
         forgotten: identity of each image that must not be decoded → the reason.
         hashed: whether results get a perceptual hash.
+        white: see :class:`podline.data.pictures.Form`.
+        most: see :class:`podline.data.pictures.Form`.
     """
 
     shape: tuple[int, int, int]
     fit: Fit
     forgotten: tuple[tuple[str, str], ...] = ()
     hashed: bool = True
+    white: int = 0
+    most: int = bounds.PIXELS
 
     def decoded(self, data: bytes, size: Sequence[int] | None) -> Decoded:
         """Decode a file; return its facts and the converted image; runs in a sandbox."""
@@ -112,33 +116,34 @@ class Pictures(NamedTuple):
         if why is None and forgotten:  # Podline 1.0 knew images by the checksum of their file
             why = forgotten.get(hashlib.sha256(data).hexdigest())
         if why is not None:
-            return look._replace(reason=f"{FORGOTTEN}: {why}", picture=True), None
+            return look._replace(reason=str(Reason(FORGOTTEN, why)), picture=True), None
         declared: list[int] = []
 
-        def declare(pixels: int) -> None:
+        def declare(pixels: int, held: int) -> None:
             declared.append(pixels)
-            begin(limits_of_pixels(pixels, _WAIT))
+            begin(limits_of_pixels(pixels, held, _WAIT))
 
         try:
             if len(data) > bounds.IMAGE_BYTES:
                 raise PictureError(f"has more than {bounds.IMAGE_BYTES:,} bytes")  # noqa: TRY301 (as the others)
-            picture = picture_of(data, declare, (size[0], size[1]) if size and not size[2] else None)
+            form = Form(self.shape, self.fit, self.white, self.most)
+            picture = picture_of(data, declare, (size[0], size[1]) if size and not size[2] else None, form)
         except PictureError as error:
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
-        height, width = picture.pixels.shape[:2]
+        width, height = picture.width, picture.height
         sizes = [tuple(size[:2])] if size and size[0] else []
         if sizes and size and size[2] and picture.turned:
             sizes.append((size[1], size[0]))  # of the stored pixels
         if sizes and size and (width, height) not in sizes:
             reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
             return look._replace(reason=reason, picture=True), None
-        pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit))
+        pixels = np.ascontiguousarray(picture.pixels)
         digest = hashlib.sha256(pixels.data).digest()[:IDENTITY_BYTES].hex()
         shown = shown_size(height, width, self.shape, self.fit)
         perceived, contrast = hash_of(pixels, *shown) if self.hashed else (0, 0.0)
         look = look._replace(pixels=digest, width=width, height=height, hash=perceived, contrast=contrast, picture=True)
-        return look._replace(turned=picture.turned, unturned=picture.unturned), pixels
+        return look._replace(turned=picture.turned, unturned=picture.unturned, marks=picture.marks), pixels
 
 
 def content(place: Readable | str) -> bytes | str:

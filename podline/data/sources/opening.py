@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from podline.cores import usable_cores
 from podline.data.images.arrays import open_arrays
-from podline.data.images.table_source import TableSource
 from podline.data.official import official_name
 from podline.data.raw_arrays import CALLER, Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
@@ -19,6 +18,7 @@ from podline.data.sources.archives import GZIP_MAGIC, in_child
 from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, of_binaries, of_pickles
 from podline.data.sources.mnist import SPLITS, of_mnist
 from podline.data.sources.remote import on_this_machine
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.sandbox.pool import Sandbox
@@ -85,12 +85,12 @@ LAYOUTS = (
 _WANTED = frozenset(name for layout in LAYOUTS for name in (*layout.required, *layout.optional))
 
 
-def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> TableSource:
+def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> Source:
     """Open a data set of one of :data:`LAYOUTS`; see :func:`open_source`."""
     return open_source(dataset.name, source, work)
 
 
-def open_source(dataset: str, uri: str, work: Path) -> TableSource:
+def open_source(dataset: str, uri: str, work: Path) -> Source:
     """Open a raw data set: hash its files, and decode their images once.
 
     Args:
@@ -121,7 +121,7 @@ def open_source(dataset: str, uri: str, work: Path) -> TableSource:
         return _open_place(dataset, place, work, unpacked)
 
 
-def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> TableSource:
+def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> Source:
     """Open a folder or an archive; record the unpacked folder and its origin."""
     archive, known, folders = None, {}, [place]
     if place.is_file():
@@ -160,9 +160,10 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
 
     files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))
     with Sandbox(CALLER, find.layout.arrays) as sandbox:
-        source = open_arrays(find.layout.arrays(dataset, files, sandbox), str(place), work, sandbox)
-    if archive is not None:
-        source = replace(source, archive=archive._replace(name=find.layout.archive))
+        arrays = find.layout.arrays(dataset, files, sandbox)
+        if archive is not None:
+            arrays = replace(arrays, archive=archive._replace(name=find.layout.archive))
+        source = open_arrays(arrays, str(place), work, sandbox)
     _refuse_other_names(source, place)
     return source
 
@@ -186,7 +187,7 @@ def _archive_in(place: Path, dataset: str) -> Path | None:
     return next((place / name for name in names if (place / name).is_file()), None)
 
 
-def _refuse_other_names(source: TableSource, place: Path) -> None:
+def _refuse_other_names(source: Source, place: Path) -> None:
     """Check the class names: CIFAR-10 and the drawn sample share a layout and differ only in these."""
     for other, names in (("cifar10", class_names.CIFAR10), ("sample", class_names.SAMPLE)):
         if source.dataset != other and source.class_names == names:

@@ -1,4 +1,4 @@
-"""The contract of a source: what a conversion asks of opened raw data.
+"""An opened source: a table of images with targets, and what a conversion asks of it.
 
 The planner opens a source once. Workers read the decoded images by position, so pixels are not sent, and a worker's
 memory holds one shard.
@@ -6,138 +6,319 @@ memory holds one shard.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.decoded_rows import DecodedRows
+from podline.data.fitting import SQUEEZE
+from podline.data.identity import IDENTITY_BYTES
+from podline.data.images.arrow_file import encoded
+from podline.data.images.corrections import NO_CORRECTIONS, Corrected
+from podline.data.images.image_table import ImageTable, Numbers
+from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
+from podline.data.images.settings import PictureSettings
+from podline.data.jpeg_files import SAMPLED, mean_size
 from podline.data.official import OfficialCheck
+from podline.data.order import shuffled
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import reading
-from podline.data.records import Feature
-from podline.data.shards import ShardFiller
+from podline.data.record_table import Records
+from podline.data.records import IMAGE, Feature
+from podline.data.shards import RowsByPlace, SourceSplit, tables_of_places
+from podline.data.shown import printable
 from podline.data.sources.left_out import LeftOut
-from podline.documents.manifest import FileInfo, Quarantined, SourceFile
+from podline.documents.manifest import TEST, FileInfo, Quarantined, SourceFile
+from podline.documents.skeleton import Skeleton
 from podline.frozen import JsonObject
+from podline.kinds.contract import Doubt, TextTargets
+from podline.kinds.table import kind_named
 from podline.recipes.datasets import ConverterSettings, DataSet
-
-if TYPE_CHECKING:
-    from podline.store.contract import Store
+from podline.store.contract import Store
 
 
-ShardTables = tuple[ShardFiller, Iterator[Path]]
-"""The function by which workers make the records of shards, and the tables that it reads."""
+class People(Protocol):
+    """The people in a source's images; see :class:`podline.data.people.targets.PeopleTargets`."""
 
+    @property
+    def skeleton(self) -> Skeleton:
+        """The joints of the people."""
+        ...
 
-class Remarks(NamedTuple):
-    """Notes of a conversion about its source that do not change the data.
+    def shard_tables(
+        self, images: ImageTable, splits: Sequence[SourceSplit], plans: ShardPlans, folder: Path
+    ) -> tuple[RowsByPlace, Iterator[Path]]:
+        """See :meth:`Source.shard_tables`."""
+        ...
 
-    Attributes:
-        official: comparison of the raw files with the published ones; None for unpublished data.
-        contradicting: split → number of records whose image another record has with another label.
-        notes: how the source was understood, one line each.
-        warnings: lines on what is probably not meant.
-    """
-
-    official: OfficialCheck | None = None
-    contradicting: Mapping[str, int] = MappingProxyType({})
-    notes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
+    def publish_truths(
+        self, store: Store, folder: str, dataset: str, images: ImageTable, splits: Sequence[SourceSplit]
+    ) -> dict[str, FileInfo]:
+        """See :meth:`Source.publish_truths`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawData(ABC):
-    """An opened source: its records, by split, and how workers make them.
+class Source:
+    """An opened source: its images, their targets, and how workers make records of them.
 
     Attributes:
         dataset: the data set's name.
         kind: kind of task; see :mod:`podline.kinds.table`.
         files: every raw file of the records, with its checksum.
+        images: all images, including those that are left out.
+        splits: the existing splits, in the order of :data:`podline.documents.manifest.SPLITS`, with their records.
+        targets: the features of a record beside the image.
         class_names: names by class number; empty if the kind has no classes.
-        quarantined: records that cannot be converted, with the reason.
+        settings: the form of the user's own images; None for raw arrays, whose records a seed orders.
+        people: the people in the images, which are the targets; None if a text or number per image is.
+        words: a description of the source.
+        facts: see :attr:`podline.documents.manifest.Manifest.facts`.
+        corrected: the effect of reviews.
+        rules: number of applications of each rule for annotations to converted records.
+        parts: the parts of the source besides its images, with what is left out of each.
+        official: comparison of the raw files with the published ones; None for unpublished data.
+        contradicting: split → number of records whose image another record has with another label.
+        warnings: lines on what is probably not meant.
     """
 
     dataset: str
     kind: str
     files: tuple[SourceFile, ...]
+    images: ImageTable
+    splits: tuple[SourceSplit, ...]
+    targets: tuple[Feature, ...] = ()
     class_names: tuple[str, ...] = ()
-    quarantined: tuple[Quarantined, ...] = ()
+    settings: PictureSettings | None = None
+    people: People | None = None
+    words: tuple[str, ...] = ()
+    facts: JsonObject = field(default_factory=dict)
+    corrected: Corrected = NO_CORRECTIONS
+    rules: Mapping[str, int] = field(default_factory=dict)
+    parts: tuple[LeftOut, ...] = ()
+    official: OfficialCheck | None = None
+    contradicting: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
-    @abstractmethod
+    def grows(self) -> bool:
+        """Return whether a conversion extends an older version, and writes only new records."""
+        return self.settings is not None and self.people is None
+
+    @property
     def features(self) -> tuple[Feature, ...]:
-        """The features of every record."""
+        """The features of every record: the image, then the targets."""
+        fit = SQUEEZE if self.settings and self.settings.keep_jpeg else None
+        return (Feature(IMAGE, "uint8", self.splits[0].image_shape, fit=fit), *self.targets)
 
     @property
-    @abstractmethod
     def sizes(self) -> dict[str, int]:
         """Number of records to convert, by split, ``train`` first."""
+        return {split.name: len(split) for split in self.splits}
 
-    @abstractmethod
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, /) -> ShardTables:
-        """Return the function by which workers make the records of shards, with its tables.
+    @cached_property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """The images that are left out, with the reasons."""
+        images = self.images
+        return tuple(
+            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=str(reason))
+            for (at, reason), key in zip(images.reasons.items(), images.keys(images.reasons), strict=True)
+        )
+
+    @property
+    def read(self) -> int:
+        """Number of records in the raw files."""
+        return sum(self.sizes.values()) + len(self.images.reasons)
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The images of each split and how many are left out, not counting stray files; then the other parts."""
+        meant = ~self.images.column("stray")
+        parts = {
+            split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
+            for split in self.sizes
+        }
+        for number, reason in self.images.reasons.items():
+            if not reason.is_wanted:
+                parts[self.images.split_of(number)].add(reason.kind, int(meant[number]))
+        return (*parts.values(), *self.parts)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """Number of images that EXIF turned, that reviews changed, and with near-duplicates; and of annotations."""
+        counts = {**({"turned as EXIF says": self.images.turned} if self.images.turned else {})}
+        counts |= {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1)}
+        if not self.rules:
+            return counts
+        counts |= self.rules
+        return {rule: counts[rule] for rule in sorted(counts)}
+
+    @cached_property
+    def near(self) -> tuple[NearPair, ...]:
+        """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
+        if self.settings is None or self.settings.near_share == 1:
+            return ()
+        rows = self.splits[0].pixels
+        folder = Path(rows.paths[0]).parent
+        cache = folder if folder.is_absolute() else None  # on an engine, the rows are in the store
+        return near_pairs(self.images, self.pixels, self.settings, rows.count, cache)
+
+    @property
+    def near_lines(self) -> list[str]:
+        """One line per pair of splits with the number of near-duplicates."""
+        return near_lines(self.near, self.sizes)
+
+    def pixels(self, rows: Numbers) -> npt.NDArray[np.uint8]:
+        """Return decoded images by row: uint8, (n, height, width, channels)."""
+        return self.splits[0].pixels_of(rows)
+
+    @property
+    def bytes_of_a_file(self) -> int:
+        """Mean size, rounded up, of the image file that a record stores beside its layout; 0 if it stores pixels."""
+        some = self.splits[0].kept[:SAMPLED]
+        return mean_size(self.pixels(some)) if self.settings and self.settings.keep_jpeg else 0
+
+    def notes(self) -> list[str]:
+        """Return how the source was understood, one line each.
+
+        Raises:
+            SourceError: too many images of a split have a near-duplicate in another split.
+        """
+        if self.settings is None:
+            return []
+        refuse_near(self.near, self.sizes, self.settings.near_share)
+        doubt = [self.doubt.words] if self.doubt else []
+        return [*self.words, *doubt, *self.corrected.lines(), *self.near_lines]
+
+    @cached_property
+    def class_counts(self) -> dict[str, list[int]]:
+        """Number of images of each class, by split."""
+        census = kind_named(self.kind).targets().census
+        return {
+            split.name: census(
+                {name: values[split.kept] for name, values in split.targets.items()}, len(self.class_names)
+            ).tolist()
+            for split in self.splits
+        }
+
+    @cached_property
+    def doubt(self) -> Doubt | None:
+        """What an evaluation on the test split cannot prove, or None."""
+        counts = self.class_counts
+        every = [sum(each) for each in zip(*counts.values(), strict=True)]
+        return kind_named(self.kind).doubt(self.class_names, counts[TEST], every, is_hashed=True)
+
+    def in_order(self, seed: int) -> Source:
+        """Return the source with each split's records in their order in shards.
+
+        The user's own images keep the order of their identities for every seed, as good as a random one.
+        """
+        if self.settings is not None:
+            return self
+        return self.part(
+            {
+                split.name: shuffled(seed, f"shards/{split.name}", len(split), np.arange(len(split)))
+                for split in self.splits
+            }
+        )
+
+    def part(self, records: Mapping[str, Numbers]) -> Source:
+        """Return the source with only some records of its splits, without empty splits."""
+        some = (split.some(records[split.name]) for split in self.splits)
+        return replace(self, splits=tuple(split for split in some if len(split)))
+
+    def identities(self) -> dict[str, Records]:
+        """Return the identities and targets of each split's records, in order."""
+        return {split.name: self._identities(split) for split in self.splits}
+
+    def _identities(self, split: SourceSplit) -> Records:
+        keys, pixels = (self.images.column(name)[split.numbers] for name in ("identity", "pixels"))
+        targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
+        labels = self.images.labels
+        texts = np.array([*map(encoded, labels.values), b""], object)[labels.codes[split.numbers]]
+        if self.people:
+            annotations = [encoded(self.images.text("target", number)) for number in split.numbers.tolist()]
+            texts = np.array([f"annotations {hashlib.sha256(text).hexdigest()[:32]}".encode() for text in annotations])
+            targets = [texts]
+        known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
+        digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
+        return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"), texts.astype(object))
+
+    def names(self) -> Mapping[str, Any]:
+        """Return the names of each split's records; see :func:`podline.datasets.record_names.publish_names`."""
+        return {split.name: self.images.names(split.numbers) for split in self.splits}
+
+    def shard_tables(self, plans: ShardPlans, folder: Path) -> tuple[RowsByPlace, Iterator[Path]]:
+        """Return what makes the records of shards on workers, with the tables that it reads.
 
         Args:
             plans: the shards.
-            seed: seed of the records' order in shards.
             folder: an existing folder for the tables, which are written on request.
 
         Raises:
             StoreError: the folder cannot be written.
         """
+        if self.people:
+            return self.people.shard_tables(self.images, self.splits, plans, folder)
+        first = self.splits[0]
+        return RowsByPlace(first.pixels, first.image_shape), tables_of_places(self.splits, folder)
 
-    @property
-    def read(self) -> int:
-        """Number of records in the raw files."""
-        return sum(self.sizes.values()) + len(self.quarantined)
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """How many records of each part of the source are left out; by default none."""
-        return ()
-
-    @property
-    def counted(self) -> dict[str, int]:
-        """Number of applications of each rule to converted records; by default without rules."""
-        return {}
-
-    @property
-    def bytes_of_a_file(self) -> int:
-        """Mean size of the image file that a record stores beside its layout; by default records store pixels."""
-        return 0
-
-    @property
-    def facts(self) -> JsonObject:
-        """See :attr:`podline.documents.manifest.Manifest.facts`."""
-        return {}
-
-    def remarks(self) -> Remarks:
-        """Return what the log says about the source.
-
-        Raises:
-            SourceError: the source has too many problems to convert.
-        """
-        return Remarks()
-
-    def names(self, _seed: int, /) -> Mapping[str, Any]:
-        """Return a table of the names of each split's records in the source, in their order in shards.
-
-        See :mod:`podline.datasets.record_names`; by default records have no names.
-        """
-        return {}
-
-    def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
-        """Write each split's ground truth into the data set's folder; return the file by split; by default none.
+    def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
+        """Write each split's annotations of people into the data set's folder; return the file by split.
 
         Raises:
             StoreError: the store cannot be written.
         """
-        return {}
+        if self.people is None:
+            return {}
+        return self.people.publish_truths(store, folder, self.dataset, self.images, self.splits)
 
 
-def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: Path) -> RawData:
+def splits_of(
+    images: ImageTable,
+    numbers: Mapping[str, Numbers],
+    pixels: DecodedRows,
+    shape: tuple[int, int, int],
+    targets: TextTargets | None,
+    class_names: Sequence[str],
+    others: Mapping[str, npt.NDArray[Any]],
+) -> tuple[SourceSplit, ...]:
+    """Return the splits of a source.
+
+    Args:
+        images: all images.
+        numbers: split → the numbers of its images, in the order of its records.
+        pixels: the decoded images.
+        shape: (height, width, channels) of each.
+        targets: the targets that the images' labels are texts of; None without.
+        class_names: names by class number.
+        others: further features by name, with a value for each row.
+    """
+    by_row, row = {**others}, images.column("row")
+    if targets:
+        kept = images.kept()
+        texts = sorted(images.labels.of(kept))
+        places = {text: place for place, text in enumerate(texts)}
+        of_codes = np.array([places.get(text, -1) for text in images.labels.values], np.int64)
+        for name, values in targets.arrays(texts, class_names).items():
+            by_row[name] = np.zeros((pixels.count, *values.shape[1:]), values.dtype)
+            by_row[name][row[kept]] = values[of_codes[images.labels.codes[kept]]]
+    return tuple(SourceSplit(split, shape, pixels, by_row, some, row[some]) for split, some in numbers.items())
+
+
+def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of each row, (n, bytes)."""
+    return values.view(np.uint8).reshape(len(values), math.prod(values.shape[1:]) * values.dtype.itemsize)
+
+
+def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: Path) -> Source:
     """Open a data set's raw data.
 
     Args:

@@ -31,9 +31,9 @@ def headline(run: RunFacts) -> verdict.Headline:
     return verdict.Headline(
         about=f"on the {found.split} split of {found.dataset}",
         guessing=(
-            f"The best answer that ignores the image gives {guessing}, the network with random weights "
-            f"{untrained}.{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model "
-            f"has {seen}."
+            f"The best answer that ignores the image gives {guessing}. The network with random weights has "
+            f"{untrained}.{judged} On {figures.count(found.seen.examples)} examples of the training the model has "
+            f"{seen}."
         ),
         tiles=further_tiles(run),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from podline.documents.metric import Metric
 from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
@@ -40,6 +40,10 @@ def confusion(evaluation: Evaluation) -> Svg:
         if classes <= MANY_CLASSES:
             axes.set_xticks(range(classes), names, rotation=90)
             axes.set_yticks(range(classes), names)
+        elif classes < len(names):  # ticks are numbers of classes, not of rows
+            step = len(names) / classes
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(FuncFormatter(lambda row, _: f"{round(row * step):,}"))
         axes.set_xlabel("prediction")
         axes.set_ylabel("label")
     return drawing.svg

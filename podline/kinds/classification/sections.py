@@ -17,6 +17,7 @@ from podline.reporting.sections import section
 
 # Number of class pairs in the list of frequent confusions, and of classes in the list of weakest classes.
 _CONFUSIONS = _WEAKEST = 10
+_CALIBRATED = 0.02  # difference of mean confidence and accuracy that needs no word
 
 
 def headline(run: RunFacts) -> verdict.Headline:
@@ -30,10 +31,10 @@ def headline(run: RunFacts) -> verdict.Headline:
     return verdict.Headline(
         about=f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly",
         guessing=(
-            f"Always naming the most frequent class of the {evaluation.split} split would be right for "
-            f"{_accuracy(evaluation.guessing)}, the same network with random weights for "
-            f"{_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On {figures.count(evaluation.seen.examples)} "
-            f"examples that it was trained on the model is right for {_accuracy(evaluation.seen.metrics['top1'])}."
+            f"Always naming the most frequent class would be right for {_accuracy(evaluation.guessing)}. The network "
+            f"with random weights is right for {_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On "
+            f"{figures.count(evaluation.seen.examples)} examples of the training the model is right for "
+            f"{_accuracy(evaluation.seen.metrics['top1'])}."
         ),
         tiles=further_tiles(run),
     )
@@ -76,7 +77,7 @@ def classes(run: RunFacts) -> Iterator[Block]:
         yield Fold("The matrix as a table", _matrix(evaluation))
     top1 = evaluation.trained.metrics["top1"].value
     shares = {found.name: found.accuracy for found in evaluation.per_class}
-    listed = _weakest(evaluation)[:MOST_CLASSES] if count > MOST_CLASSES else range(count)
+    listed = _by_accuracy(evaluation)[:MOST_CLASSES][::-1]  # as the chart
     accuracies = Grid(
         Chart(
             charts.per_class(shares, top1, MOST_CLASSES, "Accuracy of each class"),
@@ -92,11 +93,17 @@ def classes(run: RunFacts) -> Iterator[Block]:
         yield accuracies
 
 
+def _by_accuracy(evaluation: Evaluation) -> list[int]:
+    """Return all classes, lowest accuracy first."""
+    found = evaluation.per_class
+    return sorted(range(len(found)), key=lambda label: found[label].accuracy.value)
+
+
 def _weakest(evaluation: Evaluation) -> list[int]:
-    """Return the classes with examples, lowest accuracy first."""
+    """Return the classes with examples whose accuracy is surely lowest, by the upper end of its interval, first."""
     found = evaluation.per_class
     judged = [label for label, scored in enumerate(found) if scored.examples]
-    return sorted(judged, key=lambda label: found[label].accuracy.value)
+    return sorted(judged, key=lambda label: (found[label].accuracy.high, found[label].accuracy.value))
 
 
 def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
@@ -150,6 +157,7 @@ def calibration(run: RunFacts) -> Iterator[Block]:
         if entry.examples
     )
     error = evaluation.trained.metrics["calibration_error"].value
+    yield Text(_calibrated(evaluation, smoothed=bool(getattr(run.recipe.task, "label_smoothing", 0.0))))
     yield Grid(
         Chart(charts.calibration(evaluation.calibration, error)),
         Column(
@@ -161,6 +169,20 @@ def calibration(run: RunFacts) -> Iterator[Block]:
             Fold("The bins as a table", bins),
         ),
     )
+
+
+def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
+    """Return whether the model is too confident or too cautious, over all guesses."""
+    bins = evaluation.calibration
+    excess = sum(entry.examples * (entry.confidence - entry.accuracy) for entry in bins if entry.examples)
+    excess /= max(1, sum(entry.examples for entry in bins))
+    if abs(excess) < _CALIBRATED:
+        return "Confidence and accuracy agree on the whole."
+    points = f"by {100 * abs(excess):.1f} points"
+    if excess > 0:
+        return f"The model is too confident, {points}: more data, augmentation or label smoothing help."
+    why = "; label smoothing does that" if smoothed else "; more training helps"
+    return f"The model is too cautious, {points}{why}. Its order of classes is not affected."
 
 
 @section("The most confident mistakes")

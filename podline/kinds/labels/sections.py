@@ -26,9 +26,9 @@ def headline(run: RunFacts) -> verdict.Headline:
     return verdict.Headline(
         about=f"over the labels of the {found.split} split of {found.dataset}",
         guessing=(
-            f"Guessing gives {figures.metric_text('map', found.guessing)}: the same scores assigned to the images at "
-            f"random, about the mean share of images with a label. The network with random weights has {untrained}."
-            f"{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
+            f"Guessing, the same scores for other images, gives {figures.metric_text('map', found.guessing)}. The "
+            f"network with random weights has {untrained}.{judged} On {figures.count(found.seen.examples)} examples of "
+            f"the training the model has {seen}."
         ),
         tiles=further_tiles(run),
     )

@@ -39,7 +39,7 @@ def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
         "relabelled by a review": 1,
         "dropped by a review": 1,
     }
-    assert source.remarks().notes[-1].startswith("1 correction of reviews match no image")
+    assert source.notes()[-1].startswith("1 correction of reviews match no image")
     assert source.read == 60
     assert not any(part.reasons for part in source.left_out)
 

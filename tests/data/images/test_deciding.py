@@ -32,7 +32,7 @@ def decided(
     table = table_of(folder, images)
     decide(table, given, test_share, ClassTargets())
     assert list(table.reasons) == sorted(table.reasons)
-    return {image.key: (table.split_of(at), table.reasons.get(at, "")) for at, image in enumerate(images)}
+    return {image.key: (table.split_of(at), str(table.reasons.get(at, ""))) for at, image in enumerate(images)}
 
 
 def test_neither_order_nor_other_images_change_a_split(tmp_path: Path) -> None:

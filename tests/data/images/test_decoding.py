@@ -89,7 +89,7 @@ def test_an_image_that_takes_too_much_costs_itself(
     tmp_path: Path, kind: str, limits: Limits, word: str, monkeypatch: pytest.MonkeyPatch, decoding_with: Decoding
 ) -> None:
     noise = np.resize(np.random.default_rng(0).integers(0, 256, 10_007, np.uint8), (3000, 3000, 3))
-    monkeypatch.setenv("DECODING_LIMITS", f"{limits.memory} {limits.seconds}")
+    monkeypatch.setenv("PYTHON_DECODING_LIMITS", f"{limits.memory} {limits.seconds}")
     decoding_with("limited_decoder")
     first, second, third = looked_at(tmp_path, encoded(drawn(1)), encoded(noise, kind), encoded(drawn(2)))
     assert not first.reason + third.reason

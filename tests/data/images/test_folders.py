@@ -12,8 +12,8 @@ from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, re
 from podline.data.identity import identified
 from podline.data.images.layouts.folders import Folders
 from podline.data.images.listing import Files, Found, source_files
-from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -37,14 +37,14 @@ def test_every_image_of_every_kind_is_read(folder: Path) -> None:
     assert source.class_names == tuple(sorted(CLASSES))
     assert (source.read, sum(source.sizes.values()), reasons(source)) == (60, 60, {})
     assert source.counted == {"turned as EXIF says": 1}
-    assert "layout: folders, <class>/; 3 classes" in source.remarks().notes[0]
+    assert "layout: folders, <class>/; 3 classes" in source.notes()[0]
 
 
 def test_images_that_are_much_smaller_than_their_squares_are_told(folder: Path) -> None:
-    told = opened(folder, side=96).remarks().notes[1]
+    told = opened(folder, side=96).notes()[1]
     assert told.startswith("half of the images are 4")
     assert told.endswith(" pixels or smaller, vs side 96: --set conversion.side=48 trains about 4 times as fast")
-    assert "side" not in " ".join(opened(folder, side=64).remarks().notes)
+    assert "side" not in " ".join(opened(folder, side=64).notes())
 
 
 def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> 
     assert opened(as_folders(tmp_path / "b", numbered)).class_names == ("1", "2", "10")
 
 
-def counted(source: ImagesSource) -> int:
+def counted(source: Source) -> int:
     """How many files count as left out."""
     assert source.read == sum(source.sizes.values()) + len(source.quarantined)
     return sum(part.reasons.total() for part in source.left_out)
@@ -145,7 +145,7 @@ def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) 
     as_folders(folder / "test", {"fish": {"1.png": encoded(drawn(900))}})
     source, parent = opened(folder), opened(folder.parent)
     assert source.sizes == {"train": 45, "test": 15}
-    assert "tested on test" in source.remarks().notes[0]
+    assert "tested on test" in source.notes()[0]
     assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which no training image is"}
     assert "fish" not in source.class_names
     assert (records(parent), parent.files) == (records(source), source.files)

@@ -51,7 +51,7 @@ def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None
     source = opened(folder)
     assert records(source) == records(expected)
     assert (source.files, source.read) == (expected.files, 61)
-    assert "layout: HDF5, files: 1; 3 classes" in source.remarks().notes[0]
+    assert "layout: HDF5, files: 1; 3 classes" in source.notes()[0]
     settings = ImagesSettings(side=16, layout="hdf5")
     spec = ConvertSpec(root=str(tmp_path / "root"), dataset="images", source=str(folder), settings=settings)
     manifest = read_manifest(open_store(spec.root), convert(spec, silent()).folder)

@@ -293,9 +293,9 @@ def test_a_kind_that_is_read(tmp_path: Path, kind: str) -> None:
     source = opened(tmp_path / "raw", **settings, near_share=1)
     assert Counter(label for _, label, _ in records(source)) == classes
     assert sum(part.reasons.total() for part in source.left_out) == 0
-    notes = "\n".join(source.remarks().notes)
+    notes = "\n".join(source.notes())
     assert re.search(line, notes), notes
-    assert bool(line) == (len(source.remarks().notes) > 2 or "not read" in notes), notes
+    assert bool(line) == (len(source.notes()) > 2 or "not read" in notes), notes
 
 
 SPLIT: dict[str, tuple[Write, Mapping[str, Any], Sequence[int], str]] = {
@@ -395,7 +395,7 @@ def test_a_kind_of_splits(tmp_path: Path, kind: str) -> None:
     source = opened(tmp_path / "raw", **settings, near_share=1)
     assert tuple(source.sizes.values()) == sizes
     assert sum(part.reasons.total() for part in source.left_out) == 0
-    assert re.search(line, "\n".join(source.remarks().notes)), source.remarks().notes
+    assert re.search(line, "\n".join(source.notes())), source.notes()
 
 
 REFUSED: dict[str, tuple[Write, str]] = {

@@ -98,7 +98,7 @@ def test_a_tables_columns_of_splits_and_groups(tmp_path: Path) -> None:
         "all/004.gif": "is of the split 'other' vs train or test, testing, val, valid, validation",
     }
     assert source.sizes["test"] in (1, 2)  # a hash decides on the empty one
-    assert "tested on valid" in source.remarks().notes[0]
+    assert "tested on valid" in source.notes()[0]
 
 
 def test_rows_that_name_no_file_of_the_source_are_left_out(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_samples_json_says_its_split(tmp_path: Path, name: str, classes: bool)
     folder = samples(tmp_path / "raw" / name, said, classes)
     for source in (opened(folder), opened(folder)):  # the second one is in the cache
         assert source.sizes == {"train": 30, "test": 10}
-        assert "tested on test" in source.remarks().notes[0]
+        assert "tested on test" in source.notes()[0]
 
 
 def test_a_sample_without_image_or_label_is_left_out(tmp_path: Path) -> None:

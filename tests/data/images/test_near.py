@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -10,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from drawn_images import KINDS, as_folders, drawn, encoded, opened
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
-from podline.data.images.hashing import BITS, hashes
-from podline.data.images.near import DISTANCE, close, near_duplicates
-from podline.data.images.opening import ImagesSource
+from podline.data.images import near
+from podline.data.images.hashing import BITS, HASHED, hashes
+from podline.data.images.near import DISTANCE, close, compare
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -42,8 +44,9 @@ def near_of(test: list[Pixels], train: list[Pixels]) -> list[tuple[int, int]]:
     images = np.stack([fitted(np.ascontiguousarray(one), SHAPE, "letterbox") for one in pictures])
     boxes = np.array([shown_size(one.shape[0], one.shape[1], SHAPE, "letterbox") for one in pictures])
     rows = np.arange(len(pictures))
-    found = near_duplicates(images.__getitem__, boxes, rows[: len(test)], rows[len(test) :])
-    return list(zip(found.test.tolist(), found.train.tolist(), strict=True))
+    hashed = hashes(images.__getitem__, boxes)
+    found = compare(images.__getitem__, boxes, hashed, rows[: len(test)], rows[len(test) :]).nearest()
+    return list(zip(found.test.tolist(), (found.train - len(test)).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -84,13 +87,18 @@ def test_a_hash_does_not_depend_on_other_images() -> None:
 hash_lists = st.lists(st.integers(0, 2**BITS - 1), max_size=60)
 
 
-@settings(deadline=None)
+@pytest.mark.parametrize("few", [0, 10**9])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    hash_lists, hash_lists, st.lists(st.lists(st.integers(0, BITS - 1), max_size=11), max_size=20), st.integers(0, 11)
+    test=hash_lists,
+    train=hash_lists,
+    flips=st.lists(st.lists(st.integers(0, BITS - 1), max_size=11), max_size=20),
+    distance=st.integers(0, 11),
 )
 def test_close_hashes_are_those_of_brute_force(
-    test: list[int], train: list[int], flips: list[list[int]], distance: int
+    monkeypatch: pytest.MonkeyPatch, few: int, test: list[int], train: list[int], flips: list[list[int]], distance: int
 ) -> None:
+    monkeypatch.setattr(near, "_FEW_PAIRS", few)
     for number, bits in enumerate(flips):  # random hashes are far apart
         if test:
             changed = test[number % len(test)]
@@ -101,9 +109,40 @@ def test_close_hashes_are_those_of_brute_force(
     found = close(ones, others, distance)
     expected = []
     for one in range(len(test)):
-        near = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
-        expected += [(one, at, far) for far, at in near if far <= distance][:8]
+        nearest = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
+        expected += [(one, at, far) for far, at in nearest if far <= distance][:8]
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+
+
+def test_only_what_is_new_is_compared_and_the_pairs_are_those_of_a_first_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    hashed = np.zeros(900, HASHED)
+    hashed["hash"], hashed["contrast"] = random.integers(0, 2**BITS, 30, np.uint64)[random.integers(0, 30, 900)], 9
+    for _ in range(6):
+        hashed["hash"] ^= np.uint64(1) << random.integers(0, BITS, 900, np.uint64)
+    compared: list[tuple[int, int]] = []
+
+    def agree(_read: object, _boxes: object, ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> Pixels:
+        compared.extend(zip(ones.tolist(), others.tolist(), strict=True))
+        return (ones + others) % 3 > 0
+
+    monkeypatch.setattr(near, "_agree", agree)
+    find = partial(compare, None, None, hashed)
+    earlier = find(np.arange(0, 600, 4), np.setdiff1d(np.arange(600), np.arange(0, 600, 4)))
+    for step in range(6):
+        there = np.setdiff1d(np.arange(640 + 40 * step), random.choice(600, 20))
+        splits = there[there % 4 == 0], there[there % 4 > 0]
+        compared.clear()
+        found = find(*splits, earlier)
+        again = len(compared)
+        expected = find(*splits)
+        assert [column.tolist() for column in (*found.pairs, found.agree)] == [
+            column.tolist() for column in (*expected.pairs, expected.agree)
+        ]
+        assert again < (len(compared) - again)
+        earlier = found
 
 
 def test_many_hashes_are_compared_in_blocks() -> None:
@@ -114,8 +153,12 @@ def test_many_hashes_are_compared_in_blocks() -> None:
     far = np.bitwise_count(test[:, np.newaxis] ^ train)
     assert 100 < (far <= 16).sum() < 800
     assert sorted(zip(found.test, found.train, strict=True)) == sorted(zip(*np.nonzero(far <= 16), strict=True))
-    found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))  # equal ones
+    others = np.full(50_000, 5, np.uint64)
+    others[::3] = random.integers(0, 2**BITS, 16_667, np.uint64)
+    expected = [place for place in range(50_000) if place % 3][:8]
+    found = close(np.full(600, 5, np.uint64), others)  # equal ones
     assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
+    assert np.array_equal(found.train, expected * 600)
     assert not found.distance.any()
 
 
@@ -129,7 +172,7 @@ def leaky(folder: Path, near: int, count: int = 40) -> Path:
     return folder
 
 
-def source_of(folder: Path, **values: float) -> ImagesSource:
+def source_of(folder: Path, **values: float) -> Source:
     return opened(folder, side=32, **values)
 
 
@@ -144,8 +187,8 @@ def test_a_source_counts_and_names_them(tmp_path: Path) -> None:
     ]
     assert all(0 <= distance <= DISTANCE for _, _, distance in source.near)
     assert source.counted == {"test images that nearly repeat a training image": 4}
-    remarks = source.remarks()
-    assert remarks.notes[-1].startswith("4 of the 40 test images nearly repeat a training image (test/")
+    notes = source.notes()
+    assert notes[-1].startswith("4 of the 40 test images nearly repeat a training image (test/")
     assert source.sizes == {"train": 40, "test": 40}
 
 
@@ -153,11 +196,11 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
     source = source_of(leaky(tmp_path / "raw", near=5))
     said = r"5 of the 40 test images .*, 12\.5% vs 10\.0% at most \(test/.* and train/.*, for one\).*near_share=0\.13"
     with pytest.raises(SourceError, match=said):
-        source.remarks()
+        source.notes()
     kept = sorted(tmp_path.glob("work/*/*.arrow"))
     allowed = source_of(tmp_path / "raw", near_share=0.13)
     assert allowed.near == source.near
-    allowed.remarks()
+    allowed.notes()
     assert sorted(tmp_path.glob("work/*/*.arrow")) == kept
     assert allowed.settings.converter() == source.settings.converter()
     assert "near_share" not in source.settings.model_dump()
@@ -166,7 +209,7 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
 def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
     source = source_of(leaky(tmp_path / "raw", near=2, count=4))
     assert len(source.near) == 2
-    source.remarks()
+    source.notes()
 
 
 def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
@@ -180,4 +223,4 @@ def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
     assert source.near
     assert {(pair.image.split, pair.repeated.split) for pair in source.near} == {("test", "train")}
     with pytest.raises(SourceError, match="nearly repeat a training image"):
-        source.remarks()
+        source.notes()

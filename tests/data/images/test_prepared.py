@@ -40,7 +40,7 @@ def test_it_is_the_same_as_the_images_in_folders(prepared: Path) -> None:
     assert records(source) == records(folders)
     assert (source.files, source.class_names, source.read) == (folders.files, folders.class_names, 92)
     assert sorted(reasons(source).values()) == sorted(reasons(folders).values())
-    words = source.remarks().notes[0]
+    words = source.notes()[0]
     assert "TensorFlow Datasets, drawn 1.0.0, shards: 3, features image, label; 3 classes" in words
 
 

@@ -22,34 +22,34 @@ from podline.data.letterbox import LetterBox, areas_in_squares, snapped
 from podline.data.people.image import People, chosen
 from podline.data.people.records import annotations_of
 from podline.data.people.settings import CocoSettings
-from podline.data.people.source import PeopleSource
 from podline.data.sources import decoding
+from podline.data.sources.source import Source
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def opened(folder: Path, **settings: Any) -> PeopleSource:
+def opened(folder: Path, **settings: Any) -> Source:
     return open_coco(folder, folder.parent / f"{folder.name} work", **settings)
 
 
-def ids(source: PeopleSource) -> dict[str, list[int]]:
+def ids(source: Source) -> dict[str, list[int]]:
     return {name: [image.id for image in images] for name, images in people_in(source).items()}
 
 
-def both(tmp_path: Path, train: CocoFiles, **options: Any) -> PeopleSource:
+def both(tmp_path: Path, train: CocoFiles, **options: Any) -> Source:
     """The source of a training split and a plain test split of images 101 and 102."""
     CocoFiles("val", 2, 101).write(tmp_path)
     return opened(train.write(tmp_path), **options)
 
 
-def left_out(source: PeopleSource) -> dict[str, str]:
+def left_out(source: Source) -> dict[str, str]:
     assert source.read == sum(source.sizes.values()) + len(source.quarantined)
     return {record.record: record.reason for record in source.quarantined}
 
 
-def image_of(source: PeopleSource, number: int) -> Any:
+def image_of(source: Source, number: int) -> Any:
     return next(image for image in people_in(source)["train"] if image.id == number)
 
 
@@ -141,7 +141,7 @@ FILES = [
     (jpeg(3, 50, 32), "has 50×32 pixels vs 48×32 in the annotations"),
     (b"\xff\xd8\xff\xd9", "is a JPEG without an image"),
     (jpeg(3).replace(b"\xff\xdb", b"\xff\xfe"), "is damaged: it cannot be decoded"),  # only by its decoder
-    (b"", "has more than 64,000,000 bytes"),  # of which the disk holds next to nothing
+    (b"", "has more than 128,000,000 bytes"),  # of which the disk holds next to nothing
 ]
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
     files.files |= {name: content or b"" for name, (content, _reason) in zip(names, FILES, strict=True)}
     files.write(tmp_path)
     (tmp_path / "train2017" / names[0]).unlink()
-    os.truncate(tmp_path / "train2017" / names[-1], 64_000_001)
+    os.truncate(tmp_path / "train2017" / names[-1], 128_000_001)
     CocoFiles("val", 2, 101).write(tmp_path)
     found = left_out(opened(tmp_path))
     for name, (_content, reason) in zip(names, FILES, strict=True):
@@ -185,11 +185,11 @@ def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Pa
 @pytest.mark.parametrize(
     ("inserted", "found"),
     [
-        (b"", (WIDTH, HEIGHT, 3, 1)),
-        (b"\xff\x00" * 300 + b"\xff", (WIDTH, HEIGHT, 3, 1)),  # fill bytes before the end marker
-        (b"\xff\xd0" + bytes(5000) + b"\xff\xd7\xff\x00", (WIDTH, HEIGHT, 3, 1)),  # restart markers
-        (b"\xff\xd9", (WIDTH, HEIGHT, 3, 1)),
-        (b"\xff\xe0\x00\x04ab" + bytes(5000), (WIDTH, HEIGHT, 3, 1)),  # a segment between scans
+        (b"", (WIDTH, HEIGHT, 3, False, 1)),
+        (b"\xff\x00" * 300 + b"\xff", (WIDTH, HEIGHT, 3, False, 1)),  # fill bytes before the end marker
+        (b"\xff\xd0" + bytes(5000) + b"\xff\xd7\xff\x00", (WIDTH, HEIGHT, 3, False, 1)),  # restart markers
+        (b"\xff\xd9", (WIDTH, HEIGHT, 3, False, 1)),
+        (b"\xff\xe0\x00\x04ab" + bytes(5000), (WIDTH, HEIGHT, 3, False, 1)),  # a segment between scans
         (b"\xff\xe0\xff\xff", "a segment of 65,535 bytes at byte"),
         (b"\xff\xc3\x00\x02", "of a rare kind"),
     ],

@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 from coco_files import people_in
 
-from podline.data.people.source import PeopleSource
-from podline.data.sources.source import open_raw
-from podline.data_check.keypoints import check_keypoints
+from podline.data.sources.source import Source, open_raw
+from podline.data_check.images import check
 from podline.errors import SourceError
 from podline.recipes import datasets, registry
 from podline.store.folder import FolderStore
@@ -53,11 +52,11 @@ def project(root: Path, frame: pd.DataFrame, config: str = CONFIG, seed: int = 0
     return root
 
 
-def opened(source: Path, work: Path, **settings: Any) -> PeopleSource:
+def opened(source: Path, work: Path, **settings: Any) -> Source:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
     found = open_raw(dataset, str(source), given, work)
-    assert isinstance(found, PeopleSource)
+    assert found.people
     return found
 
 
@@ -79,8 +78,8 @@ def test_a_table_gives_every_label_its_place(
             assert [json.loads(one)["keypoints"] for one in image.annotations] == expected
             assert (image.width, image.height) == (WIDTH, HEIGHT)
     assert not found
-    assert source.skeleton.joints == PARTS
-    assert source.skeleton.limbs == tuple(map(tuple, SKELETON))
+    assert source.people.skeleton.joints == PARTS
+    assert source.people.skeleton.limbs == tuple(map(tuple, SKELETON))
     assert not source.quarantined
 
 
@@ -91,7 +90,7 @@ def test_what_is_there_once_is_a_category_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"individual \(4 joints\), single \(3 joints\)"):
         opened(root, tmp_path / "work")
     (root / "config.yaml").unlink()
-    assert opened(root, tmp_path / "work", category="single").skeleton.joints == PARTS[:3]
+    assert opened(root, tmp_path / "work", category="single").people.skeleton.joints == PARTS[:3]
 
 
 def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
@@ -148,4 +147,4 @@ def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, ch
     assert "CollectedData_me.csv" in str(error.value)
     recipe, store = registry.get("keypoints"), FolderStore(tmp_path / "root")
     with pytest.raises(SourceError, match=problem):  # data check tells the same
-        check_keypoints(str(root), recipe, {}, store, 0.1)
+        check(str(root), registry.get("images"), recipe, {}, store, 0.1)

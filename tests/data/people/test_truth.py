@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from coco_files import CocoFiles, open_coco
 
-from podline.data.people.source import PeopleSource
 from podline.data.people.truth import read_truth, truth_name
+from podline.data.sources.source import Source
 from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.shard_table import ShardTable
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("parsed_here")
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
 
 
-def manifest_of(source: PeopleSource, truths: dict[str, FileInfo]) -> Manifest:
+def manifest_of(source: Source, truths: dict[str, FileInfo]) -> Manifest:
     none = {"shards": ShardTable.of([]), "class_counts": (), "mean": (), "std": ()}
     splits = [SplitInfo(name=name, records=n, truth=truths.get(name), **none) for name, n in source.sizes.items()]
     return Manifest.model_construct(splits=tuple(splits))

@@ -25,7 +25,6 @@ from published import archive_of, write_cifar10_bins, write_cifar10_pickles, wri
 
 from podline import entry_points
 from podline.data.people.records import annotations_of
-from podline.data.people.source import PeopleSource
 from podline.data.people.truth import truth_of
 from podline.data.records import varint
 from podline.data.sources.source import open_raw
@@ -66,13 +65,13 @@ def _dataset(name: str) -> Callable[[Path, Path], object]:
         dataset = datasets.find(name)
         settings = {"images": {"side": 8}, "coco": {"side": 64}, "keypoints": {"side": 64}}.get(name, {})
         source = open_raw(dataset, str(folder), dataset.settings_of(settings), folder.parent / "work")
-        if isinstance(source, PeopleSource):
+        if source.people:
             for images in people_in(source).values():
-                json.loads(truth_of(images, source.skeleton, "hostile").encode())
-                annotations_of(images[:3], source.settings, source.skeleton)
+                json.loads(truth_of(images, source.people.skeleton, "hostile").encode())
+                annotations_of(images[:3], source.people.settings, source.people.skeleton)
         for record in source.quarantined:
             record.model_dump_json().encode()
-        return source.remarks()
+        return source.notes()
 
     return read
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.table_source import TableSource
+from podline.data.sources.source import Source
 
 CIFAR10_BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -147,12 +147,12 @@ def python3(value: Any, protocol: int) -> bytes:
     return pickle.dumps(value, protocol=protocol)
 
 
-def names_of(source: TableSource, split: str) -> list[str]:
+def names_of(source: Source, split: str) -> list[str]:
     """The names of a split's records in their order."""
     return source.images.keys(np.flatnonzero(source.images.kept(split)))
 
 
-def same_content(one: TableSource, other: TableSource) -> None:
+def same_content(one: Source, other: Source) -> None:
     """Two sources agree in all but the paths of their files."""
     assert (one.dataset, one.class_names, one.files) == (other.dataset, other.class_names, other.files)
     for first, second in zip(one.splits, other.splits, strict=True):

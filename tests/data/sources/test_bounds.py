@@ -16,8 +16,8 @@ from published import write_cifar10_pickles
 from podline.data import bounds
 from podline.data.letterbox import LetterBox
 from podline.data.people.masks import check_outlines, ignored_mask
-from podline.data.people.source import PeopleSource
 from podline.data.sources.opening import open_source
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.kinds.pose.coco_results import read_truth
 
@@ -25,12 +25,12 @@ CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51
 TRAIN = "annotations/person_keypoints_train2017.json"
 
 
-def opened(folder: Path) -> PeopleSource:
+def opened(folder: Path) -> Source:
     with parsing_here():
         return open_coco(folder, folder.parent / f"{folder.name} work")
 
 
-def left_out(source: PeopleSource) -> dict[str, str]:
+def left_out(source: Source) -> dict[str, str]:
     return {record.record: record.reason for record in source.quarantined}
 
 
@@ -140,11 +140,11 @@ def test_names_that_no_file_has(tmp_path: Path, zipped: bool) -> None:
 
 def test_members_that_cannot_be(tmp_path: Path) -> None:
     files = CocoFiles()
-    files.files["000000000004.jpg"] += bytes(70_000_000)
+    files.files["000000000004.jpg"] += bytes(130_000_000)
     path = files.write(tmp_path, zipped=True) / "train2017.zip"
     content = path.read_bytes()
     [reason] = left_out(opened(tmp_path)).values()
-    assert reason == "has more than 64,000,000 bytes"
+    assert reason == "has more than 128,000,000 bytes"
     path.write_bytes(content.replace(b"PK\3\4", b"PK\3\5", 1))
     told = "cannot be read from train2017.zip: BadZipFile: Bad magic number for file header"
     assert left_out(opened(tmp_path))["000000000001.jpg (image 1)"] == told

@@ -23,7 +23,8 @@ from published import (
     write_cifar100_pickles,
 )
 
-from podline.data.decoded_rows import SourceSplit
+from podline.data.records import label_feature
+from podline.data.shards import SourceSplit
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import Label, read_batch, read_names
@@ -94,7 +95,7 @@ def test_cifar10(tmp_path: Path, write: Callable[[Path], Path], ending: str) -> 
 def test_cifar100(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     source = open_source("cifar100", str(write(tmp_path / "cifar")), tmp_path / "work")
     assert source.class_names == class_names.CIFAR100_FINE
-    assert source.others == {"coarse_label": class_names.CIFAR100_COARSE}
+    assert source.targets[1] == label_feature("coarse_label", class_names.CIFAR100_COARSE)
     assert [feature.name for feature in source.features] == ["image", "label", "coarse_label"]
     for split in source.splits:
         found = everything(split)

@@ -12,8 +12,8 @@ import reading_case
 from published import names_of
 from reading_case import changed, counted, read
 
-from podline.data.images.table_source import TableSource
 from podline.data.sources.decoded import decoded_source, read_file
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.store.opening import open_store
@@ -40,7 +40,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(reading_case.__file__).parent))
 
 
-def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> TableSource:
+def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> Source:
     return decoded_source(dataset, str(raw), SPLITS, ("red", "green", "blue"), read, raw.parent / "work")
 
 

@@ -10,10 +10,10 @@ import reading_case
 from coco_files import CocoFiles, open_coco
 
 from podline.beam_jobs.conversion import convert
-from podline.data.images.table_source import TableSource
-from podline.data.official import contradiction_lines
+from podline.data.official import remarks
 from podline.data.sources.decoded import decoded_source
 from podline.data.sources.left_out import LeftOut, refuse_left_out
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
 from podline.progress import silent
@@ -31,7 +31,7 @@ def numbered(*numbers: int) -> np.ndarray:
     return np.array([[n % 256, n // 256, 0, 0] for n in numbers], np.uint8).reshape(-1, 2, 2)
 
 
-def source_of(folder: Path, train: list[np.ndarray], *test: np.ndarray, label: int | None = None) -> TableSource:
+def source_of(folder: Path, train: list[np.ndarray], *test: np.ndarray, label: int | None = None) -> Source:
     """Images of two splits, in files train_0, train_1 …; labels are positions in the split, or all the same."""
     folder.mkdir()
     splits = {"train": train, "test": test}
@@ -82,7 +82,7 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     train, test = [numbered(*range(400)), numbered(7, 7, 9)], numbered(*range(1000, 1100), 1000)
     assert source_of(tmp_path / "alike", train, test, label=3).contradicting == {}
     rare = source_of(tmp_path / "rare", train[:1], test)
-    assert rare.remarks().contradicting == {"test": 2}
+    assert rare.contradicting == {"test": 2}
     assert rare.sizes == {"train": 400, "test": 101}, "they are converted"
     told = (
         r"5 of the 403 records of the train split have the image of another one and another label "
@@ -90,7 +90,7 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     )
     with pytest.raises(SourceError, match=told):
         source_of(tmp_path / "many", train, test)
-    assert contradiction_lines({"test": 2, "train": 1})[1] == (
+    assert remarks("x", {}, (), None, {"test": 2, "train": 1})[1] == (
         "labelled in two ways: 1 record of the train split with the image of another one in it"
     )
 

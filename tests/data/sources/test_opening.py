@@ -21,7 +21,7 @@ from published import (
 )
 
 from podline.cli import cli
-from podline.data.official import CIFAR10, OfficialCheck, OtherFile, check_official, official_lines
+from podline.data.official import CIFAR10, OfficialCheck, OtherFile, remarks
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.datasets.fingerprint import source_cache
@@ -158,8 +158,7 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
 
 
 def checked(dataset: str, place: Path) -> OfficialCheck | None:
-    source = open_source(dataset, str(place), place.parent / "work")
-    return check_official(dataset, source.raw, source.archive)
+    return open_source(dataset, str(place), place.parent / "work").official
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
@@ -186,9 +185,10 @@ def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
 def test_a_data_set_that_is_not_the_published_one_is_told_with_both_sums() -> None:
     whole = {"train": 50_000, "test": 10_000}
     others = tuple(OtherFile(file=f"data_batch_{n}", found="a" * 32, published="b" * 32) for n in range(1, 6))
-    assert len(official_lines("cifar10", whole, OfficialCheck(official=True))) == 1
-    assert official_lines("sample", whole, OfficialCheck(official=True)) == []
-    lines = official_lines("cifar10", {**whole, "test": 10_001}, OfficialCheck(official=False, others=others))
+    assert len(remarks("cifar10", whole, (), OfficialCheck(official=True), {})) == 1
+    assert remarks("sample", whole, (), OfficialCheck(official=True), {}) == []
+    check = OfficialCheck(official=False, others=others)
+    lines = remarks("cifar10", {**whole, "test": 10_001}, (), check, {})
     assert "50,000 of 50,000 train, 10,001 of 10,000 test records" in lines[0]
     assert lines[1] == f"data_batch_1 has md5 {'a' * 32} vs {'b' * 32} published"
     assert lines[4:] == ["and 2 more differ from those published"]

@@ -18,9 +18,10 @@ from published import archive_of, same_content, write_cifar10_bins, write_cifar1
 
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
-from podline.data.people.source import PeopleSource, open_people
+from podline.data.people.source import open_people
 from podline.data.sources import remote
 from podline.data.sources.opening import open_source
+from podline.data.sources.source import Source
 from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
 from podline.store.opening import open_store
@@ -58,7 +59,7 @@ def test_an_archive_is_downloaded_once_and_unpacked(
     assert sum(proxy.downloaded.values()) == archive.stat().st_size
 
 
-def content(source: PeopleSource) -> tuple[object, ...]:
+def content(source: Source) -> tuple[object, ...]:
     pixels = [source.pixels(split.kept).tobytes() for split in source.splits]
     return source.files, source.sizes, source.counted, people_in(source), pixels
 

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, drawn, png
 
-from podline.data.images.opening import ImagesSource, open_images
+from podline.data.images.opening import open_images
+from podline.data.sources.source import Source
 from podline.documents.manifest import Manifest
 from podline.kinds.labels.data_sets import LabelledImages
 from podline.kinds.labels.records import LabelTargets
@@ -24,14 +25,14 @@ from podline.recipes import datasets
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-def opened(folder: Path, **settings: Any) -> ImagesSource:
+def opened(folder: Path, **settings: Any) -> Source:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     return open_images(
         datasets.find("labels"), str(folder), LabelledImages(**{"side": 16, **settings}), folder.parent / "work"
     )
 
 
-def labels_of(source: ImagesSource) -> dict[bytes, set[str]]:
+def labels_of(source: Source) -> dict[bytes, set[str]]:
     """The pixels of each image → the labels that its record has."""
     found = {}
     for split in source.splits:
@@ -107,7 +108,7 @@ def test_what_is_no_target_says_why(value: Any, said: str) -> None:
         LabelTargets().text(value)
 
 
-def left_out(source: ImagesSource) -> dict[str, str]:
+def left_out(source: Source) -> dict[str, str]:
     return {entry.record: entry.reason for entry in source.quarantined}
 
 

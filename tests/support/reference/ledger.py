@@ -38,9 +38,10 @@ def fields(model: type[BaseModel] = Entry, prefix: str = "") -> Iterator[tuple[s
 
 
 def tables() -> dict[str, str]:
-    """The fields of an entry, and the columns of the table of all entries."""
-    names = textwrap.fill(" ".join(each.name for each in columns()), 110)
+    """The fields of an entry, and the columns with other names than their fields."""
+    other = [each.name for each in columns() if each.name != each.get and not each.name.endswith(("_low", "_high"))]
     return {
         "An entry's fields": table(("field", "meaning"), fields()),
-        "The table's columns": f"```\n{names}\n```",
+        "The table's columns": "Fields with one value, by their dotted names. Others, where a metric has `_low` and "
+        f"`_high` too:\n\n```\n{textwrap.fill(' '.join(other), 110)}\n```",
     }

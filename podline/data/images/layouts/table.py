@@ -156,7 +156,7 @@ class Tables(Layout):
         passed = [table for table in found if table.passed]
         problems += [f"{table.file.path} {table.passed}" for table in passed]
         if problems and not tables:
-            raise SourceError(problems[0])
+            raise SourceError("; ".join(problems[:2]))
         for one, other in pairwise(tables):
             if one.has_images and (one.columns.names, one.class_names) != (other.columns.names, other.class_names):
                 raise SourceError(
