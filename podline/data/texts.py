@@ -15,4 +15,6 @@ def cleaned(text: str) -> str:
 
 def cleaned_path(path: str) -> str:
     """Return a path with each of its parts cleaned."""
+    if path.isascii() and path.isprintable() and " " not in path:  # as nearly all are
+        return path
     return "/".join(map(cleaned, path.split("/")))

@@ -102,7 +102,7 @@ class Columns(NamedTuple):
             ValueError: a value is invalid; the message is a phrase after the row's name.
         """
         said = [each for each in self.bits if _bit(row, each)] if self.bits else value_in(row, self.label)
-        split, group = (text_of(value_in(row, column)) for column in (self.split, self.group))
+        split, group = (text_of(value_in(row, column)) if column else None for column in (self.split, self.group))
         split = self._flagged(row) if self.flags else split or split_in_name(name)
         return label_of(said, settings, self.mark), split.lower(), group or ""
 
@@ -256,13 +256,15 @@ def text_of(value: Any) -> str | None:
     Raises:
         ValueError: the value is a list or another type that is no name, or not UTF-8.
     """
+    if isinstance(value, str):
+        return cleaned(value) or None
+    if value is None:
+        return None
     if isinstance(value, bytes):
         try:
-            value = value.decode()
+            return text_of(value.decode())
         except UnicodeDecodeError:
             raise ValueError(f"has the value {shortened(value)}, expected UTF-8") from None
-    if value is None or isinstance(value, str):
-        return cleaned(value) or None if value else None
     if isinstance(value, int):  # or a bool
         return str(value).lower()
     if isinstance(value, (float, Decimal)):
@@ -287,23 +289,31 @@ class Labels:
     """Collects and checks the values of a label column."""
 
     def __init__(self) -> None:
-        self._texts: Counter[str] = Counter()
+        self._values: Counter[Any] = Counter()
         self._lists: list[Any] = []
+
+    @property
+    def _texts(self) -> Counter[str]:
+        texts = Counter[str]()
+        for value, count in self._values.items():
+            with contextlib.suppress(ValueError):  # the image is left out
+                texts[text_of(value) or ""] += count
+        del texts[""]
+        return texts
 
     @property
     def only(self) -> str:
         """Return the label of all images, if they have the same; else an empty text."""
-        return next(iter(self._texts)) if len(self._texts) == 1 and not self._lists else ""
+        texts = self._texts
+        return next(iter(texts)) if len(texts) == 1 and not self._lists else ""
 
     def add(self, value: Any) -> None:
         """Add one image's label as read from the table."""
         value = only_member(value)
         if isinstance(value, (list, tuple, dict)) or _is_list(str(value)):
             self._lists.append(value)
-            return
-        with contextlib.suppress(ValueError):  # the image is left out
-            if text := text_of(value):
-                self._texts[text] += 1
+        else:
+            self._values[value] += 1
 
     def refuse_unclear(self, where: str, column: str, settings: ImagesSettings) -> None:
         """Check that each label names one class.
@@ -316,14 +326,15 @@ class Labels:
         Raises:
             SourceError: many labels are lists, some join several labels, or most occur once.
         """
-        lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + self._texts.total()))
+        texts, total = self._texts, self._texts.total()
+        lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + total))
         if not settings.several and not lists_are_few:
             _refuse_several(where, column, self._lists[0])
         if not settings.one_class:
             return
-        if joined := min((text for text in self._texts if _mark_in([text]) in _JOINING), default=""):
+        if joined := min((text for text in texts if _mark_in([text]) in _JOINING), default=""):
             _refuse_several(where, column, joined)
-        once, total = sorted(text for text, count in self._texts.items() if count == 1), self._texts.total()
+        once = sorted(text for text, count in texts.items() if count == 1)
         if total > _FEW and 2 * len(once) > total:
             raise SourceError(
                 f"{where}: the column {shortened(column)} holds {total:,} labels, of which {len(once):,} occur once, "

@@ -59,7 +59,7 @@ def problem_of(name: str) -> str:
         return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
     letters = _JOINERS.sub("", name)
     odd = next((letter for letter in letters if unicodedata.category(letter) in _NO_LETTERS), "")
-    return f"has the character U+{ord(odd):04X}, a line break, an invisible or an invalid character" if odd else ""
+    return f"has the character U+{ord(odd):04X}, a line break, or an invisible or invalid character" if odd else ""
 
 
 def whole_numbers(names: Iterable[str]) -> dict[str, str]:
@@ -94,7 +94,7 @@ def alike(trained: Collection[str], untrained: Collection[str] = ()) -> list[str
     named = ", ".join(" and ".join(map(shortened, pair)) for pair in pairs[:_PAIRS])
     more = f" and {len(pairs) - _PAIRS:,} more" if len(pairs) > _PAIRS else ""
     remedy = "if they are one class, give it one name in the table, or put its images into one folder"
-    return [f"classes differ by case, accents, blanks, zeros or a folder above alone: {named}{more}; {remedy}"]
+    return [f"classes that differ only by case, accents, blanks, zeros or a folder above: {named}{more}; {remedy}"]
 
 
 def last_part(name: str) -> str:

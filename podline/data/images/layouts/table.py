@@ -87,10 +87,11 @@ class Table(NamedTuple):
     def read(self, row: Mapping[str, Any], settings: ImagesSettings) -> tuple[str | None, str, str]:
         """Return label, split and group of a row; see :meth:`Columns.read`."""
         label, split, group = self.columns.read(row, self.file.name, settings)
-        value, names = value_in(row, self.columns.label), self.class_names
-        number = value if settings.several else only_member(value)
-        if number is not None and names and (settings.several or isinstance(number, int)):
-            label = settings.targets.text(number, names)
+        if self.class_names:
+            value = value_in(row, self.columns.label)
+            number = value if settings.several else only_member(value)
+            if number is not None and (settings.several or isinstance(number, int)):
+                label = settings.targets.text(number, self.class_names)
         return label, split, group
 
 

@@ -13,6 +13,7 @@ import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -156,6 +157,11 @@ class _Classes:
     labels: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels))
     said: list[dict[str, Any]] = field(default_factory=list)
 
+    @cached_property
+    def _by_member(self) -> ImagesSettings:
+        """Return the settings for JSON beside a member with the class."""
+        return self.settings.model_copy(update={"label_column": NONE})
+
     def read(self, sample: Sample, file: Found) -> tuple[str | None, str, str]:
         """Return a sample's label, split and group, if it has them.
 
@@ -168,10 +174,11 @@ class _Classes:
             values = _json(sample)
             if len(self.said) < ROWS:
                 self.said.append(values)
-            by_member = members[:1] != [_JSON]
-            settings = self.settings.model_copy(update={"label_column": NONE}) if by_member else self.settings
+            by_member = members[0] != _JSON
             try:
-                columns = known_columns("its JSON", [_KEY, *values], settings, _KEY)
+                columns = known_columns(
+                    "its JSON", [_KEY, *values], self._by_member if by_member else self.settings, _KEY
+                )
             except NoColumnError as error:
                 raise ValueError(f"cannot be used: {error}") from None
             if columns.label:
