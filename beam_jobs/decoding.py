@@ -27,7 +27,7 @@ from podline.data.sources.remote import stored_at
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
-_BATCH_BYTES, _BATCH_IMAGES = 16_000_000, 2_000
+_BATCH_BYTES, _BATCH_IMAGES = 4_000_000, 500  # small enough to keep the workers of a small source busy
 
 _File = bytes | str | StoredFile
 """The file of an image, its version in the bucket, or the reason why it has none."""

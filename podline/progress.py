@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +49,7 @@ class Reporter:
     def __init__(self, stage: str, listener: Listener) -> None:
         self.stage = stage
         self._listener = listener
+        self._alive = -math.inf
 
     def progress(
         self, done: int, total: int, unit: str, metrics: Mapping[str, float] | None = None, note: str = ""
@@ -70,8 +72,10 @@ class Reporter:
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
 
     def alive(self) -> None:
-        """Report that the stage works, which ends its start-up and is no silence."""
-        self._listener({"event": "alive", "stage": self.stage})
+        """Report, once a second at most, that the stage works, which ends its start-up and is no silence."""
+        if time.monotonic() >= self._alive + _REPORT_SECONDS:
+            self._alive = time.monotonic()
+            self._listener({"event": "alive", "stage": self.stage})
 
     def waiting(self, message: str) -> None:
         """Report that the work has not begun, because another process blocks it."""
@@ -89,26 +93,13 @@ class Reporter:
         self._listener({"event": "log", "stage": self.stage, "level": level, "message": plain(message)})
 
 
-class _Current:
-    """The reporter of a stage at work, and the time of its last sign of life."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter, self.last = reporter, time.monotonic()
-
-    def alive(self) -> None:
-        """Report that the stage works, once a second at most."""
-        if time.monotonic() >= self.last + _REPORT_SECONDS:
-            self.last = time.monotonic()
-            self.reporter.alive()
-
-
-_current: ContextVar[_Current | None] = ContextVar("current", default=None)
+_current: ContextVar[Reporter | None] = ContextVar("current", default=None)
 
 
 @contextlib.contextmanager
 def reported_by(reporter: Reporter) -> Iterator[None]:
     """Report the steps of a stage's work in the body; see :func:`counted` and :func:`alive`."""
-    token = _current.set(_Current(reporter))
+    token = _current.set(reporter)
     try:
         yield
     finally:
@@ -117,18 +108,18 @@ def reported_by(reporter: Reporter) -> Iterator[None]:
 
 def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
     """Yield items, and report every second how many were yielded, to the reporter of :func:`reported_by`."""
-    current, due = _current.get(), time.monotonic() + _REPORT_SECONDS
+    reporter, due = _current.get(), time.monotonic() + _REPORT_SECONDS
     for done, item in enumerate(items, 1):
         yield item
-        if current and time.monotonic() >= due:
-            current.reporter.progress(done, total, unit)
+        if reporter and time.monotonic() >= due:
+            reporter.progress(done, total, unit)
             due = time.monotonic() + _REPORT_SECONDS
 
 
 def alive() -> None:
     """Report that this thread works for a stage, so that it does not count as silence; any loop may call this often."""
-    if current := _current.get():
-        current.alive()
+    if reporter := _current.get():
+        reporter.alive()
 
 
 @contextlib.contextmanager

@@ -318,7 +318,11 @@ def _reused(entry: Entry) -> str:
 
 def _sentence(last: Entry | None, others: int) -> Markup:
     """Describe the last night, with a link to other runs."""
-    link = Markup(' <a href="#others">{}</a> below.').format(plural(others, "other run")) if others else ""
+    link = (
+        Markup(' <a href="#others">{}</a> below.').format(plural(others, "other run" if last else "run"))
+        if others
+        else ""
+    )
     return Markup("{}{}").format(unbroken(_of_last(last)), link)
 
 

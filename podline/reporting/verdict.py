@@ -195,8 +195,9 @@ def _against_rival(rival: Rival) -> Standing:
     """Describe the comparison in full, like `podline runs compare`."""
     found, measure = rival.comparison, rival.comparison.measure
     change = figures.change_text(measure, found.difference.value)
-    other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
-    text = f" against the {rival.role}, {other}: {found.sentence()}."
+    # On other examples than its own the other run has another figure.
+    own = "" if found.examples else f", {figures.metric_text(measure, rival.evaluation.trained.metrics[measure])}"
+    text = f" against the {rival.role}{own}: {found.sentence()}."
     return Standing(change, text, style=found.word, sign=figures.arrow(change))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,8 +38,6 @@ class Cache:
         self._limit = limit
         self._lease, self._names = Lease(self._locks), set[str]()
         self._counted = False
-        self._turns: dict[str, threading.Lock] = {}
-        self._guard = threading.Lock()
         with explained("write to the cache", folder):
             self._copies.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(parents=True, exist_ok=True)
@@ -58,29 +55,25 @@ class Cache:
             StoreError: the cache cannot be written, or copies in use leave too little space.
         """
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
-        copy = self._copies / name
-        with self._guard:
-            turn = self._turns.setdefault(name, threading.Lock())
-        with turn:
-            if name in self._names:
-                return copy
-            work = self._locks / f"{name}{_WORK}"
-            with explained("write to the cache", copy), locked(work):
+        copy, work = self._copies / name, self._locks / f"{name}{_WORK}"
+        if name in self._names:
+            return copy
+        with explained("write to the cache", copy), locked(work):
+            if name not in self._names:  # no other thread was faster
                 with guarded(self._locks):
                     self._lease.add([name])
                 if not (copy.is_file() and copy.stat().st_size == size and is_whole(copy)):
                     self._fetch(copy, size, fetch)
                 os.utime(copy)  # records the use
                 self._names.add(name)
-                work.unlink()
+            work.unlink()
         return copy
 
     def release(self) -> None:
         """Release all copies: this process no longer uses them."""
-        with self._guard:
-            self._lease.close()
-            self._names.clear()
-            self._counted = False
+        self._lease.close()
+        self._names.clear()
+        self._counted = False
 
     def _fetch(self, copy: Path, size: int, fetch: Callable[[Path], None]) -> None:
         half = copy.with_suffix(_HALF)

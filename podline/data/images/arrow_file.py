@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -67,6 +68,8 @@ def start_threads() -> None:
 
 def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     if kind == TEXT:
+        with contextlib.suppress(UnicodeEncodeError):  # a tenth of the time
+            return pa.array(values, pa.string()).cast(TEXT)
         values = [None if text is None else encoded(text) for text in values]
     elif pa.types.is_fixed_size_binary(kind):
         values = [digest or bytes(kind.byte_width) for digest in values]
@@ -81,6 +84,14 @@ def encoded(text: str) -> bytes:
 def decoded(text: bytes) -> str:
     """Return the text that :func:`encoded` encoded."""
     return text.decode("utf-8", "surrogatepass")
+
+
+def texts_in(column: Any) -> list[str]:
+    """Return a column of encoded texts, none of which is missing."""
+    try:
+        return column.cast(pa.string()).to_pylist()
+    except pa.ArrowInvalid:
+        return list(map(decoded, column.to_pylist()))
 
 
 def digests_in(column: Any) -> npt.NDArray[np.bytes_]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from podline import settings as machine
 from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.arrow_file import TEXT, decoded, encoded, mapped, write_rows
+from podline.data.images.arrow_file import TEXT, encoded, mapped, texts_in, write_rows
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import ImageTable, Numbers, write_columns
 from podline.data.images.items import Item, Place
@@ -152,9 +152,10 @@ class _Listed:
         """Yield requests to decode some images."""
         columns = self._table.select(_OF_PLACE)
         for first in range(0, len(numbers), _REQUESTED):
-            some = columns.take(pa.array(numbers[first : first + _REQUESTED])).to_pydict().values()
-            for path, start, length, member, *size in zip(*some, strict=True):
-                yield Request(Place(decoded(path), start, length, decoded(member)), size if size[0] >= 0 else None)
+            some = columns.take(pa.array(numbers[first : first + _REQUESTED])).columns
+            lists = (texts_in(each) if each.type == TEXT else each.to_pylist() for each in some)
+            for path, start, length, member, *size in zip(*lists, strict=True):
+                yield Request(Place(path, start, length, member), size if size[0] >= 0 else None)
 
     def table(self, rows: _Rows) -> Path:
         """Write the table of all items with the facts about their images, and return its path."""

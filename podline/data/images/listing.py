@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from podline.data.images.arrow_file import TEXT, compute, decoded, encoded, mapped, write_rows
+from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts_in, write_rows
 from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
@@ -28,8 +28,9 @@ from podline.store import digests
 from podline.store.contract import SCRATCH
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
-# What only a store has, and only a data set in it.
-_OWN = frozenset({f"{SCRATCH}/"}), frozenset({"manifest.json", "features.json", "stages/"})
+# What only a data set of a store has; a folder with scratch space alone may hold images that were drawn.
+_OF_DATA = frozenset({"manifest.json", "features.json", "stages/"})
+_OF_STORE = frozenset({"datasets/", "runs/", "versions/"})
 _MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
 
 
@@ -132,9 +133,9 @@ class Listing(Sequence[Found]):
     def _files(self, table: Any) -> Iterator[Found]:
         top = f"{self._folder}/"
         for batch in table.to_batches():
-            for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                alive()
-                path = decoded(name)
+            names, *numbers = batch.columns
+            alive()
+            for path, size, changed in zip(texts_in(names), *(column.to_pylist() for column in numbers), strict=True):
                 yield Found(path, top + path if path else self._folder or "/", size, changed)
 
     @cached_property
@@ -215,8 +216,7 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     """
     if not place.exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
-    scratch = place / SCRATCH
-    if scratch.is_dir() and [path.name for path in scratch.iterdir()] != ["tmp"]:  # which a drawn sample has
+    if place.is_dir() and _is_store(f"{path.name}/" for path in place.iterdir()):
         raise SourceError(f"{place} is a store of Podline; give another folder as --source, or as --root")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
     asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
@@ -267,7 +267,7 @@ def _below(
             raise
         yield Found(prefix.rstrip("/"), folder, -1, 0)  # as lost+found at the top of a disk
         return
-    if above and any(own <= {*names} for own in _OWN):
+    if above and (_is_store(names) or {*names} >= _OF_DATA):
         return
     here = (status.st_dev, status.st_ino)
     visits[here] += 1
@@ -286,6 +286,12 @@ def _below(
             yield from _below(path[:-1], prefix + name, (*above, here), visits)
         else:
             yield _found(prefix + name, path)
+
+
+def _is_store(names: Iterable[str]) -> bool:
+    """Return whether a folder with these folders is a store of Podline."""
+    found = {*names}
+    return f"{SCRATCH}/" in found and bool(found & _OF_STORE)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -37,7 +37,7 @@ _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
 _MAKER = f"{__name__}:decoder"
 _WAIT = 120.0  # seconds for a slow disk or network
 # Limits until the header is read, and for small images: setting limits takes a tenth of one decoding's time.
-_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT)
+_FIRST, _SMALL = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT), 1_000_000
 
 
 class Look(NamedTuple):
@@ -121,7 +121,8 @@ class Pictures(NamedTuple):
 
         def declare(pixels: int, held: int) -> None:
             declared.append(pixels)
-            begin(limits_of_pixels(pixels, held, _WAIT))
+            if pixels > _SMALL:
+                begin(limits_of_pixels(pixels, held, _WAIT))
 
         try:
             if len(data) > bounds.IMAGE_BYTES:

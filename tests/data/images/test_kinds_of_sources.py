@@ -437,7 +437,10 @@ REFUSED: dict[str, tuple[Write, str]] = {
         files("train/animals/cat/*", "train/animals/dog/*", "test/cat/*", "test/dog/*"),
         "'cat' and 'animals/cat'.*give it one name",
     ),
-    "a store": (lambda folder: (folder / ".podline").mkdir(parents=True), "is a store of Podline; give another folder"),
+    "a store": (
+        lambda folder: [(folder / name).mkdir(parents=True) for name in (".podline", "datasets")],
+        "is a store of Podline; give another folder",
+    ),
 }
 
 
