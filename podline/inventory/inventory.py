@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from podline.data.rawfiles import unpacked, use_of
+from podline.data.rawfiles import delete_unused, unpacked
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
-from podline.store.contract import Listed, Store, explained
+from podline.store.contract import Listed, Store
 from podline.store.prefetch import in_order
-from podline.store.uses import alone
 
 
 @dataclass(frozen=True)
@@ -240,20 +238,15 @@ class UnpackedSource:
     @property
     def in_use(self) -> bool:
         """Return whether a living process reads it."""
-        with explained("write", use_of(self.path)), alone(use_of(self.path)) as free:
-            return not free
+        return not self.remove(delete=False)
 
-    def remove(self) -> bool:
-        """Delete it, unless a living process reads it; return whether it was deleted.
+    def remove(self, *, delete: bool = True) -> bool:
+        """Delete it, unless a living process reads it; return whether it was, or without ``delete`` would be, deleted.
 
         Raises:
             StoreError: it cannot be deleted.
         """
-        with explained("write", use_of(self.path)), alone(use_of(self.path)) as free:
-            if free:
-                with explained("delete", self.path):
-                    shutil.rmtree(self.path)
-        return free
+        return delete_unused(self.path, delete=delete)
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:
