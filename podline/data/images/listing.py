@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -106,6 +105,11 @@ class Listing(Sequence[Found]):
         found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
 
+    @property
+    def state(self) -> str:
+        """Return a digest of the files' names, sizes and times."""
+        return digests.of_file(self._path)
+
     def __len__(self) -> int:
         return len(self._table)
 
@@ -195,7 +199,7 @@ class Files:
     @property
     def state(self) -> str:
         """Return a digest that changes with the content of any file."""
-        return digests.of_list(file.state for file in chain(self.asked, self.beside))
+        return digests.of_json([self.asked.state, self.around.state])
 
     def ending(self, *endings: str) -> list[Found]:
         """Return the readable files whose names have one of these endings."""
