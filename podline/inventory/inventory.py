@@ -23,7 +23,7 @@ from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
 from podline.store.contract import Listed, Store, explained
 from podline.store.prefetch import in_order
-from podline.store.uses import alone
+from podline.store.uses import Lease
 
 
 @dataclass(frozen=True)
@@ -240,19 +240,19 @@ class UnpackedSource:
     @property
     def in_use(self) -> bool:
         """Return whether a living process reads it."""
-        with explained("write", use_of(self.path)), alone(use_of(self.path)) as free:
-            return not free
+        return not self.remove(delete=False)
 
-    def remove(self) -> bool:
-        """Delete it, unless a living process reads it; return whether it was deleted.
+    def remove(self, *, delete: bool = True) -> bool:
+        """Delete it, unless a living process reads it; return whether it was, or without ``delete`` would be, deleted.
 
         Raises:
             StoreError: it cannot be deleted.
         """
-        with explained("write", use_of(self.path)), alone(use_of(self.path)) as free:
-            if free:
-                with explained("delete", self.path):
-                    shutil.rmtree(self.path)
+        use = use_of(self.path)
+        with explained("delete", self.path), Lease(use.parent) as lease:
+            free = bool(lease.take([use.name]))
+            if free and delete:
+                shutil.rmtree(self.path)
         return free
 
 

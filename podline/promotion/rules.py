@@ -131,6 +131,10 @@ def _message(figure: Figure, check: Check) -> str:
     if check.warned:
         return f"{said} (equally good models: up to {change_text(figure.measure, sign * (check.promoted_to or 0.0))})"
     chance = f": {Chance.BEYOND.said(measured=figure.noise.measured)}" if check.refused else ""
+    if check.undecided and change_bound(figure.measure, figure.change) == change_bound(
+        figure.measure, check.promoted_to or 0.0
+    ):
+        chance = ", just too much"
     return said if check.shown else f"{said}{chance} ({_limits(check)})"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import IO, Self
 
@@ -107,14 +107,3 @@ def hold(path: Path) -> None:
         OSError: the folder cannot be written.
     """
     _leases.setdefault(path.parent, Lease(path.parent)).share([path.name])
-
-
-@contextlib.contextmanager
-def alone(path: Path) -> Generator[bool, None, None]:
-    """Use a name in a folder of leases, ``folder/name``, alone while the body runs; yield False if it is in use.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    with Lease(path.parent) as lease:
-        yield bool(lease.take([path.name]))

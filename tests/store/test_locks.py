@@ -172,14 +172,14 @@ def test_a_process_uses_any_number_of_things_with_few_descriptors_until_it_ends(
         copy = Path(process.stdout.readline().strip())
         with store.alone(*names) as free:
             assert free == {*names} - {*used}
-        with uses.alone(store.own_folder("held") / "299") as free:
-            assert not free
+        with uses.Lease(store.own_folder("held")) as lease:
+            assert lease.take(["299", "300"]) == {"300"}
         with pytest.raises(StoreError, match="may have 301 bytes, but 302 are needed at once"):
             cache.get("another", 2, lambda _: True, lambda copy: None)
         assert copy.exists()
         process.kill()
-    with store.alone(*names) as free, uses.alone(store.own_folder("held") / "299") as other:
-        assert (free, other) == ({*names}, True)
+    with store.alone(*names) as free, uses.Lease(store.own_folder("held")) as lease:
+        assert (free, lease.take(["299"])) == ({*names}, {"299"})
     cache.get("another", 2, lambda _: True, lambda copy: None)
 
 
