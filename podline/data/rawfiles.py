@@ -166,6 +166,20 @@ def use_of(folder: Path) -> Path:
     return leases / folder.name
 
 
+def delete_unused(folder: Path, *, delete: bool = True) -> bool:
+    """Delete a cache folder, unless a living process uses it; return whether it was, or without ``delete`` would be.
+
+    Raises:
+        StoreError: it cannot be deleted.
+    """
+    use = use_of(folder)
+    with explained("delete", folder), uses.Lease(use.parent) as lease:
+        free = bool(lease.take([use.name]))
+        if free and delete:
+            shutil.rmtree(folder)
+    return free
+
+
 def unpacked(work: Path) -> list[Path]:
     """Return the folders with unpacked files or decoded images in a cache folder."""
     return sorted(found.parent for name in (_LIST, FACTS) for found in work.glob(f"*/{name}"))
