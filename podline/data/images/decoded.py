@@ -124,8 +124,8 @@ def _delete_older(folder: Path) -> None:
     """Delete the older folders of the same form that no living process uses."""
     form = folder.name.rpartition("-")[0]
     for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
-        with explained("delete", older), uses.alone(use_of(older)) as free:
-            if free:
+        with explained("delete", older), uses.Lease(use_of(older).parent) as lease:
+            if lease.take([older.name]):
                 shutil.rmtree(older)
 
 
