@@ -45,14 +45,6 @@ class PictureSandbox(Sandbox):
     def __init__(self) -> None:
         super().__init__(_MAKER)
 
-    def check(self, file: PictureFile) -> None:
-        """Check a picture's header, and the end of a JPEG file.
-
-        Raises:
-            SourceError: the format is not supported, the file is truncated, or the picture is too large.
-        """
-        self.one(("", [file], AS_IT_IS), _FIRST, file.name)
-
     def decode(self, files: Sequence[PictureFile], form: Form = AS_IT_IS) -> list[Pixels]:
         """Decode pictures with a total of at most the largest picture's pixels.
 
@@ -104,7 +96,7 @@ Request = tuple[str, Sequence[PictureFile], Form]
 
 
 def decoder() -> Callable[[Request], list[tuple[int, ...]]]:
-    """Return a function that decodes pictures and writes their pixels into a file, if one is named; runs in a child."""
+    """Return a function that decodes pictures and writes their pixels into a file; runs in a child."""
     ready_for_many()
 
     def decode(request: Request) -> list[tuple[int, ...]]:
@@ -113,13 +105,12 @@ def decoder() -> Callable[[Request], list[tuple[int, ...]]]:
         if held > form.most:
             raise SourceError(f"{len(files)} pictures have {held:,} pixels vs {form.most:,} at most; send fewer")
         shapes = []
-        if path:
-            with Path(path).open("wb") as stream:
-                for file in files:
-                    declared = partial(_begin, file.name)
-                    pixels = _about(file, partial(picture_of, declared=declared, form=form)).pixels
-                    stream.write(np.ascontiguousarray(pixels).data)
-                    shapes.append(pixels.shape)
+        with Path(path).open("wb") as stream:
+            for file in files:
+                declared = partial(_begin, file.name)
+                pixels = _about(file, partial(picture_of, declared=declared, form=form)).pixels
+                stream.write(np.ascontiguousarray(pixels).data)
+                shapes.append(pixels.shape)
         return shapes
 
     return decode

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -164,6 +165,20 @@ def use_of(folder: Path) -> Path:
     with explained("write", leases):
         leases.mkdir(parents=True, exist_ok=True)
     return leases / folder.name
+
+
+def delete_unused(folder: Path, *, delete: bool = True) -> bool:
+    """Delete a cache folder, unless a living process uses it; return whether it was, or without ``delete`` would be.
+
+    Raises:
+        StoreError: it cannot be deleted.
+    """
+    use = use_of(folder)
+    with explained("delete", folder), uses.Lease(use.parent) as lease:
+        free = bool(lease.take([use.name]))
+        if free and delete:
+            shutil.rmtree(folder)
+    return free
 
 
 def unpacked(work: Path) -> list[Path]:

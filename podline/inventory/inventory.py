@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from podline.data.rawfiles import unpacked, use_of
+from podline.data.rawfiles import delete_unused, unpacked
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
-from podline.store.contract import Listed, Store, explained
+from podline.store.contract import Listed, Store
 from podline.store.prefetch import in_order
-from podline.store.uses import Lease
 
 
 @dataclass(frozen=True)
@@ -248,12 +246,7 @@ class UnpackedSource:
         Raises:
             StoreError: it cannot be deleted.
         """
-        use = use_of(self.path)
-        with explained("delete", self.path), Lease(use.parent) as lease:
-            free = bool(lease.take([use.name]))
-            if free and delete:
-                shutil.rmtree(self.path)
-        return free
+        return delete_unused(self.path, delete=delete)
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:

@@ -178,16 +178,16 @@ def test_splits_that_are_nearly_black_and_pictures_without_a_pixel_are_told(tmp_
         path = tmp_path / "raw" / ("train" if number < 16 else "test") / f"class {number % 2}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(deep_png(values if number != 3 else np.dstack([values, 0 * values[..., :1]])))
-    warnings = opened(tmp_path / "raw", side=16).remarks().warnings
+    warnings = opened(tmp_path / "raw", side=16).warnings
     assert [line.partition(",")[0] for line in warnings] == [
         "all images of the train split have 16 bits and values below 4",
         "all images of the test split have 16 bits and values below 4",
         "1 image is transparent everywhere",
     ]
-    assert len(opened(tmp_path / "raw", side=16, white=4095).remarks().warnings) == 1
+    assert len(opened(tmp_path / "raw", side=16, white=4095).warnings) == 1
     bright = np.full((16, 16, 3), 65_535, np.uint16)
     (tmp_path / "raw" / "test" / "class 0" / "bright.png").write_bytes(deep_png(bright))
-    assert len(opened(tmp_path / "raw", side=16).remarks().warnings) == 2
+    assert len(opened(tmp_path / "raw", side=16).warnings) == 2
 
 
 PHOTO = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (250, 331, 3), np.uint8), (0, 0), 3)
@@ -353,9 +353,10 @@ def test_small_pictures_of_many_pixels_are_refused_before_they_are_decoded() -> 
     with PictureSandbox() as sandbox:
         with pytest.raises(SourceError, match="4 pictures have 64,000,000 pixels vs 48,000,000 at most; send fewer"):
             sandbox.decode([file] * 4)
-        sandbox.check(file)
+        [pixels] = sandbox.decode([file])
+        assert pixels.shape == (4000, 4000, 3)
         with pytest.raises(SourceError, match="note is not a JPEG"):
-            sandbox.check(PictureFile("note", b"hello"))
+            sandbox.decode([PictureFile("note", b"hello")])
 
 
 @pytest.mark.parametrize(("side", "told"), [(7, "hostile takes more than .* of memory"), (8, "hostile crashes its")])

@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from podline.data.images.image_table import ImageTable, Numbers, write_columns
 from podline.data.images.items import Item, Place
 from podline.data.images.parsing import Parsed
 from podline.data.images.settings import PictureSettings
-from podline.data.rawfiles import FACTS, use_of
+from podline.data.rawfiles import FACTS, delete_unused, use_of
 from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
 from podline.progress import alive, counted
@@ -124,9 +123,7 @@ def _delete_older(folder: Path) -> None:
     """Delete the older folders of the same form that no living process uses."""
     form = folder.name.rpartition("-")[0]
     for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
-        with explained("delete", older), uses.alone(use_of(older)) as free:
-            if free:
-                shutil.rmtree(older)
+        delete_unused(older)
 
 
 class _Listed:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -30,7 +29,7 @@ from podline.store.contract import SCRATCH
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
 # What only a data set of a store has; a folder with scratch space alone may hold images that were drawn.
 _OF_DATA = frozenset({"manifest.json", "features.json", "stages/"})
-_OF_STORE = frozenset({"datasets/", "runs/", "versions/"})
+_OF_STORE = frozenset({"datasets/", "runs/", "versions/", "first-images/"})
 _MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
 
 
@@ -105,6 +104,11 @@ class Listing(Sequence[Found]):
         """Yield the files whose names have one of these endings, in any case of letters."""
         found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
+
+    @property
+    def state(self) -> str:
+        """Return a digest of the files' names, sizes and times."""
+        return digests.of_file(self._path)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -195,7 +199,7 @@ class Files:
     @property
     def state(self) -> str:
         """Return a digest that changes with the content of any file."""
-        return digests.of_list(file.state for file in chain(self.asked, self.beside))
+        return digests.of_json([self.asked.state, self.around.state])
 
     def ending(self, *endings: str) -> list[Found]:
         """Return the readable files whose names have one of these endings."""
@@ -279,7 +283,7 @@ def _below(
     if here in above or not names:
         yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
         return
-    for name in names:
+    for name in filter(f"{SCRATCH}/".__ne__, names):
         alive()
         path = os.path.join(folder, name)  # noqa: PTH118 (millions of them)
         if name.endswith("/"):

@@ -196,25 +196,6 @@ def limits_of_annotations(size: int) -> Limits:
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 
 
-def read_entries(file: AnnotationFile, ids: Collection[int | str], joints: int) -> Entries:
-    """Read and check a file of annotations; runs in a sandbox.
-
-    Args:
-        file: the file.
-        ids: the ``category_id`` values to read; other annotations are skipped.
-        joints: number of joints of an annotation.
-
-    Raises:
-        SourceError: the file cannot be read, or is no COCO annotation file.
-    """
-    document = document_of(file, "fetch the official annotations again")
-    if document is None:
-        raise SourceError(
-            f"{file} is not a COCO annotation file: an object with lists images and annotations is needed"
-        )
-    return _checked(document, ids, joints)
-
-
 def document_of(file: AnnotationFile, remedy: str) -> dict[str, Any] | None:
     """Read a file of annotations, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
 
@@ -266,7 +247,14 @@ def size_of(path: Path) -> int:
         return sum(file.stat().st_size for file in files)
 
 
-def _checked(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
+def entries_of(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
+    """Check the content of a file of annotations.
+
+    Args:
+        document: the content.
+        ids: the ``category_id`` values to read; other annotations are skipped.
+        joints: number of joints of an annotation.
+    """
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
     names = [_id_of(image) for image in document["images"]]
     refuse_twice(

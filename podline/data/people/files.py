@@ -142,10 +142,15 @@ class ImageFiles:
         Raises:
             SourceError: no image is there, or several folders have them; or a zip file cannot be read.
         """
-        matches = [self._matches(name) for name in names]
+        matches, problems = [self._matches(name) for name in names], list[SourceError]()
         while self._archives and not any(matches):
-            self._unpack(self._archives.pop(0))
+            try:
+                self._unpack(self._archives.pop(0))
+            except SourceError as error:  # it may be of no use
+                problems.append(error)
             matches = [self._matches(name) for name in names]
+        if problems and not any(matches):
+            raise problems[0]
         root = self._root(matches, names, file, top)
         inside = [min((one for one in some if one.is_in(root)), default=None, key=_dropped) for some in matches]
         nearest = dict[Place, int]()

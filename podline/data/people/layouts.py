@@ -22,10 +22,10 @@ from podline.data.people.annotations import (
     Entries,
     ImageEntry,
     document_of,
+    entries_of,
     flat,
     identifier,
     limits_of_annotations,
-    read_entries,
     refuse_twice,
     size_of,
 )
@@ -121,7 +121,12 @@ class Keypoints(Layout):
         images = ImageFiles(self.around)
         self.known.update({COUNTED: {}, STRAYS: {}, ROOTS: {}})
         for name, file in self.files.items():
-            entries, split = read_entries(file, self.chosen.ids, len(self.chosen.names)), name if self.splits else ""
+            document, split = document_of(file, _MOVE), name if self.splits else ""
+            if document is None:
+                raise SourceError(
+                    f"{file} is no file of annotations: it needs an object with lists images, annotations"
+                )
+            entries = entries_of(document, self.chosen.ids, len(self.chosen.names))
             if SKELETON not in self.known:
                 skeleton, notes = self._skeleton(entries, file)
                 self.known.update({SKELETON: skeleton.model_dump(mode="json"), NOTES: notes})

@@ -380,6 +380,15 @@ def test_images_in_two_places_are_refused_and_a_file_has_one_entry(tmp_path: Pat
     }
 
 
+def test_a_file_without_a_labelled_joint_is_named_and_not_read(tmp_path: Path) -> None:
+    source = written(tmp_path / "mice", document(), "train/_annotations.coco.json")
+    written(source, {**document(4, first=101), "annotations": []}, "valid/_annotations.coco.json")
+    found = opened(source)
+    assert sum(found.sizes.values()) == 20
+    [line] = [line for line in found.words if line.startswith("not read: ")]
+    assert line.endswith("valid/_annotations.coco.json: 0 annotations, none with a labelled joint")
+
+
 def as_shares(made: dict[str, Any], width: float, height: float) -> None:
     for annotation in made["annotations"]:
         joints = np.reshape(annotation["keypoints"], (-1, 3)).astype(float)
