@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -40,7 +39,6 @@ HTML, SVG = "comparison.html", "comparison.svg"
 _NAMED_SETTINGS = 4
 # Number of differences that are not folded away, so that the first screen has the next command.
 _SHOWN = 6
-_SAID = {"better": "better", "worse": "worse", "noise": "no more than chance apart"}
 
 JudgedBy = Literal["error", "loss"]
 """The measure of evaluations during training: the error if all runs have classes, else the loss."""
@@ -135,13 +133,12 @@ def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
 def _answer(found: RunsComparison) -> Iterator[Block]:
     """Yield what came of each run beside the first, whether it matters, and why; the worst first."""
     ranked = sorted(found.verdicts, key=lambda verdict: ("worse", "better", "noise").index(verdict.word))
+    words, about = f"{len(found.runs)} runs", f"beside {found.runs[0]}"
     if len(found.runs) == 2 and ranked:
-        by = signed(ranked[0].measure, ranked[0].difference.value)
-        yield Title(by.capitalize(), f"{ranked[0].run} beside {ranked[0].other}: {ranked[0].difference.said}")
-    else:
-        counts = Counter(verdict.word for verdict in ranked)
-        told = [f"{counts[word]} {said}" for word, said in _SAID.items() if counts[word]]
-        yield Title(f"{len(found.runs)} runs", f"beside {found.runs[0]}: {', '.join(told) or 'nothing to compare'}")
+        by, [only] = signed(ranked[0].measure, ranked[0].difference.value), ranked
+        words = "No clear difference" if only.word == "noise" else by.capitalize()
+        about = f"{only.run} beside {only.other}: {by}, {only.difference.said}"
+    yield Title(words, about)
     for verdict in ranked:
         change = change_text(verdict.measure, verdict.difference.value)
         first, *lines = verdict.lines()
