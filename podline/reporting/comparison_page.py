@@ -27,8 +27,7 @@ from podline.drawing.drawing import chart
 from podline.drawing.svg import Svg
 from podline.errors import StoreError
 from podline.figures import arrow, change_text
-from podline.plurals import plural
-from podline.reporting.blocks import Block, Chart, Code, Fold, Kicker, Standing, Table, Text, Title
+from podline.reporting.blocks import Block, Chart, Code, Kicker, Standing, Table, Text, Title
 from podline.reporting.charts import COLOURS
 from podline.reporting.document import document
 from podline.store import digests
@@ -37,8 +36,6 @@ from podline.store.contract import INDEX, Store
 HTML, SVG = "comparison.html", "comparison.svg"
 # A run with more differing settings than this is labelled by its name alone.
 _NAMED_SETTINGS = 4
-# Number of differences that are not folded away, so that the first screen has the next command.
-_SHOWN = 6
 
 JudgedBy = Literal["error", "loss"]
 """The measure of evaluations during training: the error if all runs have classes, else the loss."""
@@ -118,12 +115,11 @@ def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
     header = [Kicker(found.runs, f"../../{INDEX}"), *_answer(found)]
     results = Table(["", *named], [(name, *values) for name, values in found.results.items() if name != "run"])
     rows = [(row.area, row.name, *row.values) for row in found.differences]
-    shown, folded = (Table(["", "", *named], some, words=2) for some in (rows[:_SHOWN], rows[_SHOWN:]))
-    differences: list[Block] = [shown] if rows else [Text("Settings, data, code and environment agree.")]
-    differences += [Fold(plural(len(folded), "more difference"), folded)] if len(folded) else []
+    same = Text("Settings, data, code and environment agree.")
+    differences = Table(["", "", *named], rows, words=2) if rows else same
     sections: list[tuple[str, list[Block]]] = [
-        ("What differs", differences),
         ("What next", [_next(found)]),
+        ("What differs", [differences]),
         ("Curves", [Chart(drawn, caption=_caption(runs), wide=True)]),
         ("Results", [results]),
     ]

@@ -160,15 +160,7 @@ def index_page(
 
 
 class _Row(NamedTuple):
-    """A run in a table, with what earlier runs say about it.
-
-    Attributes:
-        entry: the run's entry.
-        change: the change of its result.
-        slow: what was slower than before, or empty.
-        champion: the run of the recipe's champion, or empty.
-        base: address that is put before names in the store.
-    """
+    """A run in a table: its entry, what earlier runs say about it, the recipe's champion, the store's address."""
 
     entry: Entry
     change: Change
