@@ -74,6 +74,7 @@ class Series:
         ended: end time of the last night.
         count: number of nights.
         decision: the last promotion decision, or None.
+        last: the last night with a result, or None.
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
@@ -85,6 +86,7 @@ class Series:
         """
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
+        self.last: Entry | None = None
         self._others = others
         self._measure = ""
         # By night: a night that crashed and restarted has several entries.
@@ -184,7 +186,7 @@ class Series:
             )
             if decision is not None:
                 self.decision = decision
-            outcome = entry.outcome
+            outcome, self.last = entry.outcome, entry
             result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples, training_key(entry))
             self._results.pop(night, None)
             self._results[night] = result

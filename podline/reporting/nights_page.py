@@ -17,6 +17,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from podline import figures
+from podline.compare.settings import differing, in_headline
 from podline.documents import champions
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import ArtifactError, one_line
@@ -131,7 +132,8 @@ def index_page(
         series = every.of(entry)
         change, slow = (series.change(entry, known), series.slow(entry)) if series else (Change(), "")
         known.add(entry)
-        row = _Row(entry, change, slow, (crowned or {}).get(entry.recipe, ""), base)
+        before = series.last if series and change.word else None
+        row = _Row(entry, change, slow, (crowned or {}).get(entry.recipe, ""), base, before)
         newest[entry.recipe, entry.schedule] = row
         if not entry.is_night:
             others.add(entry.name, row)
@@ -153,20 +155,21 @@ def index_page(
         f"The newest of each {'schedule' if nights.count else 'recipe'}": [last] if last.count > 1 else [],
         "Charts": [*_charted(every.newest_first(), crowned or {})],
         "Every night, the newest first": [*nights.blocks(_ABOUT_NIGHTS)],
-        "Other runs": [*others.blocks(_ABOUT_OTHERS)],
+        "Other runs" if nights.count else "All runs": [*others.blocks(_ABOUT_OTHERS)],
     }
     shown = [(heading, blocks) for heading, blocks in sections.items() if blocks]
     return document("Nights", header, shown, ("page.css", "nights.css"), _filters(choices))
 
 
 class _Row(NamedTuple):
-    """A run in a table: its entry, what earlier runs say about it, the recipe's champion, the store's address."""
+    """A run in a table: its entry, what nights before say, the champion, the store's address, the night before."""
 
     entry: Entry
     change: Change
     slow: str
     champion: str
     base: str
+    before: Entry | None
 
     @property
     def problems(self) -> dict[str, str]:
@@ -174,12 +177,17 @@ class _Row(NamedTuple):
         entry, decision = self.entry, self.entry.promotion
         found = {
             "failed": entry.cause if entry.state == "failed" else None,
-            "worse": f"{self.change.text}, more than seeds usually do" if self.change.word == "worse" else None,
+            "worse": self._worse() if self.change.word == "worse" else None,
             "refused": decision.reason if decision and decision.verdict == "refused" else None,
             "cancelled": entry.cause if entry.state == "cancelled" else None,
             "slower": self.slow or None,
         }
         return {kind: text for kind, text in found.items() if text is not None}
+
+    def _worse(self) -> str:
+        origins = [self.before, self.entry] if self.before else [self.entry]
+        changed = in_headline(differing(origins, lambda *_: "not compared here"))
+        return ", ".join(filter(None, [self.change.text, changed, "more than seeds usually do"]))
 
     @property
     def marks(self) -> set[str]:
@@ -229,8 +237,9 @@ def _next(worst: Iterable[_Row]) -> Iterator[Block]:
     for row in worst:
         name = row.entry.run or row.entry.name
         commands = {f"podline runs show {name}": "what it did, and how it ended"}
-        if row.entry.promotion and row.entry.promotion.reference:
-            commands[f"podline runs compare {name} --why"] = "what differs from its reference, with examples"
+        decision = row.entry.promotion
+        if against := row.before.run if row.before else decision.reference if decision else "":
+            commands[f"podline runs compare {name} {against} --why"] = "what differs, with examples"
         if row.entry.outcome:
             commands[f"podline models predict {name} photos/"] = "answers for a folder"
         yield Code.of(commands)

@@ -234,9 +234,13 @@ def test_what_needs_a_look_comes_first_with_what_it_changes_and_the_next_command
     newest = page.partition("<h2>The newest of each schedule</h2>")[2].partition("</section>")[0]
     assert re.findall(r'class="run">([a-z-]+)-0', newest) == ["c", "b", "mended", "d", "a"]
     assert _told(index_page("s", [*entries[:1], *entries[2:3]]))[0] == "All well"
+    before, worse = BEFORE, _sample(1, 0.6, 2)
+    figure, [line], commands = _told(index_page("s", [before, worse]))
+    assert (figure, "−35.0 points, on other data, more than seeds usually do" in line) == ("1 worse", True)
+    assert f"podline runs compare {worse.run} {before.run} --why" in commands
     by_hand = index_page("s", [night(place, **BY_HAND) for place in range(3)])
     assert _told(by_hand)[0] == "3 runs"
-    assert "0 nights" not in by_hand
+    assert "<h2>All runs</h2>" in by_hand
 
 
 def test_days_have_years_also_where_a_chart_spans_exactly_one() -> None:
