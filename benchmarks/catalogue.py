@@ -22,6 +22,7 @@ class Sizes(Frozen):
 
     Attributes:
         examples: CIFAR-sized images of the whole conversion job.
+        folder_images: small JPEGs in class folders of the whole command.
         coco_images: COCO-sized JPEGs of the whole conversion job; with fewer, the start of Beam's runner would count.
         pose_images: COCO-sized JPEGs that are read in batches.
         pose_batch_size: of these.
@@ -35,6 +36,7 @@ class Sizes(Frozen):
     """
 
     examples: int = 500_000
+    folder_images: int = 60_000
     coco_images: int = 10_000
     pose_images: int = 1_000
     pose_batch_size: int = 32
@@ -50,6 +52,7 @@ class Sizes(Frozen):
 # Enough to see that everything works, too little for the figures to mean anything.
 QUICK = Sizes(
     examples=3_000,
+    folder_images=200,
     coco_images=20,
     pose_images=20,
     pose_batch_size=4,
@@ -131,6 +134,18 @@ def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     )
     other = [seconds / cores for seconds in other]
     return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
+
+
+def _convert_folders(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
+    source, count = str(work / "folders"), sizes.folder_images
+    measure(work, f"{_FOLDERS}:make_images", source=source, images=count)
+    ours, other = alternately(
+        lambda: measure(work, f"{_FOLDERS}:convert_ours", source=source, target=str(work / "ours")),
+        lambda: measure(work, f"{_FOLDERS}:convert_plain", source=source, target=str(work / "plain")),
+        sizes.long_repetitions,
+    )
+    note = f"{count:,} JPEGs of 32×32 in class folders, the whole command; OpenCV and TFRecordWriter in two processes"
+    return [rate_row("convert-folders", count=count, ours=ours, other=other, unit="images/s", note=note)]
 
 
 def _pose_input(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
@@ -220,6 +235,7 @@ def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 
 _CONVERSION = "benchmarks.conversion"
 _COCO = "benchmarks.coco"
+_FOLDERS = "benchmarks.folders"
 _TRAINING = "benchmarks.training"
 
 BENCHMARKS = {
@@ -228,6 +244,7 @@ BENCHMARKS = {
         Benchmark("write-shard", "writing one shard against a loop of tf.train.Example", _write_shard),
         Benchmark("convert-job", "the whole Beam job against the plain loop, time and memory", _convert_job),
         Benchmark("convert-coco", "COCO-sized JPEGs against cores × a bare decode-and-resize loop", _convert_coco),
+        Benchmark("convert-folders", "small JPEGs in class folders against two plain processes", _convert_folders),
         Benchmark("pose-input", "augmented batches of people with targets against tf.data from JPEG", _pose_input),
         Benchmark(
             "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches

@@ -46,7 +46,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
             "data:data",
             "list · compact · show · check · preview · download · draw · suspects · review · apply · correct · forget",
         ),
-        "runs": ListedCommand("runs:runs_group", "list · show · compare · delete · nights"),
+        "runs": ListedCommand("runs:runs_group", "list · show · compare · nights · delete"),
         "models": ListedCommand(
             "models:models_group", "list · describe · check · promote · rollback · predict · serve · export"
         ),

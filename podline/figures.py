@@ -72,6 +72,11 @@ def day(unix_time: float) -> str:
     return f"{when.day} {when:%b}"
 
 
+def date(unix_time: float) -> str:
+    """Format a day in UTC with its year: ``21 Nov 2026``."""
+    return f"{day(unix_time)} {datetime.fromtimestamp(unix_time, UTC):%Y}"
+
+
 def count(number: int) -> str:
     """Format an integer: ``50,000``."""
     return f"{number:,}"

@@ -38,8 +38,8 @@ def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, q
       podline benchmark shuffled-batches train-step
       podline benchmark convert-job --examples 50000 --json
 
-    Without names it runs write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step and
-    first-step. One more needs a GPU: channels-first.
+    Without names it runs write-shard, convert-job, convert-coco, convert-folders, pose-input, shuffled-batches,
+    train-step and first-step. One more needs a GPU: channels-first.
     """
     running = _running()
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)

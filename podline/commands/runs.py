@@ -111,41 +111,6 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
     answer(entry, lambda: lines_of(store, entry), as_json=as_json)
 
 
-@runs_group.command("delete")
-@click.argument("chosen", metavar="[RUN]...", shell_complete=complete_run, nargs=-1)
-@click.option("--days", type=Number(0), help="All runs that were last touched more than this number of days ago.")
-@click.option("--keep", type=Whole(0), default=0, help="With --days: keep this number of newest runs of each recipe.")
-@click.option("--recipe", help="With --days: only runs of this recipe.")
-@click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
-@store_options
-@json_option
-def delete(
-    chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool, **options: Any
-) -> None:
-    """Delete runs: models, checkpoints, logs and reports; without --yes, list what would be deleted.
-
-      podline runs delete sample-0123456789ab --yes --root podline-root
-      podline runs delete --days 90 --keep 10 --yes
-
-    Champions, earlier champions, and runs that others were trained from stay, as do runs that a living process on this
-    machine uses. The ledger keeps its entries. Next: `podline store prune` deletes data sets without runs.
-    """
-    if bool(chosen) == (days is not None):
-        raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
-    store = existing_store(options)
-    found = holdings(store)
-    if days is None:
-        runs = runs_named(found, store, chosen)
-    else:
-        runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
-    result = delete_runs(store, runs, delete=yes)
-    total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
-    total += ", deleted" if yes else ", would be deleted; give --yes to do it"
-    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
-    document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
-    answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
-
-
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
 @click.option("--charts", is_flag=True, help="Write a page and an SVG with the curves of all runs instead.")
@@ -261,6 +226,41 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
             out.write_text(page_elsewhere(store))
         where = str(out)
     answer({"html": where}, lambda: [where], as_json=as_json)
+
+
+@runs_group.command("delete")
+@click.argument("chosen", metavar="[RUN]...", shell_complete=complete_run, nargs=-1)
+@click.option("--days", type=Number(0), help="All runs that were last touched more than this number of days ago.")
+@click.option("--keep", type=Whole(0), default=0, help="With --days: keep this number of newest runs of each recipe.")
+@click.option("--recipe", help="With --days: only runs of this recipe.")
+@click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
+@store_options
+@json_option
+def delete(
+    chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool, **options: Any
+) -> None:
+    """Delete runs: models, checkpoints, logs and reports; without --yes, list what would be deleted.
+
+      podline runs delete sample-0123456789ab --yes --root podline-root
+      podline runs delete --days 90 --keep 10 --yes
+
+    Champions, earlier champions, and runs that others were trained from stay, as do runs that a living process on this
+    machine uses. The ledger keeps its entries. Next: `podline store prune` deletes data sets without runs.
+    """
+    if bool(chosen) == (days is not None):
+        raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
+    store = existing_store(options)
+    found = holdings(store)
+    if days is None:
+        runs = runs_named(found, store, chosen)
+    else:
+        runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
+    result = delete_runs(store, runs, delete=yes)
+    total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
+    total += ", deleted" if yes else ", would be deleted; give --yes to do it"
+    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
+    document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
+    answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
 
 
 def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:

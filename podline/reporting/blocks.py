@@ -221,6 +221,12 @@ class Code:
 
     text: str
 
+    @classmethod
+    def of(cls, commands: Mapping[str, str]) -> Code:
+        """Make a list of commands, command → what it does."""
+        width = max(map(len, commands))
+        return cls("\n".join(f"{command:{width}}  # {what}" for command, what in commands.items()))
+
     def html(self) -> Markup:
         """Return a frame that scrolls."""
         return Markup('<pre tabindex="0"><code>{}</code></pre>').format(self.text)
@@ -370,14 +376,15 @@ class Tiles:
 
 
 class Fold:
-    """Blocks that are folded on the page; in Markdown they follow a heading."""
+    """Blocks that are folded on the page, unless ``opened``; in Markdown they follow a heading."""
 
-    def __init__(self, summary: str, *blocks: Block) -> None:
-        self.summary, self.blocks = summary, blocks
+    def __init__(self, summary: str, *blocks: Block, opened: bool = False) -> None:
+        self.summary, self.blocks, self.opened = summary, blocks, opened
 
     def html(self) -> Markup:
         """Return an element that opens on a click; in print it is open."""
-        return Markup("<details><summary>{}</summary>{}</details>").format(self.summary, html_of(self.blocks))
+        opened = " open" if self.opened else ""
+        return Markup("<details{}><summary>{}</summary>{}</details>").format(opened, self.summary, html_of(self.blocks))
 
     def markdown(self) -> str:
         """Return the blocks below a heading; an empty text if the blocks are empty."""

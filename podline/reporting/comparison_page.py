@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from podline.compare.runs import RunsComparison, compare_runs
 from podline.compare.settings import NONE
+from podline.compare.words import signed
 from podline.documents.completion import local_artifact, record_files
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import (
@@ -25,7 +26,9 @@ from podline.documents.metrics_log import (
 from podline.drawing.drawing import chart
 from podline.drawing.svg import Svg
 from podline.errors import StoreError
-from podline.reporting.blocks import Block, Chart, Items, Kicker, Table, Text, Title
+from podline.figures import arrow, change_text
+from podline.plurals import plural
+from podline.reporting.blocks import Block, Chart, Code, Fold, Kicker, Standing, Table, Text, Title
 from podline.reporting.charts import COLOURS
 from podline.reporting.document import document
 from podline.store import digests
@@ -34,6 +37,8 @@ from podline.store.contract import INDEX, Store
 HTML, SVG = "comparison.html", "comparison.svg"
 # A run with more differing settings than this is labelled by its name alone.
 _NAMED_SETTINGS = 4
+# Number of differences that are not folded away, so that the first screen has the next command.
+_SHOWN = 6
 
 JudgedBy = Literal["error", "loss"]
 """The measure of evaluations during training: the error if all runs have classes, else the loss."""
@@ -110,21 +115,49 @@ def labels(found: RunsComparison) -> list[str]:
 
 def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
     named = [f"{number}: {name}" for number, name in enumerate(found.runs, start=1)]
-    header: list[Block] = [Kicker(found.runs, f"../../{INDEX}"), Title(f"{len(runs)} runs", "side by side")]
-    header.append(Chart(drawn, caption=_caption(runs), wide=True))
+    header = [Kicker(found.runs, f"../../{INDEX}"), *_answer(found)]
     results = Table(["", *named], [(name, *values) for name, values in found.results.items() if name != "run"])
     rows = [(row.area, row.name, *row.values) for row in found.differences]
-    differences = (
-        Table(["", "", *named], rows, words=2) if rows else Text("Settings, data, code and environment agree.")
-    )
+    shown, folded = (Table(["", "", *named], some, words=2) for some in (rows[:_SHOWN], rows[_SHOWN:]))
+    differences: list[Block] = [shown] if rows else [Text("Settings, data, code and environment agree.")]
+    differences += [Fold(plural(len(folded), "more difference"), folded)] if len(folded) else []
     sections: list[tuple[str, list[Block]]] = [
-        ("Results", [results, Items(found.words)]),
-        (
-            "What differs",
-            [differences],
-        ),
+        ("What differs", differences),
+        ("What next", [_next(found)]),
+        ("Curves", [Chart(drawn, caption=_caption(runs), wide=True)]),
+        ("Results", [results]),
     ]
     return document(f"{len(runs)} runs", header, sections)
+
+
+def _answer(found: RunsComparison) -> Iterator[Block]:
+    """Yield what came of each run beside the first, whether it matters, and why; the worst first."""
+    ranked = sorted(found.verdicts, key=lambda verdict: ("worse", "better", "noise").index(verdict.word))
+    words, about = f"{len(found.runs)} runs", f"beside {found.runs[0]}"
+    if len(found.runs) == 2 and ranked:
+        by, [only] = signed(ranked[0].measure, ranked[0].difference.value), ranked
+        words = "No clear difference" if only.word == "noise" else by.capitalize()
+        about = f"{only.run} beside {only.other}: {by}, {only.difference.said}"
+    yield Title(words, about)
+    for verdict in ranked:
+        change = change_text(verdict.measure, verdict.difference.value)
+        first, *lines = verdict.lines()
+        yield Standing(change, f": {first}.", [line.strip() for line in lines], verdict.word, arrow(change))
+    told = {line for verdict in ranked for line in verdict.lines()}
+    yield from (Text(line, "warning") for line in found.words if line not in told)
+
+
+def _next(found: RunsComparison) -> Code:
+    """Return the commands to look further at the best run."""
+    first, commands = found.runs[0], dict[str, str]()
+    for each in found.verdicts[:1]:
+        pair = (each.run, each.against) if each.word == "worse" else (each.against, each.run)
+        commands[f"podline runs compare {' '.join(pair)} --why"] = "what the first loses, with examples"
+    better = [verdict for verdict in found.verdicts if verdict.word == "better"]
+    best = max(better, key=lambda verdict: abs(verdict.difference.value)).run if better else first
+    commands[f"podline models promote {best} --dry-run"] = "whether it would become the champion"
+    commands[f"podline models predict {best} photos/"] = "answers for a folder"
+    return Code.of(commands)
 
 
 def _caption(runs: Sequence[Curves]) -> str:

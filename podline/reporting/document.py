@@ -34,7 +34,9 @@ _DOCUMENT = Markup("""\
 Sections = Iterable[tuple[str | Markup, Iterable[Block]]]
 
 
-def document(title: str, header: Iterable[Block], sections: Sections, styles: Iterable[str] = ("page.css",)) -> str:
+def document(
+    title: str, header: Iterable[Block], sections: Sections, styles: Iterable[str] = ("page.css",), rules: str = ""
+) -> str:
     """Render a page.
 
     Args:
@@ -42,8 +44,10 @@ def document(title: str, header: Iterable[Block], sections: Sections, styles: It
         header: blocks above all sections.
         sections: heading and blocks of each section.
         styles: CSS files of this package.
+        rules: further CSS.
     """
-    css = Markup("\n").join(Markup(files("podline.reporting").joinpath(name).read_text()) for name in styles)  # noqa: S704 (ours)
+    texts = [*(files("podline.reporting").joinpath(name).read_text() for name in styles), rules]
+    css = Markup("\n".join(filter(None, texts)))  # noqa: S704 (ours)
     shown = [(f"section-{number}", heading, html_of(blocks)) for number, (heading, blocks) in enumerate(sections, 1)]
     parts = (
         Markup('\n<section id="{}">\n<h2>{}</h2>\n{}\n</section>').format(anchor, heading, blocks)

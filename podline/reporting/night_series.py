@@ -6,6 +6,7 @@ A manual run with other settings is not a better night. A night that reuses an e
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from podline import figures
@@ -61,8 +62,8 @@ class Known:
 
     def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
         """Return the newest figures of trainings with this key, except those of some models."""
-        alike = [main for model, main in self._found.get(key, {}).items() if model not in but]
-        return alike[-(MOST_TRAININGS - 1) :]
+        alike = (main for model, main in reversed(self._found.get(key, {}).items()) if model not in but)
+        return [*islice(alike, MOST_TRAININGS - 1)][::-1]
 
 
 class Series:
@@ -114,15 +115,15 @@ class Series:
         outcome = entry.outcome
         if outcome is None:
             return Change()
-        earlier = [result for night, result in reversed(self._results.items()) if night != night_of(entry)]
-        if not earlier:
+        earlier = (result for night, result in reversed(self._results.items()) if night != night_of(entry))
+        before, model = next(earlier, None), _model(outcome)
+        if before is None:
             return Change("other settings") if self._others else Change()
-        before, model = earlier[0], _model(outcome)
         if before.model == model:
             return Change("the same model")
         seen = next((result for result in earlier if result.model == model), None)
         if seen is not None:
-            return Change(f"the model of {figures.day(seen.ended)}")
+            return Change(f"the model of {figures.date(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
         kind = kind_by_measure(outcome.measure).name

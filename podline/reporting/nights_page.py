@@ -7,8 +7,11 @@ Several processes may write it at once: a process that finds a new entry after w
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
@@ -20,7 +23,7 @@ from podline.errors import ArtifactError, one_line
 from podline.ledger import ledger
 from podline.measures import measure_named
 from podline.plurals import plural
-from podline.reporting.blocks import Block, Chart, Grid, Kicker, Text, Title
+from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title
 from podline.reporting.document import document
 from podline.reporting.escaping import unbroken
 from podline.reporting.night_series import AllSeries, Change, Known, Series, night_of
@@ -32,7 +35,7 @@ MOST_ROWS = 1_000
 MOST_CHARTED = 12
 """Number of series of nights with charts: those that ended last."""
 
-_HEAD = ["ended", "state", "run", "result", "change", "took", "re-used", "data"]
+_HEAD = ["ended (UTC)", "state", "run", "result", "change", "took", "re-used", "data"]
 _NUMBERS = {"result", "change", "took"}
 _ABOUT_NIGHTS = (
     "A night is a run that a schedule began. A change is the difference from the last night of the same schedule with "
@@ -44,6 +47,14 @@ _ABOUT_OTHERS = (
     "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
     "with the last night, and “podline runs compare” compares any runs."
 )
+# Kinds of problems of a run, the worst first.
+_KINDS = ("failed", "worse", "refused", "cancelled", "slower")
+# Number of runs that the box at the top names.
+_NAMED = 4
+# Tables with more rows than this can be filtered.
+_FEW = 10
+# Seconds after which a schedule without a new night is given up, and no news.
+_OLD = 8 * 86_400
 _BEGAN = {"hand": "by hand", "retry": "retry"}
 
 # Characters of a failed night's cause; the ledger has the full text.
@@ -109,30 +120,159 @@ def index_page(
 
     Args:
         where: the store, as a user writes it.
-        entries: the entries, oldest first; each is read once and not kept.
+        entries: the entries, oldest first; each is read once, and only those in tables are kept.
         crowned: recipe → run of its champion.
         base: address that is put before names in the store; empty for a page in the store's root.
         problems: what is left out, filled while the entries are read.
     """
     nights, others, every, known = _RunsTable("every night"), _RunsTable("other runs"), AllSeries(), Known()
-    last = None
+    newest: dict[tuple[str, str], _Row] = {}
     for entry in entries:
         series = every.of(entry)
         change, slow = (series.change(entry, known), series.slow(entry)) if series else (Change(), "")
         known.add(entry)
-        row = _row(entry, change, slow, champion=(crowned or {}).get(entry.recipe) == entry.run, base=base)
+        row = _Row(entry, change, slow, (crowned or {}).get(entry.recipe, ""), base)
+        newest[entry.recipe, entry.schedule] = row
         if not entry.is_night:
             others.add(entry.name, row)
             continue
         nights.add(night_of(entry), row)
-        last = entry
         if series:
             series.add(entry)
-    count = plural(nights.count, "night") if nights.count else plural(others.count, "run")
-    header: list[Block] = [Kicker([where]), Title(count, _sentence(last, others.count))]
+    header: list[Block] = [Kicker([where])]
     header += [Text(f"Left out: {problem}", "warning") for problem in problems]
-    sections = [*_charted(every.newest_first(), crowned or {}), *_lists(nights, others)]
-    return document("Nights", header, sections, ("page.css", "nights.css"))
+    current = _current([row for row in newest.values() if row.entry.schedule or not nights.count])
+    header += _answer(current, nights.count, others.count)
+    choices = _choices([*nights.rows.values(), *others.rows.values()])
+    (nights if nights.count else others).above = _selects(choices) if choices else Markup()
+    last = _RunsTable("the newest")
+    for row in reversed(current):
+        last.add(row.entry.name, row)
+    sections: dict[str, list[Block]] = {
+        "What next": [*_next(current[:1])],
+        f"The newest of each {'schedule' if nights.count else 'recipe'}": [last] if last.count > 1 else [],
+        "Charts": [*_charted(every.newest_first(), crowned or {})],
+        "Every night, the newest first": [*nights.blocks(_ABOUT_NIGHTS)],
+        "Other runs": [*others.blocks(_ABOUT_OTHERS)],
+    }
+    shown = [(heading, blocks) for heading, blocks in sections.items() if blocks]
+    return document("Nights", header, shown, ("page.css", "nights.css"), _filters(choices))
+
+
+class _Row(NamedTuple):
+    """A run in a table, with what earlier runs say about it.
+
+    Attributes:
+        entry: the run's entry.
+        change: the change of its result.
+        slow: what was slower than before, or empty.
+        champion: the run of the recipe's champion, or empty.
+        base: address that is put before names in the store.
+    """
+
+    entry: Entry
+    change: Change
+    slow: str
+    champion: str
+    base: str
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What asks for a look, kind → text, the worst first."""
+        entry, decision = self.entry, self.entry.promotion
+        found = {
+            "failed": entry.cause if entry.state == "failed" else None,
+            "worse": f"{self.change.text}, more than seeds usually do" if self.change.word == "worse" else None,
+            "refused": decision.reason if decision and decision.verdict == "refused" else None,
+            "cancelled": entry.cause if entry.state == "cancelled" else None,
+            "slower": self.slow or None,
+        }
+        return {kind: text for kind, text in found.items() if text is not None}
+
+    @property
+    def marks(self) -> set[str]:
+        """What the tables can be filtered by."""
+        return {*self.problems, *([self.entry.promotion.verdict] if self.entry.promotion else [])}
+
+
+def _current(newest: Sequence[_Row]) -> list[_Row]:
+    """Return the newest run of each schedule, the worst first, without schedules that ended long before the others."""
+    latest = max((row.entry.ended for row in newest), default=0.0)
+    kept = sorted((row for row in newest if latest - row.entry.ended <= _OLD), key=lambda row: -row.entry.ended)
+    return sorted(kept, key=lambda row: min(map(_KINDS.index, row.problems), default=len(_KINDS)))
+
+
+def _answer(current: Sequence[_Row], nights: int, others: int) -> Iterator[Block]:
+    """Yield what happened and whether it matters."""
+    counts = Counter(kind for row in current for kind in row.problems)
+    worst = next((f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]), "")
+    noun, of = ("night", "schedule") if nights else ("run", "recipe")
+    total = plural(nights or others, noun)
+    about = f"in the newest {noun} of {plural(len(current), of)}; {total} in all. " if worst or nights else ""
+    about += "" if nights else "No run of a schedule has ended in this store yet. "
+    last = Markup().join(_last(row) for row in sorted(current, key=lambda row: -row.entry.ended)[:1])
+    link = Markup(' <a href="#others">{}</a> below.').format(plural(others, "other run")) if nights and others else ""
+    yield Title(worst or ("All well" if nights else total), Markup("{}{}{}").format(about, last, link))
+    if lines := [*_look_first(current)]:
+        yield Standing("Look at this first", "", lines, "worse" if counts["failed"] + counts["worse"] else "noise")
+    elif nights:
+        yield Standing(
+            "Nothing to do", ": all finished, and none is worse by more than seeds usually do.", (), "better"
+        )
+
+
+def _look_first(current: Sequence[_Row]) -> Iterator[str]:
+    """Yield the worst of the newest runs, with why it matters."""
+    bad = [row for row in current if row.problems]
+    for row in bad[:_NAMED]:
+        stays = f"; {row.champion} stays champion" if row.champion not in ("", row.entry.run) else ""
+        told = "; ".join(f"{kind}: {_shortened(text)}" if text else kind for kind, text in row.problems.items())
+        yield f"{row.entry.recipe}, {figures.moment(row.entry.ended)}, {told}{stays}"
+    if len(bad) > _NAMED:
+        yield f"{len(bad) - _NAMED} more in the table below"
+
+
+def _next(worst: Iterable[_Row]) -> Iterator[Block]:
+    """Yield the commands to look further at the runs that need it most."""
+    for row in worst:
+        name = row.entry.run or row.entry.name
+        commands = {f"podline runs show {name}": "what it did, and how it ended"}
+        if row.entry.promotion and row.entry.promotion.reference:
+            commands[f"podline runs compare {name} --why"] = "what differs from its reference, with examples"
+        if row.entry.outcome:
+            commands[f"podline models predict {name} photos/"] = "answers for a folder"
+        yield Code.of(commands)
+        retry = " Retry in Prefect’s UI goes on from the newest checkpoint." if "failed" in row.problems else ""
+        yield Text(f"Add --root if the store is not the default one.{retry}", "note")
+
+
+def _choices(rows: Sequence[_Row]) -> Mapping[str, Mapping[str, str]]:
+    """Return lists of what the tables can show, name → mark → text; of few rows, none."""
+    if len(rows) <= _FEW:
+        return {}
+    marks = Counter(mark for row in rows for mark in row.marks)
+    recipes = {_mark(recipe): recipe for recipe in sorted({row.entry.recipe for row in rows})}
+    kinds = {kind: f"{kind} ({marks[kind]:,})" for kind in (*_KINDS, "promoted", "undecided") if marks[kind]}
+    return {"Recipe": recipes, "Show": kinds}
+
+
+def _selects(choices: Mapping[str, Mapping[str, str]]) -> Markup:
+    option, chosen = Markup('<option value="{}">{}</option>'), Markup()
+    for name, texts in choices.items():
+        options = Markup().join(option.format(*each) for each in {"": "all", **texts}.items())
+        chosen += Markup("<label>{} <select>{}</select></label> ").format(name, options)
+    return Markup('<p class="choice">{}</p>\n').format(chosen)
+
+
+def _filters(choices: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the CSS rules that hide what is not chosen, since the page has no scripts."""
+    rule = 'main:has(option[value="{0}"]:checked) .chosen tbody tr:not([data-is~="{0}"]) {{ display: none; }}'
+    return "\n".join(rule.format(mark) for texts in choices.values() for mark in texts)
+
+
+def _mark(recipe: str) -> str:
+    """Return a mark of a recipe that CSS can name, whatever letters the recipe has."""
+    return f"of-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 class _RunsTable:
@@ -140,36 +280,41 @@ class _RunsTable:
 
     Attributes:
         count: number of rows, including those left out.
+        rows: the rows by name, oldest first.
+        above: what is above the table.
     """
 
     def __init__(self, name: str) -> None:
         self.count = 0
         self._name = name
-        self._rows: dict[str, Markup] = {}
+        self.rows: dict[str, _Row] = {}
+        self.above = Markup()
 
-    def add(self, name: str, row: Markup) -> None:
+    def add(self, name: str, row: _Row) -> None:
         """Add a row, or replace the one of the same name."""
-        self.count += name not in self._rows
-        self._rows.pop(name, None)
-        self._rows[name] = row
-        if len(self._rows) > MOST_ROWS:
-            del self._rows[next(iter(self._rows))]
+        self.count += name not in self.rows
+        self.rows.pop(name, None)
+        self.rows[name] = row
+        if len(self.rows) > MOST_ROWS:
+            del self.rows[next(iter(self.rows))]
 
     def html(self) -> Markup:
         """Return a table that phones show as a list; ARIA roles mark its rows, which are no table rows there."""
-        nights = self._name == "every night"
-        names = _HEAD if nights else [*_HEAD[:2], "started", *_HEAD[2:]]
+        others = self._name == "other runs"
+        names = [*_HEAD[:2], "started", *_HEAD[2:]] if others else _HEAD
         cell = Markup('<th role="columnheader" scope="col"{}>{}</th>')
         number = Markup(' class="number"')
         return Markup(
-            '<div class="scroll"{} tabindex="0" role="group" aria-label="Table: {}, the newest first">\n'
-            '<table class="figures nights" role="table">\n<thead role="rowgroup"><tr role="row">{}</tr></thead>\n'
+            '{}<div class="scroll"{} tabindex="0" role="group" aria-label="Table: {}">\n'
+            '<table class="figures nights{}" role="table">\n<thead role="rowgroup"><tr role="row">{}</tr></thead>\n'
             '<tbody role="rowgroup">\n{}\n</tbody>\n</table></div>'
         ).format(
-            "" if nights else Markup(' id="others"'),
+            self.above,
+            Markup(' id="others"') if others else "",
             self._name,
+            "" if self._name == "the newest" else " chosen",
             Markup().join(cell.format(number if name in _NUMBERS else "", name) for name in names),
-            Markup("\n").join(reversed(self._rows.values())),
+            Markup("\n").join(_row(row, began=others) for row in reversed(self.rows.values())),
         )
 
     def markdown(self) -> str:
@@ -177,23 +322,18 @@ class _RunsTable:
         return ""
 
     def blocks(self, note: str) -> Iterator[Block]:
-        """Yield the number of rows left out, the table and a note."""
-        if (older := self.count - len(self._rows)) > 0:
-            newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones: “podline runs list”."
+        """Yield the number of rows left out, the table and a note; nothing without a row."""
+        if not self.count:
+            return
+        if (older := self.count - len(self.rows)) > 0:
+            newest = f"The newest {len(self.rows)}; {figures.count(older)} older ones: “podline runs list”."
             yield Text(newest, "note")
         yield self
         yield Text(note, "note")
 
 
-def _lists(nights: _RunsTable, others: _RunsTable) -> Iterator[tuple[str, Iterable[Block]]]:
-    if nights.count:
-        yield "Every night", nights.blocks(_ABOUT_NIGHTS)
-    if others.count:
-        yield "Other runs", others.blocks(_ABOUT_OTHERS)
-
-
-def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[tuple[str | Markup, Iterable[Block]]]:
-    """Yield the charts of each series that has any; charts of one measure share an axis."""
+def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[Block]:
+    """Yield the charts of each series that has any, the first unfolded; charts of one measure share an axis."""
     charts = {id(series): series.charts() for series in found[:MOST_CHARTED]}
     drawn = [series for series in found[:MOST_CHARTED] if charts[id(series)]]
     axes: dict[tuple[str, ...], list[float]] = {}
@@ -205,14 +345,14 @@ def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[tu
         blocks: list[Block] = [Text(text, "note") for text in _about(series, crowned)]
         lines = [(chart, line(chart, axes[_axis(series, chart.title)])) for chart in charts[id(series)]]
         blocks.append(Grid(*(Chart(svg, chart.title, chart.note) for chart, svg in lines)))
-        yield Markup("{} <small>{}</small>").format(series.first.recipe, series.first.schedule), blocks
+        yield Fold(f"{series.first.recipe}, {series.first.schedule}", *blocks, opened=series is drawn[0])
     if (more := len(found) - MOST_CHARTED) > 0:
-        yield "More nights", [Text(f"{figures.count(more)} more kinds ended earlier and have no charts.", "note")]
+        yield Text(f"{figures.count(more)} more kinds ended earlier and have no charts.", "note")
 
 
 def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
     settings = f", with {_settings(series.first)}" if _settings(series.first) else ""
-    yield f"{figures.count(series.count)} nights since {figures.day(series.first.ended)}{settings}"
+    yield f"{figures.count(series.count)} nights since {figures.date(series.first.ended)}{settings}"
     if promotion := _standing(series, crowned):
         yield (
             f"{promotion}. In the chart: ○ promoted, × refused for this figure; the dashed line is where models are "
@@ -241,41 +381,48 @@ def _settings(entry: Entry) -> str:
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
-def _row(entry: Entry, change: Change, slow: str, *, champion: bool, base: str) -> Markup:
+def _row(row: _Row, *, began: bool) -> Markup:
+    entry = row.entry
     when = Markup('<th role="rowheader" scope="row" class="when">{}</th>').format(figures.short_moment(entry.ended))
     cells = [when, _cell(f"state {entry.state}", entry.state)]
-    if not entry.is_night:
+    if began:
         retried = entry.started == "retry" and entry.schedule
         cells.append(_cell("began", "retry of a night" if retried else _BEGAN.get(entry.started, "")))
-    cells.append(_cell("run", _run(entry, base, champion=champion)))
+    cells.append(_cell("run", _run(row)))
     if entry.cause:
         cells.append(Markup('<td role="cell" class="cause" colspan="2">{}</td>').format(_shortened(entry.cause)))
     else:
         figure = figures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
-        cells += [_cell("number figure", figure), _cell("number changed", _changed(change))]
-    slower = Markup('<br><span class="slow">{}</span>').format(unbroken(slow)) if slow else ""
+        cells += [_cell("number figure", figure), _cell("number changed", _changed(row.change))]
+    slower = Markup('<br><span class="slow">{}</span>').format(unbroken(row.slow)) if row.slow else ""
     cells.append(_cell("number took", Markup("{}{}").format(unbroken(figures.duration(entry.seconds)), slower)))
     cells.append(_cell("reused", _reused(entry)))
     cells.append(_cell("data", f"{entry.data.dataset} {entry.data.fingerprint[:8]}" if entry.data else ""))
-    return Markup('<tr role="row">{}</tr>').format(Markup().join(cells))
+    marks = " ".join([*sorted(row.marks), _mark(entry.recipe)])
+    return Markup('<tr role="row" data-is="{}">{}</tr>').format(marks, Markup().join(cells))
 
 
 def _cell(style: str, content: str) -> Markup:
     return Markup('<td role="cell" class="{}">{}</td>').format(style, unbroken(content))
 
 
-def _run(entry: Entry, base: str, *, champion: bool) -> Markup:
+def _run(row: _Row) -> Markup:
     """Return the run's name, a link to its report, its state and the reason."""
-    name: str = entry.run or entry.recipe
-    if entry.report:
-        name = Markup('<a href="{}">{}</a>').format(f"{base}{quote(entry.report)}", name)
+    entry, champion = row.entry, row.champion == row.entry.run
     marks = (
         ("b", "champion", "champion" if champion and entry.outcome is not None else ""),
         ("b", "below", _below(entry)),
         ("span", "verdict", _verdict(entry)),
     )
     element = Markup(' <{0} class="{1}">{2}</{0}>')
-    return Markup().join([escape(name), *(element.format(*mark[:2], unbroken(mark[2])) for mark in marks if mark[2])])
+    told = (element.format(*mark[:2], unbroken(mark[2])) for mark in marks if mark[2])
+    return Markup().join([_link(row, entry.run or entry.recipe), *told])
+
+
+def _link(row: _Row, text: str) -> Markup:
+    """Return a text that leads to the run's report, if there is one."""
+    address = f"{row.base}{quote(row.entry.report)}" if row.entry.report else ""
+    return Markup('<a href="{}">{}</a>').format(address, text) if address else escape(text)
 
 
 def _changed(change: Change) -> Markup:
@@ -316,24 +463,15 @@ def _reused(entry: Entry) -> str:
     return "all" if everything else ", ".join(found)
 
 
-def _sentence(last: Entry | None, others: int) -> Markup:
-    """Describe the last night, with a link to other runs."""
-    link = (
-        Markup(' <a href="#others">{}</a> below.').format(plural(others, "other run" if last else "run"))
-        if others
-        else ""
-    )
-    return Markup("{}{}").format(unbroken(_of_last(last)), link)
-
-
-def _of_last(last: Entry | None) -> str:
-    if last is None:
-        return "No run of a schedule has ended in this store yet."
-    when = f"The last one, {last.recipe} on {figures.moment(last.ended)}"
-    if last.outcome is None or last.state != "finished":
-        return f"{when}, {'was cancelled' if last.state == 'cancelled' else last.state}: {last.cause}"
-    label = measure_named(last.outcome.measure).label
-    return f"{when}, reached {label} {_main(last.outcome)}."
+def _last(row: _Row) -> Markup:
+    """Describe the last run, with a link to its report."""
+    entry = row.entry
+    if entry.outcome is None or entry.state != "finished":
+        ended = f"{'was cancelled' if entry.state == 'cancelled' else entry.state}: {_shortened(entry.cause)}"
+    else:
+        ended = f"reached {measure_named(entry.outcome.measure).label} {_main(entry.outcome)}."
+    when = Markup("The last one, {} on {}, {}")
+    return when.format(_link(row, entry.recipe), figures.moment(entry.ended), unbroken(ended))
 
 
 def _main(outcome: Outcome) -> str:

@@ -105,10 +105,10 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
     ]
     ends = [(across(drawn[0].time), "start", drawn[0].time), (across(drawn[-1].time), "end", drawn[-1].time)]
     # Within a day, hours distinguish the ends.
-    same_day = figures.day(drawn[0].time) == figures.day(drawn[-1].time)
+    same_day = figures.date(drawn[0].time) == figures.date(drawn[-1].time)
     parts += [
         Markup('<text x="{:.1f}" y="{:g}" style="text-anchor: {}">{}</text>').format(
-            x, _HEIGHT - 5, anchor, figures.short_moment(time)[-5:] if same_day else figures.day(time)
+            x, _HEIGHT - 5, anchor, f"{figures.short_moment(time)[-5:]} UTC" if same_day else figures.date(time)
         )
         for x, anchor, time in (ends if len(drawn) > 1 else ends[1:])
     ]
@@ -121,8 +121,8 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
     parts.append(Markup('<circle cx="{}" cy="{}" r="3"/>').format(x, y))
     told = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)}
     alt = (
-        f"{chart.title} over {len(points)} nights, from {figures.day(points[0].time)} to "
-        f"{figures.day(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}"
+        f"{chart.title} over {len(points)} nights, from {figures.date(points[0].time)} to "
+        f"{figures.date(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}"
         f"{_below(points)}."
     )
     return Svg(alt, _WIDTH, _HEIGHT, Markup().join(parts), "chart line")

@@ -216,8 +216,7 @@ def what_next(run: RunFacts) -> Iterator[Block]:
         commands[f"podline models promote {name} --dry-run"] = "whether it would become the champion"
     if "." in dataset and run.manifest.class_names:
         commands[f"podline data suspects {run.recipe.name}"] = "labels that are probably wrong"
-    width = max(map(len, commands))
-    yield Code("\n".join(f"{command:{width}}  # {what}" for command, what in commands.items()))
+    yield Code.of(commands)
     yield Text("Add --root if the store is not the default one. More images like the mistakes help most.", "note")
 
 

@@ -53,6 +53,7 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
         "convert-job",
         "convert-job-memory",
         "convert-coco",
+        "convert-folders",
         "pose-input",
         "shuffled-batches",
         "train-step",

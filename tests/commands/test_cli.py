@@ -74,7 +74,7 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["train", "mnist", "--learning-rate", "-1"], "Invalid value for '--learning-rate': -1.0 is not in the range"),
         (["convert", "mnist", "--engine", "x"], "there is no engine 'x'; use local"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
-        (["models", "predict", "mnist-1"], "Missing argument 'IMAGE...'"),
+        (["models", "predict", "mnist-1"], "Missing argument 'PATH...'"),
         (["tune", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
         (["convert", "mnist"], "where is the raw data? give --source DIR"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),

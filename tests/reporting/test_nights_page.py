@@ -31,7 +31,8 @@ def _nights(count: int, **changes):
 
 
 def _rows(page: str) -> list[str]:
-    return re.findall(r"<tr role=\"row\"><th role=\"rowheader\".*?</tr>", page)
+    listed = page[page.index("<h2>Every night") :] if "<h2>Every night" in page else page
+    return re.findall(r"<tr role=\"row\" data-is=\"[^\"]*\"><th role=\"rowheader\".*?</tr>", listed)
 
 
 def _lists(page: str) -> tuple[list[str], list[str]]:
@@ -145,7 +146,7 @@ WORSE = "worse ▼ −15.0 points"
                 "",
                 "noise +0.0 points",
                 "worse ▼ −20.0 points",
-                "the model of 21 Nov",
+                "the model of 21 Nov 2026",
                 WORSE,
             ],
             [],
@@ -199,6 +200,49 @@ def test_what_was_reused_and_who_is_champion_are_told() -> None:
         (True, "all"),
         (False, ""),
     ]
+
+
+def _told(page: str) -> tuple[str, list[str], str]:
+    """The headline's figure, the box below it, and the commands to type next."""
+    [figure] = re.findall(r"<h1><strong>(.*?)</strong>", page)
+    box = page.partition('<div class="standing')[2].partition("</div>")[0]
+    commands = page.partition("<h2>What next</h2>")[2].partition("</pre>")[0]
+    return figure, re.findall(r"<li>(.*?)</li>", box), commands
+
+
+def _recipe(name: str, number: int, **changes: Any) -> Entry:
+    return night(number, recipe=name, **{"flow_run": f"{name}-{number}", **changes})
+
+
+def test_what_needs_a_look_comes_first_with_what_it_changes_and_the_next_command() -> None:
+    refused = PromotionSummary(verdict="refused", reason="class cat", reference="b-1")
+    entries = [
+        _recipe("given-up", 0, state="failed"),
+        _recipe("mended", 15, state="failed"),
+        _recipe("a", 16),
+        _recipe("b", 17, promotion=refused),
+        _recipe("c", 18, state="failed"),
+        _recipe("d", 19),
+        _recipe("mended", 20, started="retry", flow_run="mended-15"),
+    ]
+    page = index_page("s", entries, {"c": "c-before"})
+    figure, lines, commands = _told(page)
+    assert figure == "1 failed"
+    assert [line.split(", ")[0] for line in lines] == ["c", "b"]
+    assert lines[0].endswith("failed: step 7: the loss is nan; c-before stays champion")
+    assert "podline runs show c-000000000012" in commands
+    newest = page.partition("<h2>The newest of each schedule</h2>")[2].partition("</section>")[0]
+    assert re.findall(r'class="run">([a-z-]+)-0', newest) == ["c", "b", "mended", "d", "a"]
+    assert _told(index_page("s", [*entries[:1], *entries[2:3]]))[0] == "All well"
+    by_hand = index_page("s", [night(place, **BY_HAND) for place in range(3)])
+    assert _told(by_hand)[0] == "3 runs"
+    assert "0 nights" not in by_hand
+
+
+def test_days_have_years_also_where_a_chart_spans_exactly_one() -> None:
+    page = index_page("s", [*_nights(1), night(365, outcome=outcome(0.9))])
+    assert {"21 Nov 2026", "21 Nov 2027"} <= set(re.findall(r"<text[^>]*>(.*?)</text>", page))
+    assert ">ended (UTC)</th>" in page
 
 
 def test_hostile_names_are_text() -> None:

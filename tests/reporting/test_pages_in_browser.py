@@ -170,3 +170,21 @@ def test_it_prints_dark_on_white_with_everything_unfolded(visit: Any) -> None:
     folded = """[...document.querySelectorAll('details > :not(summary)')].filter(
         element => !element.checkVisibility({contentVisibilityAuto: true})).length"""
     assert seen.page.evaluate(folded) == 0
+
+
+def test_the_lists_of_the_index_choose_its_rows_without_a_script(browser: Browser, tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for number in range(12):
+        recipe = "my.flowers" if number % 3 else "cifar10"
+        ledger.publish(store, night(number, recipe=recipe, state="failed" if number % 4 else "finished"))
+    page = browser.new_page(viewport=PHONE, java_script_enabled=False)
+    page.goto(store.local(write_index(store)).as_uri())
+    rows, choice = page.locator(".chosen tbody tr"), page.get_by_label
+    assert rows.filter(visible=True).count() == 12
+    choice("Recipe").select_option("cifar10")
+    assert rows.filter(visible=True).count() == 4
+    choice("Show").select_option("failed")
+    assert rows.filter(visible=True).count() == 3
+    choice("Recipe").select_option("all")
+    assert rows.filter(visible=True).count() == 9
+    page.close()

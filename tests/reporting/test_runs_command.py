@@ -143,7 +143,11 @@ def test_the_page_has_results_differences_and_verdicts(entries: list[Entry], pag
         assert page.count(f'<th scope="col">{place}: {entry.run}</th>') == 2
         assert f"<td>{metric_text('top1', entry.outcome.main)}</td>" in text
     assert '<th scope="row">settings</th><td>seed</td><td>1</td><td>2</td>' in page
-    assert f"<li>{entries[1].run} is " in text
+    assert f"</strong>: {entries[1].run} is " in text
+    assert re.findall("<h2>(.*?)</h2>", page) == ["What differs", "What next", "Curves", "Results"]
+    header = text[: text.index("<h2>")]
+    assert "<h1><strong>No clear difference</strong>" in header
+    assert f"podline models predict {entries[0].run} " in text
 
 
 def test_the_command_takes_the_beginnings_of_names(compared_store: Store, entries: list[Entry]) -> None:

@@ -29,7 +29,7 @@ from podline.store.contract import SCRATCH
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
 # What only a data set of a store has; a folder with scratch space alone may hold images that were drawn.
 _OF_DATA = frozenset({"manifest.json", "features.json", "stages/"})
-_OF_STORE = frozenset({"datasets/", "runs/", "versions/"})
+_OF_STORE = frozenset({"datasets/", "runs/", "versions/", "first-images/"})
 _MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
 
 
@@ -283,7 +283,7 @@ def _below(
     if here in above or not names:
         yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
         return
-    for name in names:
+    for name in filter(f"{SCRATCH}/".__ne__, names):
         alive()
         path = os.path.join(folder, name)  # noqa: PTH118 (millions of them)
         if name.endswith("/"):
