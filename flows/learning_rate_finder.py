@@ -23,7 +23,7 @@ from podline.tasks.forms import read_form, run_name
 from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
 from podline.tasks.parameters import FinderParameters
 from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.runs.progress_card import open_card
 from podline.tasks.stages import find_learning_rate
 from podline.training.searches import learning_rate_spec
 
@@ -60,7 +60,7 @@ def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State
         steps=form.steps,
         strategy=machine.strategy,
     )
-    deal_cards(spec.recipe.name, [LR_FIND.name])
+    open_card(spec.recipe.name, [LR_FIND.name])
     found = find_learning_rate(spec)
     publish_chart(store, spec.recipe.name, found)
     return found.model_dump(mode="json")

@@ -19,7 +19,7 @@ from podline.supervision.running import perform
 from podline.tasks.node.node_run import failure
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.names import recipe_of
-from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.runs.progress_card import open_card
 from podline.tasks.runs.run_log import stage_listener
 
 # The waiting flow has written the first attempt to the TPU log; time limits count from there.
@@ -51,6 +51,6 @@ def _perform(stage: str, spec: dict[str, Any]) -> None:
             "this worker's settings have no table [tpu.machine]; workers of the pool tpu run on a TPU VM, where "
             "deployments/tpu-startup.sh writes the settings"
         )
-    deal_cards(recipe_of(given.folder), [stage])
+    open_card(recipe_of(given.folder), [stage])
     with bucket_credentials():
         perform(given, stage_listener(stage), machine, attempt=_NOT_THE_FIRST)

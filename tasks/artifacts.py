@@ -6,7 +6,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.logging import get_run_logger
 
 from podline.documents.promotion import PROMOTION
@@ -24,6 +24,7 @@ from podline.store.contract import INDEX, Store
 from podline.store.page_links import PageLinks
 from podline.tasks.night import Night
 from podline.tasks.runs.names import key_of
+from podline.tasks.runs.progress_card import say_first
 from podline.tasks.runs.this_run import add_tags
 
 UNCHANGED = "unchanged"
@@ -65,16 +66,19 @@ def published(night: Night, results: ChainResults) -> dict[str, Any]:
         add_tags(UNDECIDED if verdict.verdict == "undecided" else REFUSED)
         get_run_logger().warning(outcome(verdict))
     links = PageLinks(night.store)
-    text, title = report_text(night.store, trained, page, links), f"Report of {trained.run}"
-    if unchanged:
-        text = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{text}"
-        title = f"Unchanged since {unchanged}"
+    note = f"> **Unchanged since {unchanged}:** data, settings and code are the same." if unchanged else ""
+    title = f"Unchanged since {unchanged}" if unchanged else f"Report of {trained.run}"
+    text = report_text(night.store, trained, page, links, note)
     create_markdown_artifact(text, key=key_of(night.recipe.name, "report"), description=title)
-    create_table_artifact(
-        [{"figure": name, "value": value} for name, value in _key_figures(night, results, links).items()],
+    opens = f"{links.to(page.html, 'Open the report')} of {evaluated.run}"
+    rows = (f"| {name} | {value} |" for name, value in _key_figures(night, results, links).items())
+    create_markdown_artifact(
+        "\n".join((opens, "", "| figure | value |", "|---|---|", *rows)),
         key=key_of(night.recipe.name, "key-figures"),
         description=f"Key figures of {evaluated.run}",
     )
+    say_first(night.recipe.name, opens, title)
+    get_run_logger().info("the report: %s", links.address(page.html) or night.store.where(page.html))
     if evaluated.failure:
         raise SanityError(f"{evaluated.failure}; the report: {night.store.where(page.html)}")
     decision = {"promoted", "reference", "refusals", "warnings", "doubt", "thresholds", "compared"}
@@ -108,32 +112,31 @@ def outcome(promoted: PromoteResult | None) -> str:
 
 
 def _key_figures(night: Night, results: ChainResults, links: PageLinks) -> dict[str, str]:
-    data, trained, evaluated, verdict, page = results
-    rows = {
-        measure.label: metric_text(measure.name, evaluated.metrics[measure.name])
+    data, trained, evaluated, verdict, _ = results
+    rows: dict[str, str] = {
+        markdown(measure.label): markdown(metric_text(measure.name, evaluated.metrics[measure.name]))
         for measure in shown(evaluated.metrics)
     }
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in data.splits.items())
-    rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {trained.devices}"
+    rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {markdown(trained.devices)}"
     rows["promotion"] = markdown(outcome(verdict))
     if verdict:
         rows["promotion, every check"] = links.to(f"{trained.folder}/{PROMOTION}")
     rows["re-used"] = ", ".join(name for name, stage in night.stages.items() if stage["reused"]) or "nothing"
-    rows["report"] = links.to(page.html)
     return rows
 
 
-def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks) -> str:
-    """Return the report as Markdown, with the page's charts and a link to the page.
+def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks, note: str = "") -> str:
+    """Return the report as Markdown, with the page's charts; it begins with a link to the page, and with the note.
 
     The pictures are embedded in the text, since a browser on another machine may have no access to the store.
     """
     text = store.read_bytes(reported.markdown).decode()
     head, section, rest = text.partition(_SECTION)
     parts = [
+        f"{links.to(reported.html, 'Open the report')} · {links.to(INDEX, 'all nights')}",
+        *filter(None, (note,)),
         head.strip(),
-        f"The page: {links.to(reported.html)}",
-        f"All nights: {links.to(INDEX)}",
         f"TensorBoard: `tensorboard --logdir {store.where(f'{trained.folder}/tensorboard')}`",
     ]
     parts += ["## Charts", store.read_bytes(reported.charts).decode().strip()]

@@ -2,7 +2,7 @@
 
 The library's errors name options of the command line, but the reader of a state's message has a form. So ``--root`` is
 replaced by the title of its field, by the table of options. Further lines of an error (the end of a log, the stacks of
-threads) go to the run's log.
+threads) go to the run's log. The run's card says it too, with what docs/how-to/failed-run.md advises for its kind.
 """
 
 from __future__ import annotations
@@ -10,22 +10,28 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from posixpath import normpath
 from typing import Any, ParamSpec, TypeVar
 
 from prefect.client.schemas.objects import State
 from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 from prefect.states import Failed
 
 from podline.errors import PodlineError, one_line
 from podline.options import DataGroup, MachineGroup, RunOptions, SearchOptions, TrainingGroup, TrialOptions, flag_of
+from podline.reporting.escaping import markdown
 from podline.tasks.runs import planned_stop
+from podline.tasks.runs.progress_card import say_first
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _RUN_LOG = logging.getLogger("prefect.flow_runs")
+_PAGE = "docs/how-to/failed-run.md"
 # An option's title in forms.
 _TITLES = {
     flag_of(name, field): str(field.title)
@@ -37,6 +43,17 @@ _TITLES = {
 def message_of(error: PodlineError) -> str:
     """Return the message of a state for a failure, in one line."""
     return f"{error.heading}: {in_form_words(one_line(error))}"
+
+
+@functools.cache
+def remedies() -> dict[str, str]:
+    """Return what to do in Markdown, by the heading of a failure: the first table of docs/how-to/failed-run.md."""
+    rows = re.findall(r"^\| (\*.+:\*) \| (.+) \|$", (files("podline") / _PAGE).read_text("utf-8"), re.MULTILINE)
+    return {
+        heading: re.sub(r"\[[^]]+\]\(([^)]+)\)", lambda link: f"`{normpath(f'{_PAGE}/../{link[1]}')}`", advice)
+        for headings, advice in rows
+        for heading in re.findall(r"\*([^*]+):\*", headings)
+    }
 
 
 def in_form_words(text: str) -> str:
@@ -65,6 +82,9 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
         except PodlineError as error:
             message = message_of(error)
             get_run_logger().error(message)
+            advice = remedies().get(error.heading)
+            text = f"**Failed.** {markdown(message)}" + (f"\n\n**What to do:** {advice}" if advice else "")
+            say_first(_recipe(), text, f"Failed: {markdown(message)}")
             return Failed(message=message, data=error)
         except TerminationSignal:
             pause = planned_stop.interrupted()
@@ -73,6 +93,12 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
             raise pause from None
 
     return answer
+
+
+def _recipe() -> str:
+    given = flow_run.parameters.get("parameters", {})
+    recipe = given.get("recipe") if isinstance(given, Mapping) else getattr(given, "recipe", None)
+    return str(recipe or flow_run.flow_name)
 
 
 def _is_unexplained(record: logging.LogRecord) -> bool:

@@ -53,10 +53,10 @@ def problem_of(form: type[BaseModel], error: ValidationError) -> str:
 
 
 def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
-    """Return a ``flow_run_name`` for runs that no person started: the subject and the due time.
+    """Return a ``flow_run_name``: the subject and the due time.
 
-    Runs of a deployment that no schedule or automation made keep their names, since a person may have given them, and
-    Prefect does not tell.
+    Runs of a deployment that no schedule or automation made keep their names after the subject, since a person may have
+    given them, and Prefect does not tell.
 
     Args:
         form: the flow's form.
@@ -66,13 +66,14 @@ def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
     def name() -> str:
         context = FlowRunContext.get()
         run = context.flow_run if context else None
-        if run and run.deployment_id and not is_night(run):
-            return run.name
         due = flow_run.scheduled_start_time or datetime.now(UTC)
         try:
-            parameters = read_form(form, flow_run.parameters.get("parameters", {}))
-            return f"{describe(parameters)} {due:%Y-%m-%d %H:%M:%S}"
+            subject = describe(read_form(form, flow_run.parameters.get("parameters", {})))
         except SettingsError:
             return str(flow_run.name)  # the run itself will report the error
+        if run and run.deployment_id and not is_night(run):
+            # A retry has the subject already.
+            return run.name if subject in run.name else f"{subject}: {run.name}"
+        return f"{subject} {due:%Y-%m-%d %H:%M:%S}"
 
     return name

@@ -32,7 +32,7 @@ from podline.tasks.leftover_tasks import close_what_is_left
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.nights import what_began
-from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.runs.progress_card import open_card
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.runs.this_run import add_tags, run_once
 from podline.tasks.stages import StageTask, pace
@@ -154,7 +154,7 @@ def opened(given: Any) -> Iterator[Night]:
             for problem in loaded().problems:
                 reporter.warn(f"the run goes on without a stage: {problem}")
             skipped = [] if form.promote else [PROMOTE, *following(PROMOTE.name)]
-            deal_cards(recipe.name, [stage.name for stage in in_order() if stage not in skipped])
+            open_card(recipe.name, [stage.name for stage in in_order() if stage not in skipped])
             yield night
 
 

@@ -74,7 +74,7 @@ def data() -> None:
 
 
 @data.command("list")
-@click.argument("name", required=False, metavar="NAME")
+@click.argument("name", required=False, metavar="[NAME]")
 @store_options
 @json_option
 def _list(name: str | None, as_json: bool, **options: Any) -> None:

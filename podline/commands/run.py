@@ -43,9 +43,9 @@ _FLOW = "podline.tasks.embedded:run_training"
 def run(recipe: str, as_json: bool, **options: Any) -> None:
     """Convert, validate, train, evaluate and report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose; images or keypoints for
-    your own data; or the path of a Python file with a recipe (see docs/how-to/recipe.md). Recipes for the data sets
-    sample and coco need no --source: without it they train on drawn pictures.
+    RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose; images, labels or
+    keypoints for your own data; or the path of a Python file with a recipe (see docs/how-to/recipe.md). Recipes for
+    the data sets sample and coco need no --source: without it they train on drawn pictures.
 
       podline run sample
       podline run images --source photos --name flowers --root podline-root

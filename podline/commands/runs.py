@@ -298,6 +298,7 @@ def _line(entry: Entry, width: int) -> str:
     if entry.outcome is not None and not figure:
         measure = entry.outcome.measure
         figure = f"{measure_named(measure).label} {metric_text(measure, entry.outcome.main)}"
-    if len(figure) > 42:
-        figure = f"{figure[:41]}…"
-    return f"{ended:%Y-%m-%d %H:%M}  {entry.recipe:{width}}  {entry.state:10}  {figure:42}  {entry.run or entry.name}"
+    if len(figure) > 40:
+        figure = f"{figure[:39]}…"
+    when, name = f"{ended:%Y-%m-%d %H:%M} UTC", entry.run or entry.name
+    return f"{when}  {entry.recipe:{width}}  {entry.state:10}  {figure:40}  {name}"

@@ -41,11 +41,17 @@ class PageLinks:
         url = settings.load().pages.url.rstrip("/")
         self._store, self._url = store, url if url and key_of(store.uri) in served() else ""
 
-    def to(self, name: str) -> str:
-        """Return a link to a page of the store, or the page's place if no server serves it."""
+    def to(self, name: str, title: str = "") -> str:
+        """Return a link to a page of the store, or the page's place if no server serves it; both with the title."""
+        where, address = self._store.where(name), self.address(name)
+        if address:
+            return f"[{title or where}]({address})"
+        return f"{title}: `{where}`" if title else f"`{where}`"
+
+    def address(self, name: str) -> str:
+        """Return the address of a page of the store; empty if no server serves it."""
         where = self._store.where(name)
         if self._url:
-            return f"[{where}]({self._url}{page_path(self._store.uri, name)})"
-        if where.startswith(BUCKET_SCHEME):
-            return f"[{where}]({_BUCKET_PAGE}{quote(where.removeprefix(BUCKET_SCHEME))})"
-        return f"`{where}`"
+            return f"{self._url}{page_path(self._store.uri, name)}"
+        is_in_bucket = where.startswith(BUCKET_SCHEME)
+        return f"{_BUCKET_PAGE}{quote(where.removeprefix(BUCKET_SCHEME))}" if is_in_bucket else ""

@@ -1,4 +1,4 @@
-"""Writes a stage's events to its Prefect run: to the log, and to its progress card."""
+"""Writes a stage's events to its Prefect run: to the log, and to the run's card."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from prefect.logging import get_run_logger
 
 from podline.progress import Event, Listener, terminal, to_logger
 from podline.stages.progress_words import StagePace, amount, metrics
-from podline.tasks.runs.progress_cards import show
+from podline.tasks.runs.progress_card import show
 
 _ARTIFACT_SECONDS = 3.0
 _LAST_SECONDS = 5.0
 
 
 def stage_listener(stage: str, title: str = "") -> Listener:
-    """Return a listener that writes to the terminal, the run's log and its progress card; call it in the task run.
+    """Return a listener that writes to the terminal, the run's log and its card; call it in the task run.
 
     Args:
         stage: name of the stage.
-        title: title of the card, if it differs from the stage.
+        title: title of its row on the card, if it differs from the stage.
     """
     listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(title or stage))
 
@@ -66,9 +66,9 @@ class ProgressCard:
         """Update the card by an event."""
         if event["event"] == "result" and self._share < 100.0:
             end = "reused after verification" if event["result"].get("reused") else "done"
-            self._want(100.0, f"{self._stage}: {end}").join(_LAST_SECONDS)
+            self._want(100.0, end).join(_LAST_SECONDS)
         if event["event"] == "waiting":
-            self._want(self._share, f"{self._stage}: {event['message']}")
+            self._want(self._share, event["message"])
         if event["event"] != "progress" or not event["total"]:
             return
         share = min(100.0, 100.0 * event["done"] / event["total"])
@@ -77,7 +77,7 @@ class ProgressCard:
             return
         self._wanted_at, self._share = self._clock(), share
         parts = (amount(event), metrics(event["metrics"], ", "), left, event.get("note", ""))
-        writer = self._want(share, f"{self._stage}: {', '.join(part for part in parts if part)}")
+        writer = self._want(share, ", ".join(part for part in parts if part))
         if share == 100.0:
             writer.join(_LAST_SECONDS)
 

@@ -133,7 +133,8 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     shard.rename(whole)
     shard.write_bytes(whole.read_bytes()[:1000])
     yield
-    expect(ui.page.get_by_text(f"train: {_STEPS}/{_STEPS} steps").first).to_be_visible()
+    # The card says what failed.
+    expect(ui.page.get_by_text(re.compile("^Failed: Damaged artifact: ")).first).to_be_visible()
     whole.rename(shard)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ def parameters(tmp_path: Path, small_stages: None) -> TrainingForm:
 
 
 def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
-    """The last flow run, the states of its task runs by name, its artifacts by key, cards of progress by stage."""
+    """The last flow run, the states of its task runs by name, its artifacts by key."""
     with get_client(sync_client=True) as client:
         run = max(client.read_flow_runs(), key=lambda run: run.created)
         of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
@@ -52,8 +53,7 @@ def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
         artifacts = client.read_artifacts(
             artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
         )
-    cards = {one.description.partition(":")[0]: one for one in artifacts if one.type == "progress"}
-    return run, tasks, {**{artifact.key: artifact for artifact in artifacts}, **cards}
+    return run, tasks, {artifact.key: artifact for artifact in artifacts}
 
 
 def ledger_of(root: str) -> list[Entry]:
@@ -71,11 +71,14 @@ def test_a_second_run_finds_everything_and_says_so(parameters: TrainingForm) -> 
     assert ran(parameters.machine.root) == ALL
     assert states == dict.fromkeys(ALL, "Completed")
     assert run.name.startswith("sample 20")
-    assert artifacts["sample-report"].data.startswith("# It went well\n")
-    assert "50.0 % [40.0, 60.0]" in str(artifacts["sample-key-figures"].data)
-    assert {name: artifacts[name].data for name in ALL} == dict.fromkeys(ALL, 100.0)
     # No server serves the store.
-    assert f"`{first['report']}`" in artifacts["sample-report"].data
+    opens = f"Open the report: `{first['report']}`"
+    named = {name: artifact.data for name, artifact in artifacts.items() if name}
+    assert set(named) == {"sample-progress", "sample-key-figures", "sample-report"}
+    assert [name for name, text in named.items() if not text.startswith(opens)] == []
+    assert "\n# It went well\n" in artifacts["sample-report"].data
+    assert "50.0 % [40.0, 60.0]" in str(artifacts["sample-key-figures"].data)
+    assert re.findall(r"^\| (\w+) \| 100 % \| ", artifacts["sample-progress"].data, re.MULTILINE) == ALL
     index = Path(parameters.machine.root) / "index.html"
     assert f"`{index}`" in artifacts["sample-report"].data
 
@@ -256,5 +259,11 @@ def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_
     for _ in range(2):  # found done, it fails its check all the same
         with pytest.raises(SanityError, match=r"no better than guessing; the report: .*/report\.html"):
             training(parameters.model_copy(update={"promote": True}))
+    card = newest_run()[2]["sample-progress"]
+    assert card.description.startswith("Failed: No better than guessing: ")
+    said, advice, opens, _table = card.data.split("\n\n")
+    assert said.startswith("**Failed.** No better than guessing: ")
+    assert advice.startswith("**What to do:** look at the report")
+    assert opens.startswith("Open the report: `")
     assert ran(str(root)) == ["convert", "validate", "train", "evaluate", "report"]
     assert [entry.state for entry in ledger_of(str(root))] == ["failed", "failed"]

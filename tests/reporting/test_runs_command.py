@@ -45,9 +45,9 @@ def test_a_list_is_a_line_for_each_run_the_newest_first(store, runs):
     code, out, _err = runs("list")
     assert code == 0
     assert out.splitlines() == [
-        "2026-11-23 12:00  coco_pose  finished    accuracy 80.2 % [75.2, 85.2]                coco_pose-000000000002",
-        "2026-11-22 12:00  cifar10    failed      step 7: the loss is nan                     cifar10-000000000001",
-        "2026-11-21 12:00  cifar10    finished    accuracy 80.0 % [75.0, 85.0]                cifar10-000000000000",
+        "2026-11-23 12:00 UTC  coco_pose  finished    accuracy 80.2 % [75.2, 85.2]              coco_pose-000000000002",
+        "2026-11-22 12:00 UTC  cifar10    failed      step 7: the loss is nan                   cifar10-000000000001",
+        "2026-11-21 12:00 UTC  cifar10    finished    accuracy 80.0 % [75.0, 85.0]              cifar10-000000000000",
     ]
 
 

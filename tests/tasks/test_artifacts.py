@@ -8,11 +8,13 @@ from pathlib import Path
 import markdown_it
 import pytest
 
+from podline.errors import PodlineError
 from podline.reporting.escaping import markdown
 from podline.stages.specs import PromoteResult, ReportResult, TrainResult
 from podline.store.opening import open_store
 from podline.store.page_links import PageLinks
 from podline.tasks.artifacts import outcome, report_text
+from podline.tasks.failures import remedies
 
 MARKDOWN = "# 80 %\n\nof them.\n\n## Figures\n\n| a |\n\n## Data\n"
 TRAINED = TrainResult.model_construct(folder="runs/it")
@@ -25,9 +27,10 @@ def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Pat
     store.publish_bytes(REPORTED.markdown, MARKDOWN.encode())
     text = report_text(store, TRAINED, REPORTED, PageLinks(store))
     assert text.index("## Charts\n\n![Loss](data:,)\n") < text.index("## Figures")
+    first = f"Open the report: `{tmp_path}/runs/it/report.html` · all nights: `{tmp_path}/index.html`"
+    assert text.splitlines()[0] == first
     headings = re.findall(r"^#.*", text, re.MULTILINE)
     assert headings == ["# 80 %", "## Charts", "## Figures", "## Data"]
-    assert f"`{tmp_path}/runs/it/report.html`" in text
     assert f"`tensorboard --logdir {tmp_path}/runs/it/tensorboard`" in text
 
 
@@ -47,3 +50,14 @@ def test_the_outcome_is_a_line_that_can_be_read() -> None:
     result = PromoteResult.model_construct(headline="sample-2 is refused", refusals=refusals, promoted=False, doubt="")
     assert outcome(None) == "not asked for"
     assert outcome(result) == f"sample-2 is refused; {refusals[0]}; 2 more in the report"
+
+
+def _kinds(error: type[PodlineError]) -> set[type[PodlineError]]:
+    return {error}.union(*map(_kinds, error.__subclasses__()))
+
+
+def test_every_kind_of_failure_has_advice_in_the_table_of_failed_runs() -> None:
+    ours = {kind for kind in _kinds(PodlineError) if kind.__module__.startswith("podline.")}
+    assert {kind.heading for kind in ours} <= set(remedies())
+    assert remedies()["Training diverged"] == "see `docs/reference/findings.md`"
+    assert remedies()["Engine lost"] == "see `docs/how-to/engines.md#what-goes-wrong`"

@@ -65,17 +65,22 @@ def test_a_value_that_cannot_be_is_told_by_the_title_of_its_field(given: dict[st
 
 
 @pytest.mark.parametrize(
-    ("deployed", "scheduled", "expected"),
-    [(True, False, "baseline-resnet"), (True, True, "sample 2026-11-05 02:00:00"), (False, False, "sample 2026-11-05")],
+    ("deployed", "scheduled", "named", "expected"),
+    [
+        (True, False, "baseline-resnet", "sample: baseline-resnet"),
+        (True, False, "sample: baseline-resnet", "sample: baseline-resnet"),
+        (True, True, "brave-fish", "sample 2026-11-05 02:00:00"),
+        (False, False, "brave-fish", "sample 2026-11-05"),
+    ],
 )
-def test_a_run_that_a_person_started_from_a_deployment_keeps_its_name(
-    deployed: bool, scheduled: bool, expected: str
+def test_a_run_is_named_by_its_recipe_and_by_what_a_person_called_it(
+    deployed: bool, scheduled: bool, named: str, expected: str
 ) -> None:
     run = FlowRun(
         flow_id=uuid4(),
         deployment_id=uuid4() if deployed else None,
         auto_scheduled=scheduled,
-        name="baseline-resnet",
+        name=named,
         expected_start_time=datetime(2026, 11, 5, 2, tzinfo=UTC),  # type: ignore[arg-type] (any time will do)
     )
     with FlowRunContext.model_construct(flow_run=run, parameters={"parameters": {"recipe": "sample"}}):

@@ -1,4 +1,4 @@
-"""What a stage tells its Prefect run: cards in their order, and nothing that a lost server or console costs it."""
+"""What a stage tells its Prefect run: one card, and nothing that a lost server or console costs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import threading
 from typing import Any
 from unittest.mock import Mock
-from uuid import UUID
 
 import pytest
 from prefect import flow, task
@@ -15,7 +14,7 @@ from prefect.runtime import flow_run
 
 from podline.progress import to_logger
 from podline.tasks.runs import run_log
-from podline.tasks.runs.progress_cards import card_of, deal_cards, show
+from podline.tasks.runs.progress_card import open_card, say_first, show
 from podline.tasks.runs.run_log import stage_listener
 
 
@@ -55,7 +54,7 @@ def test_a_card_says_where_the_work_is_done_or_for_whom_it_waits(monkeypatch: py
     card({"event": "waiting", "stage": "train", "message": "waits for its turn: train of runs/first"})
     if card._writer is not None:
         card._writer.join(240)
-    assert written[-1] == ("train", 0.0, "train: waits for its turn: train of runs/first")
+    assert written[-1] == ("train", 0.0, "waits for its turn: train of runs/first")
 
 
 def test_a_server_that_refuses_and_a_console_whose_reader_is_gone_end_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +84,18 @@ def stage(name: str) -> None:
     tell({"event": "result", "stage": name, "result": {}})
 
 
+said: list[list[dict[str, Any]]] = []
+
+
 @flow(retries=1)
 def night(recipe: str) -> str:
-    deal_cards(recipe, STAGES)
+    open_card(recipe, STAGES)
     if flow_run.run_count == 1:
         stage("convert")
+        say_first(recipe, "**Failed.** of the first start", "Failed: of the first start")
+        said.append(listed(str(flow_run.id)))
         raise ValueError("of the first start")
-    show("convert", 100.0, "convert: reused after verification")
+    show("convert", 100.0, "reused after verification")
     for name in ("validate", "train"):
         stage(name)
     return str(flow_run.id)
@@ -105,27 +109,30 @@ def listed(run: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_card_for_each_stage_in_their_order_also_after_a_retry() -> None:
-    # Ids are drawn at random: by chance alone they are in order in one of 720 runs.
-    for recipe in ("coco_pose", "mnist"):
-        cards = listed(night(recipe))
-        assert [(card["description"], card["data"]) for card in cards] == [
-            ("convert: reused after verification", 100.0),
-            ("validate: done", 100.0),
-            ("train: done", 100.0),
-            ("evaluate: not begun", 0.0),
-            ("promote: not begun", 0.0),
-            ("report: not begun", 0.0),
-        ]
-        assert {card["key"] for card in cards} == {f"{recipe.replace('_', '-')}-progress"}
-        assert {card["task_run_id"] for card in cards} == {None}
+def test_one_card_says_what_failed_and_then_how_far_each_stage_is_also_after_a_retry() -> None:
+    [card] = listed(night("coco_pose"))
+    assert (card["key"], card["type"], card["task_run_id"]) == ("coco-pose-progress", "markdown", None)
+    # What was said of the first start is over; what was done is shown again.
+    assert card["data"].splitlines()[2:] == [
+        "| convert | 100 % | reused after verification |",
+        "| validate | 100 % | done |",
+        "| train | 100 % | done |",
+        "| evaluate | 0 % | not begun |",
+        "| promote | 0 % | not begun |",
+        "| report | 0 % | not begun |",
+    ]
+    assert card["description"] == "train: done"
+    [[first]] = said
+    assert first["data"].startswith("**Failed.** of the first start\n\n| stage |")
+    assert "| convert | 100 % | done |" in first["data"]
+    assert first["description"] == "Failed: of the first start"
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_flow_without_cards_has_none_to_write_on() -> None:
+def test_a_flow_without_a_card_has_none_to_write_on() -> None:
     @flow
-    def plain() -> UUID | None:
+    def plain() -> str:
         stage("train")
-        return card_of("train")
+        return str(flow_run.id)
 
-    assert plain() is None
+    assert listed(plain()) == []
