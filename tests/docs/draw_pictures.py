@@ -41,4 +41,4 @@ if __name__ == "__main__":
     store = Path(sys.argv[1])
     first, *_ = sorted(store.glob("runs/*/report.html"), key=lambda page: page.stat().st_mtime)
     draw(store, f"{first.relative_to(store)}", "report", 1100, 1000)
-    draw(store, "index.html", "nights", 1300, 640)
+    draw(store, "index.html", "nights", 1300, 900)

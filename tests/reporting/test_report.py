@@ -259,3 +259,13 @@ def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
     assert 'class="warning"' in reported.html
     for text in (reported.html, reported.markdown):
         assert "cannot be told from guessing" in text
+
+
+def test_what_needs_a_look_and_what_is_next_come_first(reported: Reported) -> None:
+    page = reported.html
+    top, *sections = page.split("<section id=")
+    assert "<strong>Look at this first</strong>" in top
+    assert "2 records of the source left out" in top
+    assert "<h2>What next</h2>" in sections[0]
+    assert f"podline models predict {reported.spec.run} photos/" in sections[0]
+    assert re.findall(r'<a href="#(section-\d+)">', top) == re.findall(r'<section id="(.*?)">', page)
