@@ -99,7 +99,7 @@ def _there_and_back(page: Page, name: str) -> None:
             to_index.click()
             page.wait_for_url("**/index.html")
         else:
-            expect(page.locator("h1")).to_contain_text("nights")
+            expect(page.locator("h1")).to_contain_text("1 run")
             to_report.first.click()
             page.wait_for_url("**/report.html")
     assert page.url.endswith(name)
