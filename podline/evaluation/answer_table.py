@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from podline.figures import metric_text
 from podline.intervals import wilson_interval
 from podline.plurals import plural
 from podline.stages.tools import PicturePrediction
-from podline.store.contract import explained
+from podline.store.local_files import appearing
 
 _REASONS = 3
 _TEXT, _REAL = pa.string(), pa.float64()
@@ -69,22 +68,15 @@ def write_table(
     """
     known = frozenset(form.class_names)
     schema, counts, reasons = form.schema(), Counter[str](), Counter[str]()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with explained("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with _writer(temporary, path.suffix.lower(), schema) as writer:
-                for rows in _rows(batches, said):
-                    for row in rows:
-                        counts["pictures"] += 1
-                        reasons[row["reason"] or ""] += 1
-                        is_labelled = not row["reason"] and row["label"] in known
-                        counts["labelled"] += is_labelled
-                        counts["correct"] += is_labelled and row["label"] == row.get("answer")
-                    writer.write_table(pa.Table.from_pylist(rows, schema))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with appearing(path) as temporary, _writer(temporary, path.suffix.lower(), schema) as writer:
+        for rows in _rows(batches, said):
+            for row in rows:
+                counts["pictures"] += 1
+                reasons[row["reason"] or ""] += 1
+                is_labelled = not row["reason"] and row["label"] in known
+                counts["labelled"] += is_labelled
+                counts["correct"] += is_labelled and row["label"] == row.get("answer")
+            writer.write_table(pa.Table.from_pylist(rows, schema))
     return tuple(_lines(counts, reasons, is_judged=form.tells == "classes"))
 
 

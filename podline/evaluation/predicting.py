@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import operator
-import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -41,7 +40,8 @@ from podline.kinds.table import kind_of
 from podline.progress import Reporter, counted, reported_by
 from podline.stages.from_recipe import converter_settings
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
-from podline.store.contract import Store, explained
+from podline.store.contract import Store
+from podline.store.local_files import appearing
 from podline.store.opening import open_store
 
 MOST_LISTED = 1_000
@@ -98,7 +98,7 @@ class PictureReader(ABC):
         return ()
 
     tells: ClassVar[Literal["classes", "labels", "people", "answer"]]
-    """What an answer is: the most probable of all classes, some labels, people, or an installed kind's own."""
+    """The kind of an answer: the most probable of all classes, some labels, people, or an installed kind's own."""
 
     def form(self, manifest: Manifest) -> Form:
         """Return what becomes of a picture's file, as in the conversion of the data set."""
@@ -324,15 +324,8 @@ def _name(stem: str, used: set[str]) -> str:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a file atomically, so that readers never see a part of it."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with explained("write", file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with appearing(file) as temporary:
+        temporary.write_bytes(data)
 
 
 def _png(picture: Image) -> bytes:

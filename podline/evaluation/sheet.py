@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import ShowResult, ShowSpec
-from podline.store.contract import Store, explained
+from podline.store.contract import Store
+from podline.store.local_files import appearing
 from podline.store.opening import open_store
 from podline.training.plan import TRAINING_SPLIT, plan_batches
 
@@ -72,11 +72,5 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
 
 def save(figure: Figure, file: Path) -> None:
     """Write a PNG atomically, so that readers never see a part of it."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with explained("write", file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            figure.savefig(temporary, format="png")
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with appearing(file) as temporary:
+        figure.savefig(temporary, format="png")

@@ -6,7 +6,6 @@ The kind's own evaluation code runs both on the same examples.
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import time
 import warnings
@@ -42,6 +41,7 @@ from podline.promotion.exports import (
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.stages.tools import ExportResult, ExportSpec
 from podline.store.contract import Store, explained
+from podline.store.local_files import appearing
 from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.plan import TRAINING_SPLIT
@@ -84,15 +84,10 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
 
 def _publish(made: Path, file: Path, result: ExportResult) -> None:
     """Move a file or folder to its place, where it appears complete, with the result beside it."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")  # not a number, so servers ignore it
-    with explained("write", file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.move(made, temporary)
-            temporary.replace(file)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        beside = file.with_name(f"{file.name}.json")
+    with appearing(file) as temporary:
+        shutil.move(made, temporary)
+    beside = file.with_name(f"{file.name}.json")
+    with explained("write", beside):
         beside.write_text(result.model_dump_json(indent=2, exclude={"reused"}) + "\n")
 
 

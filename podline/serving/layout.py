@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 from podline.documents.champions import Crowned, champion, recipes
@@ -14,6 +12,7 @@ from podline.inventory.catalogue import run_of
 from podline.stages.table import PROMOTE, TRAIN
 from podline.store import digests
 from podline.store.contract import Store, explained
+from podline.store.local_files import appearing
 
 
 def require_champion(store: Store, recipe: str) -> Crowned:
@@ -96,14 +95,8 @@ def lay_out(store: Store, recipe: str, folder: Path) -> Path:
     if place.exists():
         _require_copy(store, entry, place)
         return place
-    # The temporary name is not a number, so servers ignore it.
-    temporary = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
+    with appearing(place) as temporary:
         copy_saved_model(store, entry, temporary)
-        with explained("write", place):
-            temporary.rename(place)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return place
 
 

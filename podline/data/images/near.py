@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -28,7 +27,7 @@ from podline.data.shown import printable
 from podline.documents.manifest import APART, split_in_words
 from podline.errors import SourceError
 from podline.progress import counted
-from podline.store.contract import explained
+from podline.store.local_files import appearing
 from podline.store.prefetch import in_order
 
 T = TypeVar("T")
@@ -167,7 +166,7 @@ def compare(
 ) -> Compared:
     """Find the images of two splits that show nearly the same; those that were compared earlier are not compared again.
 
-    A test image is compared anew if it had the most pairs and an image of one of them has gone.
+    A test image is compared again if it had the most pairs and an image of one of them has gone.
 
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
@@ -208,11 +207,8 @@ def _read(path: Path | None) -> Compared | None:
 
 def _write(path: Path, compared: Compared) -> None:
     columns = (compared.test, compared.train, *compared.pairs, compared.agree)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with explained("write", path):
-        with part.open("wb") as stream:
-            np.savez(stream, *columns, allow_pickle=False)
-        part.replace(path)
+    with appearing(path) as part, part.open("wb") as stream:
+        np.savez(stream, *columns, allow_pickle=False)
 
 
 def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
