@@ -67,29 +67,17 @@ def read_picture_file(path: Path) -> PictureFile:
     """Read a picture file.
 
     Raises:
-        SourceError: see :func:`require_picture_file`.
+        SourceError: the file does not exist, is a folder, or is too large.
     """
-    require_picture_file(path)
+    if path.is_dir():
+        raise SourceError(f"{path} is a folder; give its pictures, as {path}/*")
     try:
+        size = path.stat().st_size
+        if size > bounds.IMAGE_BYTES:
+            raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
         return PictureFile(str(path), path.read_bytes())
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def require_picture_file(path: Path) -> None:
-    """Refuse what cannot be a picture file, without reading it.
-
-    Raises:
-        SourceError: the file does not exist, is a folder, or is too large.
-    """
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    if path.is_dir():
-        raise SourceError(f"{path} is a folder; give its pictures, as {path}/*")
-    if size > bounds.IMAGE_BYTES:
-        raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
 
 
 Request = tuple[str, Sequence[PictureFile], Form]

@@ -68,7 +68,7 @@ _DARKEST, _BLACK, _SIXTEEN = 1 << 12, 1 << 8, 0xFFFF
 
 
 class Form(NamedTuple):
-    """What becomes of a picture.
+    """The form that a picture is decoded into.
 
     Attributes:
         shape: shape of the pixels, (height, width, channels); empty for those of the picture in colour.

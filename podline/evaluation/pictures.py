@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -74,20 +75,21 @@ def asked_for(paths: Sequence[str], layouts: ImagesSettings, folder: Path, opene
     Raises:
         SourceError: a source has no images.
     """
-    found = [_pictures(path, layouts, folder / str(number), opened) for number, path in enumerate(paths)]
+    found = list[tuple[str, Found]]()
+    for number, path in enumerate(paths):
+        if is_picture_file(Path(path)):
+            found.append(("", partial(_single, path)))
+        else:
+            start = f"{path.rstrip('/')}/" if len(paths) > 1 else ""
+            found.append((start, _listed(path, layouts, folder / str(number), opened)))
+    return lambda: (picture._replace(name=start + picture.name) for start, pictures in found for picture in pictures())
 
-    def each() -> Iterator[Asked]:
-        for path, pictures in zip(paths, found, strict=True):
-            is_one_of_many = len(paths) > 1 and not is_picture_file(Path(path))
-            start = f"{path.rstrip('/')}/" if is_one_of_many else ""
-            yield from (picture._replace(name=start + picture.name) for picture in pictures())
 
-    return each
+def _single(path: str) -> Iterator[Asked]:
+    yield Asked(path, Place(path))
 
 
-def _pictures(path: str, layouts: ImagesSettings, folder: Path, opened: ExitStack) -> Found:
-    if is_picture_file(Path(path)):
-        return lambda: iter([Asked(path, Place(path))])
+def _listed(path: str, layouts: ImagesSettings, folder: Path, opened: ExitStack) -> Found:
     folder.mkdir()
     place = opened.enter_context(on_this_machine(path, folder))
     files = source_files(place, layouts, folder)

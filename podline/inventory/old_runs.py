@@ -14,7 +14,7 @@ _RUNS = "runs/"
 
 @dataclass(frozen=True)
 class Deletion:
-    """What a deletion of runs does, or would do.
+    """The outcome of a deletion of runs, done or only asked for.
 
     Attributes:
         gone: the runs that are deleted.

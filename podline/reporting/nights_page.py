@@ -173,7 +173,7 @@ class _Row(NamedTuple):
 
     @property
     def problems(self) -> dict[str, str]:
-        """What asks for a look, kind → text, the worst first."""
+        """Return what asks for a look, kind → text, the worst first."""
         entry, decision = self.entry, self.entry.promotion
         found = {
             "failed": entry.cause if entry.state == "failed" else None,
@@ -191,7 +191,7 @@ class _Row(NamedTuple):
 
     @property
     def marks(self) -> set[str]:
-        """What the tables can be filtered by."""
+        """Return what the tables can be filtered by."""
         return {*self.problems, *([self.entry.promotion.verdict] if self.entry.promotion else [])}
 
 

@@ -24,7 +24,7 @@ from podline.tasks.runs.names import key_of
 
 @dataclass
 class _Card:
-    """What is on a card.
+    """The content of a card.
 
     Attributes:
         artifact: id of the artifact.

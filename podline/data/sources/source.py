@@ -210,7 +210,7 @@ class Source:
 
     @cached_property
     def doubt(self) -> Doubt | None:
-        """What an evaluation on the test split cannot prove, or None."""
+        """Return what an evaluation on the test split cannot prove, or None."""
         counts = self.class_counts
         every = [sum(each) for each in zip(*counts.values(), strict=True)]
         return kind_named(self.kind).doubt(self.class_names, counts[TEST], every, is_hashed=True)
