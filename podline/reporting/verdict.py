@@ -265,10 +265,10 @@ def _lost(
     return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
 
 
-def _training_tiles(facts: RunFacts) -> list[Tile]:
-    """Return the tiles of training cost."""
-    return [
-        Tile("parameters", figures.short_count(facts.training.parameters)),
-        Tile("size of the model", figures.size(facts.model.bytes)),
-        Tile("training", figures.duration(facts.training.seconds)),
-    ]
+def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
+    """Yield the tiles of the model's size and speed, and of training cost."""
+    yield Tile("parameters", figures.short_count(facts.training.parameters))
+    yield Tile("size of the model", figures.size(facts.model.bytes))
+    if facts.milliseconds:
+        yield Tile("milliseconds an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
+    yield Tile("training", figures.duration(facts.training.seconds))

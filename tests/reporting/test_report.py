@@ -99,6 +99,11 @@ def _within(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
+def test_the_time_of_an_image_has_two_digits(reported: Reported) -> None:
+    assert reported.facts.milliseconds == 3.14159
+    assert "milliseconds an image: 3.1" in re.sub(r"<[^>]+>", ": ", reported.html).replace(": : ", ": ")
+
+
 @pytest.mark.parametrize("where", ["page", "markdown"])
 def test_every_metric_is_the_evaluations(reported: Reported, where: str) -> None:
     evaluation = reported.evaluation
