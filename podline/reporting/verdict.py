@@ -45,6 +45,8 @@ from podline.store.contract import INDEX
 
 # Number of refusing rules, classes or joints that the sentence names.
 _NAMED = 3
+# The width of an interval above which the page says that the test split is too small.
+_WIDE = 0.2
 _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
 
@@ -62,8 +64,8 @@ class Headline(NamedTuple):
     tiles: Sequence[Tile]
 
 
-def header(run: RunFacts) -> Iterator[Block]:
-    """Yield the blocks at the top of the page."""
+def header(run: RunFacts, worst: str) -> Iterator[Block]:
+    """Yield the blocks at the top of the page; ``worst`` is a sentence about the worst mistake."""
     evaluation, standing = run.evaluation, run.standing
     kind, measure = kind_of(evaluation), evaluation.measure
     headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
@@ -81,7 +83,7 @@ def header(run: RunFacts) -> Iterator[Block]:
         compared = standing.promotion.compared
         if compared and (rows := compared.rows()):
             yield Table(["test examples", "how many", f"{compared.measure}, this run", "the reference"], rows)
-    guessing = Text(headline.guessing, "" if evaluation.better_than_guessing else "warning")
+    guessing = Text(f"{headline.guessing} {worst}".strip(), "" if evaluation.better_than_guessing else "warning")
     result = Chart(charts.verdict(evaluation), caption=kind.caption)
     if standing.nights:
         caption = "Earlier runs with the same settings, and this run; bars are 95 % intervals."
@@ -148,6 +150,12 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 def _attention(run: RunFacts) -> Iterator[str]:
     """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
+    evaluation = run.evaluation
+    metric = evaluation.trained.metrics[evaluation.measure]
+    if measure_named(evaluation.measure).in_percent and metric.high - metric.low > _WIDE:
+        few = plural(evaluation.examples, f"{evaluation.split} example")
+        low, high = (figures.bound_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
+        yield f"Only {few}: the figure may be anything from {low} to {high} %; add {evaluation.split} images"
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
     if run.slow:  # says the same at the end
         found = {key: line for key, line in found.items() if line.finding != "slow"}
@@ -270,5 +278,5 @@ def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
     yield Tile("parameters", figures.short_count(facts.training.parameters))
     yield Tile("size of the model", figures.size(facts.model.bytes))
     if facts.milliseconds:
-        yield Tile("milliseconds an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
+        yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
     yield Tile("training", figures.duration(facts.training.seconds))
