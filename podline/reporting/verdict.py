@@ -165,8 +165,9 @@ def _attention(run: RunFacts) -> Iterator[str]:
         yield f"{plural(len(found) - _NAMED, 'more finding')} below"
     if run.slow:
         yield run.slow
-    if run.manifest.quarantined:
-        yield f"{plural(len(run.manifest.quarantined), 'record')} of the source left out, see Data"
+    if left_out := run.manifest.quarantined:
+        first = f"{left_out[0].record} {left_out[0].reason}"
+        yield f"{plural(len(left_out), 'record')} of the source left out, such as {first}; see Data"
     for remark in run.remarks[:_NAMED]:
         yield f"{remark}"
 
