@@ -13,6 +13,7 @@ from podline.compare.answers import LostExample
 from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
 from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import NEARLY_REPEAT
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
@@ -165,6 +166,9 @@ def _attention(run: RunFacts) -> Iterator[str]:
         yield f"{plural(len(found) - _NAMED, 'more finding')} below"
     if run.slow:
         yield run.slow
+    for rule, times in run.manifest.counted.items():
+        if NEARLY_REPEAT in rule:
+            yield f"{figures.count(times)} {rule}: the figure may not hold for new images"
     if left_out := run.manifest.quarantined:
         first = f"{left_out[0].record} {left_out[0].reason}"
         yield f"{plural(len(left_out), 'record')} of the source left out, such as {first}; see Data"
