@@ -153,10 +153,10 @@ def _attention(run: RunFacts) -> Iterator[str]:
     """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
     evaluation = run.evaluation
     metric = evaluation.trained.metrics[evaluation.measure]
-    if measure_named(evaluation.measure).in_percent and metric.high - metric.low > _WIDE:
+    if metric.high - metric.low > _WIDE and metric.high <= 1:
         few = plural(evaluation.examples, f"{evaluation.split} example")
-        low, high = (figures.bound_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
-        yield f"Only {few}: the figure may be anything from {low} to {high} %; add {evaluation.split} images"
+        low, high = (figures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
+        yield f"Only {few}: the figure may be anything from {low} to {high}; add {evaluation.split} images"
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
     if run.slow:  # says the same at the end
         found = {key: line for key, line in found.items() if line.finding != "slow"}
