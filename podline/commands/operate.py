@@ -54,12 +54,13 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
     The next port serves the pages of the store (reports, all nights) read-only; a run's artifacts link to them.
 
-    The browser asks for a secret, once for the UI and once for the pages (user: podline; password: the part after the
-    colon). It is shown when it is created, and stored in a file under the root, mode 600. Podline's own commands on
-    this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
+    The browser asks for a secret, and for another one for the pages (user: podline; password: the part after the
+    colon). Both are in files under the root, mode 600. Podline's own commands on this machine find the first one
+    there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
 
     All files are under the root. Prefect's variables apply: PREFECT_API_DATABASE_CONNECTION_URL for a database other
-    than SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time.
+    than SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time, as
+    PODLINE_PAGES_SECRET for that of the pages.
     """
     machine = load_settings(options)
     place = _loaded(_UP).Place(machine)

@@ -187,7 +187,6 @@ def _try_without_secret(up: Standing) -> None:
 
 
 def _look_for_secret(up: Standing) -> None:
-    """The secret is shown once, when it is made, and in no log of runs and stages."""
-    assert up.log.read_text().count(up.secret) == (0 if "PREFECT_SERVER_API_AUTH_STRING" in up.environment else 1)
-    for path in (up.root / ".podline" / "logs").iterdir():
+    """The secret is in no log."""
+    for path in (up.log, *(up.root / ".podline" / "logs").iterdir()):
         assert up.secret not in path.read_text(errors="replace"), path
