@@ -69,14 +69,14 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-@click.option("--overwrite", is_flag=True, help="Replace values set on the server by those of prefect.yaml.")
+@click.option("--overwrite", is_flag=True, help="Set everything on the server as in prefect.yaml.")
 @settings_option
 def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
     """Create pools, limits, automations and deployments on the server in PREFECT_API_URL.
 
-    Each line says whether an item was created, changed or left as it was; a second call changes nothing. Values that a
-    person set on the server stay, and are shown, unless --overwrite is given. The setting nights.notify names the
-    blocks that get notifications of failures.
+    Each line says whether an item was created, changed or left as it was; a second call changes nothing. Of an existing
+    deployment only code, form and pull steps are renewed; everything that a person can set on the server stays, unless
+    --overwrite is given. The setting nights.notify names the blocks that get notifications of failures.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
