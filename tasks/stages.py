@@ -57,7 +57,7 @@ class StageNotes(Protocol):
 
 
 class _NoNotes(StageNotes):
-    """Notes of a flow of a single stage."""
+    """Ignores all notes."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class _Call(Generic[S, R]):
     """One call of a stage, over all its attempts.
 
     Attributes:
-        result: what it came to; None until then.
-        error: why the last attempt did not come to a result, where that can be said.
+        result: the stage's result, once there is one.
+        error: the last attempt's error, unless it is a bug, which the task run's state has.
     """
 
     stage: Stage[S, R]
@@ -117,7 +117,7 @@ class _Call(Generic[S, R]):
     error: BaseException | None = None
 
 
-# Prefect's own retries are switched on, since it tells of no AwaitingRetry else, and never used.
+# The engine only proposes AwaitingRetry for tasks with retries; the condition disables its own.
 @task(cache_policy=NO_CACHE, persist_result=False, retries=1, retry_condition_fn=lambda *_: False)
 @measured("attempt")
 def attempt(call: _Call[Any, Any]) -> State[Any]:
@@ -127,6 +127,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         Exception: a bug; Prefect writes its traceback into the log.
     """
     call.attempts += 1
+    call.error = None
     name = call.stage.name
     get_run_logger().info("%s: started; a verified earlier result is re-used", name)
     try:

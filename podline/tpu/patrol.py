@@ -35,7 +35,7 @@ class PatrolCase(StrEnum):
     OFF = "the node: not there, or not running"
     RESTING = "the node: ready or in the queue, unused, but not for tpu.idle_stop yet"
     IDLE = "the node: unused for tpu.idle_stop"
-    IDLE_FIXED = "the node: the same, but spot, or from the queue, or still in it"
+    IDLE_FIXED = "the node: the same, but spot, of several machines, or of the queue"
     LEFT = "the lease: taken, and no run lives"
     ORPHAN = "a run on the node: the flow that waited for it has ended"
 
@@ -113,7 +113,7 @@ def node_case(
         return PatrolCase.OFF
     if not settings.idle_stop or idle_for < 60 * settings.idle_stop:
         return PatrolCase.RESTING
-    return PatrolCase.IDLE_FIXED if request or (node and node.spot) else PatrolCase.IDLE
+    return PatrolCase.IDLE_FIXED if request or (node and not node.stoppable) else PatrolCase.IDLE
 
 
 def forbidden(do: Remedy, settings: TpuSettings) -> str:

@@ -25,7 +25,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling, Crashed
 
-from podline.errors import ChildKilledError, HangError, PermanentError, PodlineError, TpuSetupError, from_json
+from podline.errors import CancelledError, ChildKilledError, HangError, PodlineError, TpuSetupError, from_json
 from podline.figures import duration
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
@@ -90,7 +90,7 @@ def explained(stage: str, node: str, state: State[Any]) -> PodlineError:
     """Return the error for the waiting flow from the state of a failed run."""
     message = state.message or "no message"
     if state.is_cancelled():
-        return PermanentError(f"{stage}: its run on node {node} was cancelled: {message}")
+        return CancelledError(f"{stage}: its run on node {node} was cancelled: {message}")
     if state.is_crashed():
         return ChildKilledError(f"{stage}: its run on node {node} crashed: {message}")
     kind, _, text = message.partition(": ")

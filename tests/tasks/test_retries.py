@@ -146,6 +146,12 @@ def test_what_was_tried_again_says_how_often_and_a_bug_keeps_its_traceback(attem
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
 
 
+def test_the_last_cause_is_told_and_not_an_earlier_one(attempt: Attempt) -> None:
+    _, answer = attempt(FlakyError("act: killed by SIGKILL"), FlakyError("act: it hangs"), ZeroDivisionError("a bug"))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        answer.result()
+
+
 @pytest.mark.parametrize(("is_cancelled", "end"), [(True, "Retry goes on from there"), (False, "the run goes on")])
 def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path, failures: list[BaseException], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, end: str

@@ -111,7 +111,7 @@ def test_an_error_there_is_the_same_error_here(client: SyncPrefectClient, tmp_pa
 
 def test_what_a_state_without_an_error_of_ours_means(client: SyncPrefectClient, tmp_path: Path) -> None:
     assert isinstance(explained("act", NODE, Crashed(message="gone")), errors.ChildKilledError)
-    assert isinstance(explained("act", NODE, Cancelled(message="by someone")), errors.PermanentError)
+    assert isinstance(explained("act", NODE, Cancelled(message="by someone")), errors.CancelledError)
     bug = explained("act", NODE, Failed(message="Flow run encountered an exception: KeyError: 'x'"))
     assert type(bug) is PodlineError
     assert "KeyError" in str(bug)
