@@ -46,8 +46,8 @@ from podline.deployments.deployment_merge import (
     with_values,
 )
 from podline.errors import PodlineError, SettingsError
-from podline.tasks.runs.asking import explained, require_named
-from podline.tasks.runs.names import TPU_TAG
+from podline.tasks.asking import explained, require_named
+from podline.tasks.server import TPU_TAG
 
 POOLS = {
     "cpu": "Flows on a machine without accelerators, or with GPUs.",

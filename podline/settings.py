@@ -43,7 +43,7 @@ MLFLOW = "mlflow:"
 # Variables with Podline's prefix that are not settings: the settings file, and the tests' folder of real data.
 NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
-# patrol, depend on it (tasks/runs/names.py).
+# patrol, depend on it (tasks/server.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
 # Every descendant of a stage's child inherits this variable, which identifies those in other sessions.
 STAGE_MARK = "_PODLINE_STAGE"

@@ -21,10 +21,9 @@ from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import ServerAwayError, SourceError, TransientError
-from podline.tasks import stages
-from podline.tasks.failures import explained
-from podline.tasks.runs import asking, planned_stop
+from podline.tasks import asking, stages, stops
 from podline.tasks.stages import StageTask
+from podline.tasks.stops import one_line_failures
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -66,7 +65,7 @@ def attempt(tmp_path: Path, failures: list[BaseException]) -> Attempt:
         failures.extend(causes)
 
         @flow
-        @explained
+        @one_line_failures
         def calling() -> Any:
             ids.append(UUID(flow_run.id))
             return act(ActSpec(root=str(tmp_path), act="work", number=4)).number
@@ -156,8 +155,8 @@ def test_the_last_cause_is_told_and_not_an_earlier_one(attempt: Attempt) -> None
 def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path, failures: list[BaseException], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, end: str
 ) -> None:
-    monkeypatch.setattr(planned_stop, "is_cancelled", lambda: is_cancelled)
-    monkeypatch.setattr(planned_stop.settings, "of_prefect_worker", lambda: True)
+    monkeypatch.setattr(stops, "is_cancelled", lambda: is_cancelled)
+    monkeypatch.setattr(stops.settings, "of_prefect_worker", lambda: True)
     ids: list[UUID] = []
 
     @flow
