@@ -134,7 +134,9 @@ def test_a_few_examples_that_hold_most_of_an_exploded_loss_are_named(root: Path,
 def test_an_example_that_cannot_be_evaluated_is_named(root: Path):
     relabel(root, 17, split="test")
     message = failing(root, duration=Duration(steps=2))
-    assert message.startswith("the loss of the test split is nan after step 2\n1 of 40 examples has no finite loss, 1 of them")
+    assert message.startswith(
+        "the loss of the test split is nan after step 2\n1 of 40 examples has no finite loss, 1 of them"
+    )
     assert "\nexample 17 of the test split: record 7 of sample-test.tfrecord-00001-of-00004, at byte " in message
 
 
