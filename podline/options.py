@@ -204,8 +204,7 @@ class TrainingGroup(Options):
     init: str = option(
         "",
         "Initial weights",
-        "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains; see "
-        "docs/how-to/fine-tune.md.",
+        "A .keras, .weights.h5 or .npz file, on the machine that trains; see docs/how-to/fine-tune.md.",
         path="init",
         metavar="FILE",
         is_file=True,
