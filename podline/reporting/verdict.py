@@ -149,8 +149,6 @@ def _sentence(facts: RunFacts, about: str) -> str:
 def _attention(run: RunFacts) -> Iterator[str]:
     """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
-    if run.slow:  # says the same at the end
-        found = {key: line for key, line in found.items() if line.finding != "slow"}
     for line in [*found.values()][:_NAMED]:
         yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
     if len(found) > _NAMED:
