@@ -20,7 +20,7 @@ from podline.data.reader import SplitReader
 from podline.documents.metrics_log import AnnealingLine, PlateauLine, read_metrics
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, Arrays, EvaluationInput
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.models.precision import policy
 from podline.plurals import plural
 from podline.training import devices

@@ -24,7 +24,7 @@ from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError
 from podline.kinds.by_example.answered import Answered
-from podline.kinds.table import kind_named
+from podline.kinds.contract import kind_named
 from podline.progress import silent
 from podline.recipes import registry
 from podline.stages.specs import ConvertSpec
@@ -33,17 +33,13 @@ from podline.store.opening import open_store
 pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
 
 PAGE = (PAGES / "kind.md").read_text()
-MODULES = dict(re.findall(r"`number_kind/(\w+)\.py`:\n\n```python\n(.*?)```", PAGE, re.DOTALL))
+CODE, TOML = (re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[0] for language in ("python", "toml"))
 Podline = Callable[..., Any]
 
 
 def install_kind(site: Path, before: str = "", after: str = "") -> None:
-    """Install the page's package, with other text in the module of its records."""
-    install(site, {"about_numbers": ""}, re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0])
-    (site / "number_kind").mkdir()
-    for name, code in MODULES.items():
-        changed = code.replace(before, after) if name == "records" else code
-        (site / "number_kind" / f"{name}.py").write_text(changed)
+    """Install the page's package, with other text in its module."""
+    install(site, {"number_kind": CODE.replace(before, after)}, TOML)
 
 
 @pytest.fixture(scope="module")
