@@ -90,7 +90,7 @@ class Kind(ABC):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader that prepares pictures for a model and formats its answers."""
+        """Return the reader of pictures for a model."""
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
@@ -105,7 +105,7 @@ class Kind(ABC):
     def asked(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
-        """Return a model's answers to test examples, the number of examples, and the number of correct answers.
+        """Return answers to test examples as pictures, and the numbers of examples and of correct answers.
 
         Both numbers are 0 for a kind whose answers are not simply right or wrong.
         """
@@ -118,7 +118,7 @@ class Kind(ABC):
     def lost_examples(
         self, compared: Compared, reader: SplitReader, manifest: Manifest, before: AnyEvaluation, after: AnyEvaluation
     ) -> LostExamples:
-        """Return examples that only the first known training got right, and not the candidate.
+        """Return examples that only the first known training got right.
 
         Args:
             compared: the answers of both to the same examples.
@@ -129,7 +129,7 @@ class Kind(ABC):
         """
 
     def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
-        """Return pictures that mark where a model looks, uint8 (height, width, 3) per image; empty by default."""
+        """Return a picture of each image that marks where a model looks, uint8 (height, width, 3); empty by default."""
         return ()
 
     @abstractmethod

@@ -18,16 +18,16 @@ class KindFacts:
         settings: the model of a recipe's ``task``.
         document: the model of ``evaluation.json``.
         targets: the targets of its records.
-        kind: the :class:`podline.kinds.contract.Kind`, as ``module:name``; its module is imported when first used.
+        kind: the :class:`podline.kinds.contract.Kind`, as ``module:name``.
         examples: the plural noun for the examples of a split.
         caption: caption of the main measure's chart.
-        lost: heading for examples that only the other run got right; ``shown`` and ``lost`` are filled in.
-        says: verb for a model's answer to such an example; the run is filled in.
+        lost: heading for lost examples; ``shown`` and ``lost`` are filled in.
+        says: what a run answers; the run is filled in.
         lost_hint: explanation of the marks in their pictures.
         large_pictures: whether a sheet shows large pictures.
-        own_measures: whether installed measures are computed for the kind.
-        seed_spreads: measured standard deviations between seeds, luck excluded, of a total and of a part, divided by
-            sqrt(4 r (1 - r)) at the share r; each with the least number of classes that it holds for, ascending.
+        own_measures: whether installed measures are computed.
+        seed_spreads: least number of classes, and standard deviations between seeds, luck excluded, of a total and of a
+            part, divided by sqrt(4 r (1 - r)) at the share r.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from podline.measures import measure_named
 from podline.recipes.settings import Recipe
 from podline.reporting.kind_report import ReportedKind
 from podline.stages.tools import ClassShare, PicturePrediction
+
+if TYPE_CHECKING:
+    import keras  # pyright: ignore[reportMissingTypeStubs]
 
 A = TypeVar("A", bound=PerExample)
 
@@ -73,6 +76,16 @@ class ExampleHooks(ReportedKind, Generic[A]):
         """Return the number of outputs of a model: by default one per class."""
         return classes
 
+    def network(self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> keras.Model | None:
+        """Return the kind's own network, from normalised images to one output; None for the model of the recipe.
+
+        Args:
+            recipe: the recipe.
+            image_shape: (height, width, channels) of every image.
+            classes: number of classes of the data set.
+        """
+        return None
+
     @abstractmethod
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> A:
         """Return the answers to some examples.
@@ -85,7 +98,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
     @abstractmethod
     def guessing(self, trained: A) -> Metric:
-        """Return the main figure of the best answers that ignore the images, and the range that chance gives it."""
+        """Return the main figure of guessing without the images, and the range that chance gives it."""
 
     @abstractmethod
     def words(self, answers: A, manifest: Manifest) -> list[str]:
@@ -106,7 +119,13 @@ class ExampleHooks(ReportedKind, Generic[A]):
         """
 
     def figures(self, answers: A, classes: int, failed: Callable[[str], object] | None = None) -> ImageFigures:
-        """Return every measure of the answers; for ``failed`` see :func:`figures_of` of the measures."""
+        """Return every measure of the answers.
+
+        Args:
+            answers: the answers.
+            classes: number of classes.
+            failed: called with the reason why a measure is left out.
+        """
         return ImageFigures(
             examples=len(answers.labels), metrics=figures_of(answers, self.name, classes or None, failed)
         )
@@ -116,7 +135,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return {}
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return the model whose answers are means over several views of each image, for further figures; or None."""
+        """Return a model that answers by the mean over views of an image, for further figures; or None."""
         return None
 
     def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:
@@ -124,7 +143,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return np.empty(0)
 
     def lost_order(self, before: A, after: A) -> Floats:
-        """Return a number for each example by which lost examples are sorted, lowest first, (n,); see there."""
+        """Return the order of lost examples, a number for each, lowest first, (n,)."""
         return gains_of(measure_named(self.measure), before, after)
 
     def truths(self, labels: Array, manifest: Manifest) -> list[str]:

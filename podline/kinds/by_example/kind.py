@@ -54,18 +54,27 @@ class ExampleKind(ExampleHooks[A]):
         require_room(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Build the network of a recipe."""
-        from podline.models.build import image_model
+        """Build the network of a recipe, or the kind's own."""
+        from podline.models.build import image_model, trainable_model
 
-        return image_model(recipe, manifest, self.outputs(len(manifest.class_names)))
+        height, width, channels = manifest.image_shape
+        classes, split = len(manifest.class_names), manifest.split("train")
+        own = self.network(recipe, (height, width, channels), classes)
+        if own is None:
+            return image_model(recipe, manifest, self.outputs(classes))
+        return trainable_model(own, self.name, split.mean, split.std, recipe.seed, precision=recipe.precision)
 
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
         """Return the network's layers and costs."""
-        from podline.models.counts import describe
+        from podline.models.build import trainable_model
+        from podline.models.counts import describe, described
 
-        return describe(recipe.model, image_shape, self.outputs(classes))
+        own, channels = self.network(recipe, image_shape, classes), image_shape[-1]
+        if own is None:
+            return describe(recipe.model, image_shape, self.outputs(classes))
+        return described(trainable_model(own, self.name, [0.0] * channels, [1.0] * channels, recipe.seed))
 
     def judge(self, case: Case) -> Judgement:
         """Evaluate a model by the measures of the kind; write its answers beside the document."""
@@ -98,7 +107,9 @@ class ExampleKind(ExampleHooks[A]):
         return asked(self, spec, model, store, manifest, reporter)
 
     def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
-        """Return the images with colours on the places that support the model's answer."""
+        """Return the images with colours on the places that support the answer of a recipe's network."""
+        if type(self).network is not ExampleHooks.network:
+            return ()
         from podline.evaluation import forward, grad_cam
 
         return grad_cam.looked_at(forward.finished_model(store, run), images)

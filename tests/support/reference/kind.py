@@ -1,4 +1,4 @@
-"""docs/how-to/kind.md: what a kind of task declares and does."""
+"""docs/how-to/kind.md: what a kind of task declares and gives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 
 from podline.kinds.by_example.hooks import ExampleHooks
-from podline.kinds.by_example.kind import ExampleKind, ValueKind
+from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.contract import Kind
 from podline.kinds.facts import KindFacts
 from podline.reporting.kind_report import ReportedKind
@@ -14,20 +14,17 @@ from reference import attributes_of, table
 
 
 def tables() -> dict[str, str]:
-    """The facts about a kind, its methods in their order, and what the bases of kinds by example leave to write."""
-    methods, hooks, values = (methods_of(*owners) for owners in ((Kind, ReportedKind), (ExampleHooks,), (ValueKind,)))
+    """The facts about a kind, and what an ExampleKind gives."""
+    methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
     described = attributes_of(KindFacts)
     assert set(described) == set(inspect.get_annotations(KindFacts))
     left = {"objective": methods["objective"], **{name: each for name, each in hooks.items() if name not in methods}}
-    own = {name: each for name, each in values.items() if name in ValueKind.__abstractmethods__}
     assert ExampleKind.__abstractmethods__ <= left.keys()
     return {
         "What a kind declares": table(
             ("attribute", "meaning"), ((f"`{name}`", text) for name, text in described.items())
         ),
-        "What a kind does": table(("method", "returns, or does"), rows(methods)),
         "What an ExampleKind gives": table(("method", "returns, or does"), rows(left)),
-        "What a ValueKind leaves to write": table(("method", "returns, or does"), rows(own)),
     }
 
 
