@@ -27,7 +27,8 @@ def looked_at(model: keras.Model, images: Sequence[Image]) -> list[Image]:
         images: uint8 (height, width, channels), all of one shape.
 
     Returns:
-        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps, or with maps as its answer.
+        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps, or
+            whose answer is no vector.
     """
     weights = place_weights(model, np.stack(images))
     return [] if weights is None else [_coloured(*pair) for pair in zip(images, weights, strict=True)]
