@@ -26,8 +26,8 @@ class KindFacts:
         lost_hint: explanation of the marks in their pictures.
         large_pictures: whether a sheet shows large pictures.
         own_measures: whether installed measures are computed.
-        seed_spreads: least number of classes, and standard deviations between seeds, luck excluded, of a total and of a
-            part, divided by sqrt(4 r (1 - r)) at the share r.
+        seed_spreads: least number of classes; standard deviations between seeds, luck excluded, of a total and a part,
+            divided by sqrt(4 r (1 - r)) at the share r.
     """
 
     name: str

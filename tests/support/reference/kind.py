@@ -14,7 +14,7 @@ from reference import attributes_of, table
 
 
 def tables() -> dict[str, str]:
-    """The facts about a kind, and what an ExampleKind gives."""
+    """The facts about a kind, its methods, and what an ExampleKind gives."""
     methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
     described = attributes_of(KindFacts)
     assert set(described) == set(inspect.get_annotations(KindFacts))
@@ -24,6 +24,7 @@ def tables() -> dict[str, str]:
         "What a kind declares": table(
             ("attribute", "meaning"), ((f"`{name}`", text) for name, text in described.items())
         ),
+        "What a kind does": table(("method", "returns, or does"), rows(methods)),
         "What an ExampleKind gives": table(("method", "returns, or does"), rows(left)),
     }
 
