@@ -18,7 +18,7 @@ from podline import settings as settings_module
 from podline.commands.numbers import Number, Whole
 from podline.errors import SettingsError, StoreError
 from podline.frozen import name_check
-from podline.launchers import HOSTS
+from podline.launchers import host_range
 from podline.options import (
     AS_WRITTEN,
     Choices,
@@ -200,7 +200,7 @@ launch_options = (
     click.option(
         "--hosts",
         metavar="N..M",
-        callback=_checked(name_check("--hosts", HOSTS, "a number, or two as 2..4")),
+        callback=_checked(host_range),
         help="The number of hosts that train together.  [default: the setting hosts, else all hosts]",
     ),
 )
