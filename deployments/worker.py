@@ -26,7 +26,7 @@ from podline import settings
 from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
 from podline.supervision import processes
-from podline.tasks.asking import require_named
+from podline.tasks.server import require_named
 from podline.tasks.stops import leave_by_worker
 
 _RUN = "PREFECT__FLOW_RUN_ID"
