@@ -27,6 +27,7 @@ from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
+from podline.supervision.starts import started_ahead
 from podline.tasks.forms import read_form
 from podline.tasks.leftover_tasks import close_what_is_left
 from podline.tasks.parameters import TrainingForm
@@ -154,7 +155,10 @@ def opened(given: Any) -> Iterator[Night]:
             for problem in loaded().problems:
                 reporter.warn(f"the run goes on without a stage: {problem}")
             skipped = [] if form.promote else [PROMOTE, *following(PROMOTE.name)]
-            open_card(recipe.name, [stage.name for stage in in_order() if stage not in skipped])
+            chain = [stage for stage in in_order() if stage not in skipped]
+            open_card(recipe.name, [stage.name for stage in chain])
+            # A TPU belongs to one process, from the import of TensorFlow on.
+            until_over.enter_context(started_ahead([] if machine.tpu or machine.launch else chain, store))
             yield night
 
 
