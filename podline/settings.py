@@ -46,7 +46,7 @@ MLFLOW = "mlflow:"
 # settings, and the tests' folder of real data.
 NOT_SETTINGS = frozenset({_SETTINGS_FILE, PAGES_SECRET, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
-# patrol, depend on it (tasks/runs/names.py).
+# patrol, depend on it (tasks/server.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
 # Every descendant of a stage's child inherits this variable, which identifies those in other sessions.
 STAGE_MARK = "_PODLINE_STAGE"

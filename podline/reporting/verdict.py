@@ -158,8 +158,6 @@ def _attention(run: RunFacts) -> Iterator[str]:
         low, high = (figures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
         yield f"Only {few}: the figure may be anything from {low} to {high}; add {evaluation.split} images"
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
-    if run.slow:  # says the same at the end
-        found = {key: line for key, line in found.items() if line.finding != "slow"}
     for line in [*found.values()][:_NAMED]:
         yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
     if len(found) > _NAMED:

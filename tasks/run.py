@@ -28,15 +28,13 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
 from podline.supervision.starts import started_ahead
-from podline.tasks.forms import read_form
-from podline.tasks.leftover_tasks import close_what_is_left
-from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.nights import what_began
-from podline.tasks.runs.progress_card import open_card
-from podline.tasks.runs.run_log import stage_listener
-from podline.tasks.runs.this_run import add_tags, run_once
+from podline.tasks.credentials import bucket_credentials
+from podline.tasks.forms import TrainingForm, read_form
+from podline.tasks.nights import what_began
+from podline.tasks.server import add_tags, run_once
+from podline.tasks.shown import open_card, stage_listener
 from podline.tasks.stages import StageTask, pace
+from podline.tasks.stops import close_what_is_left
 
 
 @dataclass(frozen=True)
