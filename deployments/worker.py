@@ -2,7 +2,7 @@
 
 On SIGTERM, Prefect's worker kills the processes of its runs, which then appear to have crashed; their work since the
 last checkpoint is lost. This worker accepts no more runs, lets the current runs save their work, and returns them to
-the queue.
+the queue. It does so with Podline's runs only: those of other flows may not bear to run again, and have crashed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import threading
 from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 from prefect.workers.process import ProcessWorker
 
 from podline import settings
@@ -27,6 +28,7 @@ from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
 from podline.supervision import processes
 from podline.tasks.asking import require_named
+from podline.tasks.server import OUR_TAGS
 from podline.tasks.stops import put_back
 
 _RUN = "PREFECT__FLOW_RUN_ID"
@@ -80,4 +82,13 @@ def _put_back(runs: set[str]) -> None:
     with get_client(sync_client=True) as client:
         for run in runs:
             with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
-                put_back(client, UUID(run))
+                given_up(client, UUID(run))
+
+
+def given_up(client: SyncPrefectClient, run_id: UUID) -> None:
+    """Return a run whose process is gone to the queue if it is Podline's or has not begun; otherwise it has crashed."""
+    run = client.read_flow_run(run_id)
+    if not set(OUR_TAGS) & set(run.tags) and run.state and run.state.is_running():
+        client.set_flow_run_state(run_id, Crashed(message="Its worker was stopped, and its process with it."))
+    else:
+        put_back(client, run_id)
