@@ -10,13 +10,14 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.numbers import Number
-from podline.commands.options import answer, existing_store, json_option, store_options
+from podline.commands.options import answer, existing_store, json_option, say, store_options
 from podline.errors import ArtifactError
 from podline.figures import moment, size
 from podline.inventory import inventory, verification
 from podline.inventory.inventory import Holding, UnpackedSource
 from podline.plurals import plural
 from podline.progress import Reporter
+from podline.store import marker
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 
@@ -75,6 +76,20 @@ def verify(as_json: bool, **options: Any) -> None:
         raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
 
 
+@store_group.command("mark")
+@store_options
+def mark(**options: Any) -> None:
+    """Mark a folder or a bucket's prefix as a store, so that commands delete what nobody needs there.
+
+      podline store mark --root podline-root
+
+    A new store is marked by its first publication, and one of Podline 1.0 by its next.
+    """
+    store = existing_store(options)
+    marker.mark(store)
+    say([store.where(marker.MARKER)])
+
+
 @store_group.command("prune")
 @click.option("--yes", is_flag=True, help="Delete the files; without it, they are only listed.")
 @click.option(
@@ -95,7 +110,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     The command never deletes finished runs, their inputs, or files that a living process on this machine uses. In a
     bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
     """
-    store = existing_store(options)
+    store = existing_store(options, deletes=True)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
     deleted, busy = inventory.pruned(store, before, delete=yes)
     sources = [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]

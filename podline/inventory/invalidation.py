@@ -6,6 +6,7 @@ from podline.datasets.fingerprint import effective, memory_of
 from podline.documents.completion import completion_name
 from podline.stages.specs import ConvertSpec, Spec, TrainSpec
 from podline.stages.table import stage_of
+from podline.store.marker import require_marker
 from podline.store.opening import open_store
 
 
@@ -21,9 +22,10 @@ def forget(spec: Spec) -> None:
 
     Raises:
         SourceError: the source of a conversion does not exist.
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written, or has no marker.
     """
     store = open_store(spec.root)
+    require_marker(store)
     if isinstance(spec, ConvertSpec):
         memory_of(effective(spec, store), store).forget()
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -17,11 +18,16 @@ from typing import Any
 from podline.data.rawfiles import delete_unused, unpacked
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, versions
-from podline.documents.manifest import MANIFEST, dataset_folder
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
 from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
 from podline.store.contract import Listed, Store
+from podline.store.marker import holding_of
 from podline.store.prefetch import in_order
+
+_OURS = re.compile(
+    rf"/({re.escape(MANIFEST)}|{re.escape(SPEC)}|(stages|{SHARD_RECORDS}|checkpoints)/.+|[^/]+\.tfrecord-.+)$"
+)
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,13 @@ class Holding:
 
         for found in sorted(filter(_is_word, self.objects)):
             delete(found)
-        content = sorted(itertools.filterfalse(_is_word, self.objects))
+        # A part of it is known as ours to the end.
+        content = sorted(itertools.filterfalse(_is_word, self.objects), key=lambda found: (_is_ours(found), found))
         deque(in_order(delete, content, self.store.parallel), maxlen=0)
 
 
 def holdings(store: Store) -> list[Holding]:
-    """Return every data set and every run of a store, by name.
+    """Return every data set and every run of a store, by name; folders of other programs are left out.
 
     Raises:
         StoreError: the store cannot be read.
@@ -101,12 +108,12 @@ def holdings(store: Store) -> list[Holding]:
     names, bases = set[str](), set[str]()
     for found in store.listing():
         parts = found.name.split("/")
-        depth = {"datasets": 3, "runs": 2}.get(parts[0], 0)
         if parts[0] == versions.FOLDER:
             names.add(parts[1])
         bases.add(versions.extended(found.name))
-        if depth and len(parts) > depth:
-            folders.setdefault("/".join(parts[:depth]), []).append(found)
+        if folder := holding_of(found.name):
+            folders.setdefault(folder, []).append(found)
+    folders = {folder: objects for folder, objects in folders.items() if any(map(_is_ours, objects))}
     users = _users(store, folders)
     for base in bases & folders.keys():
         users.setdefault(base, []).append("a conversion that extends it")
@@ -257,6 +264,11 @@ def unpacked_sources(store: Store) -> list[UnpackedSource]:
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
     return found
+
+
+def _is_ours(found: Listed) -> bool:
+    """Return whether no other program has a file of such a name in a folder that is named as ours."""
+    return _OURS.search(found.name) is not None
 
 
 def _is_word(found: Listed) -> bool:

@@ -214,9 +214,9 @@ def test_a_damaged_download_is_noticed_and_fetched_again(proxy: fault_proxy.Faul
 def test_a_service_that_always_fails_is_one_transient_error(
     proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    open_store(gcs_root).publish_bytes("name", b"content")
     monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
     store = open_store(gcs_root)
+    store.publish_bytes("name", b"content")
     proxy.share, proxy.faults = 1.0, (fault,)
     asked = (store.local, store.read_bytes, store.exists, lambda name: store.publish_bytes(name, b"x", replace=True))
     for ask in asked:
