@@ -12,11 +12,8 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from podline.data.rawfiles import delete_unused, unpacked
-from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
 from podline.errors import ArtifactError, StoreError
@@ -221,49 +218,6 @@ def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = 
     while kept:
         kept += [unused.pop(name) for name in kept.pop().needs if name in unused]
     return [*unused.values()]
-
-
-@dataclass(frozen=True)
-class UnpackedSource:
-    """An unpacked archive or decoded images, cached on this machine for the next conversion.
-
-    Attributes:
-        path: its folder.
-        bytes: the sum of its files' sizes.
-        touched: Unix time of its last use, by this machine's clock.
-    """
-
-    path: Path
-    bytes: int
-    touched: float
-
-    @property
-    def name(self) -> str:
-        """Return its folder's path."""
-        return str(self.path)
-
-    @property
-    def in_use(self) -> bool:
-        """Return whether a living process reads it."""
-        return not self.remove(delete=False)
-
-    def remove(self, *, delete: bool = True) -> bool:
-        """Delete it, unless a living process reads it; return whether it was, or without ``delete`` would be, deleted.
-
-        Raises:
-            StoreError: it cannot be deleted.
-        """
-        return delete_unused(self.path, delete=delete)
-
-
-def unpacked_sources(store: Store) -> list[UnpackedSource]:
-    """Return every source in this machine's caches for conversions into a store; none if it is another user's."""
-    found = list[UnpackedSource]()
-    with contextlib.suppress(PermissionError):
-        for folder in unpacked(source_cache(store)):
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
-    return found
 
 
 def _is_ours(found: Listed) -> bool:

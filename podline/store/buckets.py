@@ -261,9 +261,11 @@ class BucketStore(Store):
     @measured("store")
     def delete(self, name: str, version: str = "") -> None:
         """See :meth:`Store.delete`."""
-        generation, gone = int(version) if version else None, (api.NotFound, api.PreconditionFailed)
-        with self._explained("delete", self.where(name)), contextlib.suppress(*gone):
-            self._reference(name).delete(if_generation_match=generation, **self._options)
+        # A repeated request cannot hit a newer object.
+        there = version or getattr(self.find(name), "version", "")
+        with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound, api.PreconditionFailed):
+            if there:
+                self._reference(name).delete(if_generation_match=int(there), **self._options)
 
     def _upload(self, source: Path, content: Listed, generation: int) -> None:
         blob = self._reference(content.name)

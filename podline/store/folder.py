@@ -288,6 +288,11 @@ def _sync(path: Path) -> None:
             os.close(descriptor)
 
 
+def mirror_of(store: Store) -> FolderStore:
+    """Return the store on this machine for runs that are uploaded while they are trained."""
+    return FolderStore(store.scratch / "mirror")
+
+
 @contextlib.contextmanager
 def temporary_store(store: Store, label: str) -> Generator[FolderStore, None, None]:
     """Create a store in a temporary folder of another one, and delete it after the body."""
