@@ -198,7 +198,6 @@ FindingKind = Literal[
     "exploding_gradient",
     "waiting_for_input",
     "overfitting",
-    "slow",
 ]
 
 
