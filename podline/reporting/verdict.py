@@ -135,7 +135,7 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _attention(run: RunFacts) -> Iterator[str]:
-    """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
+    """Yield what a reader should know first: problems of the training, of the data, and its slowness."""
     evaluation = run.evaluation
     metric = evaluation.trained.metrics[evaluation.measure]
     if metric.high - metric.low > _WIDE and metric.high <= 1:
