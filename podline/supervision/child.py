@@ -131,6 +131,8 @@ def _result(order: Order, reporter: Reporter) -> Result:
     )
     spec = stage.spec.model_validate(order.spec)
     store = open_store(spec.root)
+    if spec.record_folder:
+        store.require_writable()
     holder = " of ".join((order.stage, *spec.uses[-1:]))
     same = store.own_folder("locks") / f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}.lock"
     with contextlib.ExitStack() as stack:
