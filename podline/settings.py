@@ -28,7 +28,7 @@ from podline.cluster import Cluster
 from podline.engines import LOCAL, EngineName
 from podline.errors import SettingsError
 from podline.frozen import Frozen, problem_in
-from podline.launchers import HOSTS, Wanted, discover
+from podline.launchers import Wanted, discover, host_range
 from podline.strategies import StrategyName
 from podline.tpu_settings import TpuSettings
 
@@ -141,9 +141,8 @@ class Settings(Frozen):
     require_accelerator: bool = Field(
         default=False, description="makes strategy `auto` an error if it would use the CPU"
     )
-    hosts: str = Field(
+    hosts: Annotated[str, AfterValidator(host_range)] = Field(
         default="",
-        pattern=f"^({HOSTS})?$",
         description="how many hosts train together, `4` or `2..4`; empty: as many as the launcher starts",
     )
     launch: str = Field(

@@ -16,9 +16,9 @@ from pydantic.fields import FieldInfo
 from podline import engines
 from podline import settings as settings_module
 from podline.commands.numbers import Number, Whole
-from podline.errors import SettingsError, StoreError
+from podline.errors import StoreError
 from podline.frozen import name_check
-from podline.launchers import HOSTS
+from podline.launchers import host_range
 from podline.options import (
     AS_WRITTEN,
     Choices,
@@ -32,7 +32,6 @@ from podline.options import (
 )
 from podline.plain import plain
 from podline.recipes import registry
-from podline.recipes.settings import Recipe
 from podline.settings import Settings
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
@@ -200,7 +199,7 @@ launch_options = (
     click.option(
         "--hosts",
         metavar="N..M",
-        callback=_checked(name_check("--hosts", HOSTS, "a number, or two as 2..4")),
+        callback=_checked(host_range),
         help="The number of hosts that train together.  [default: the setting hosts, else all hosts]",
     ),
 )
@@ -228,17 +227,6 @@ def existing_store(options: dict[str, Any]) -> Store:
     if isinstance(store, FolderStore) and not store.root.is_dir():
         raise StoreError(f"the store {store.uri} does not exist; give --root DIR, or make one with `podline run`")
     return store
-
-
-def recipe_of(name: str | None) -> Recipe:
-    """Return the recipe with this name.
-
-    Raises:
-        SettingsError: the recipe does not exist, or no name was given.
-    """
-    if name is None:
-        raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, a Python file, or --spec FILE")
-    return registry.get(name)
 
 
 def dataset_named(name: str) -> str:
