@@ -80,7 +80,7 @@ class Ending:
             self.error = error
 
 
-def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> Any:
+def run_stage(spec: Spec[R], listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> R:
     """Run a stage in a child process, unless an earlier result is still complete; return the result.
 
     When this returns or raises, the child and its descendants have ended. If this process is killed, they end within
@@ -115,7 +115,7 @@ def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, e
     return result
 
 
-def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: Ending) -> R:
+def unless_done(work: Callable[[], R], spec: Spec[R], listener: Listener, ending: Ending) -> R:
     """Return a stage's result, even if it completed just before ``ending`` ended it.
 
     A node may become unhealthy after the last step, when the completion record is written.
