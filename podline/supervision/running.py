@@ -135,7 +135,7 @@ def _on_tpu(
             api = stack.enter_context(CloudTpu(tpu.api, clock))
             stack.enter_context(admitted(tpu, api, clock, tpu_log))
         except PodlineError as error:
-            listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
+            reporter.failed(error.to_json())
             raise
         timer.reset()
         # On the node, the stage's own watch checks its progress.
