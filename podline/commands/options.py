@@ -35,6 +35,7 @@ from podline.recipes import registry
 from podline.settings import Settings
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
+from podline.store.marker import require_marker
 from podline.store.opening import open_store
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -214,18 +215,25 @@ def load_settings(options: dict[str, Any]) -> Settings:
     if file is not None:
         settings_module.use_file(file)
     given = {name: options.pop(name, None) for name in ("root", "engine", "workers", "strategy", "hosts")}
-    return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    return settings_module.with_options(settings_module.load(), given)
 
 
-def existing_store(options: dict[str, Any]) -> Store:
+def existing_store(options: dict[str, Any], *, deletes: bool = False) -> Store:
     """Return the store in ``--root`` or the settings, for commands that create nothing in it.
 
+    Args:
+        options: the options of the command; those of the store are removed.
+        deletes: whether the command deletes runs or data sets, which needs the store's marker.
+
     Raises:
-        StoreError: the store is a folder that does not exist.
+        StoreError: the store is a folder that does not exist, or has no marker.
     """
     store = open_store(load_settings(options).root)
     if isinstance(store, FolderStore) and not store.root.is_dir():
         raise StoreError(f"the store {store.uri} does not exist; give --root DIR, or make one with `podline run`")
+    if deletes:
+        require_marker(store)
     return store
 
 
