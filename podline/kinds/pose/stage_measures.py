@@ -4,6 +4,7 @@ Nearly all of a target is zero, so a stage that outputs zero everywhere has a sm
 the previous one. Both faults have gone unnoticed in practice, so these measures reveal them.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
