@@ -193,7 +193,6 @@ FindingKind = Literal[
     "exploding_outputs",
     "collapsed_output",
     "collapsed_stage",
-    "copied_stage",
     "vanishing_gradient",
     "exploding_gradient",
     "waiting_for_input",
