@@ -103,7 +103,7 @@ def rehearsed(run: Run) -> Preflight:
 def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
     """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
-    plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
+    plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell, plan.rate)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
     early_stop = EarlyStop(recipe.early_stop, plan, lines, write, run.tell, run.go_back_to)
     pruner = Pruner(run.spec.pruning, plan.total_steps, lines)

@@ -65,6 +65,7 @@ class TrainingSteps:
         network: keras.Model | FrozenFeatures | None = None,
         *,
         jit: bool = False,
+        accumulate: int = 1,
     ) -> None:
         """Trace the step into a graph.
 
@@ -82,6 +83,7 @@ class TrainingSteps:
             network: the layers of the state's model, built for the images of these batches if their shape differs, or
                 for features of these images.
             jit: whether XLA compiles the step.
+            accumulate: number of equal parts of a replica's batch, computed one after another.
 
         Raises:
             SettingsError: several replicas should be compiled.
@@ -94,7 +96,7 @@ class TrainingSteps:
         self._step = _compiled(self._replica_step, jit=jit)
         self._strategy, self._state, self._rate = strategy, state, rate
         self._network: Any = network or state.model
-        self._objective, self._batch_size = objective, batch_size
+        self._objective, self._batch_size, self._accumulate = objective, batch_size, accumulate
         self._norms = GradientNorms(state.model.trainable_variables)
         # TensorFlow refuses its own clock in deterministic mode; Python's clock costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
@@ -178,29 +180,46 @@ class TrainingSteps:
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step of one replica; return its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
+        gradients, outputs = self._gradients(batch)
+        # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
+        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self._state.optimizer.apply(gradients, model.trainable_variables)
+        self._state.follow(share)
+        # The sum over the replicas follows, so each returns its share of the common norms.
+        return {**outputs, _NORMS: self._norms.of(gradients) / replicas}
+
+    def _gradients(self, batch: Batch) -> tuple[list[Tensor], dict[str, tf.Tensor]]:
+        """Return a replica's share of the gradients, the loss and the measures: sums over the parts of its batch."""
+        parts = self._accumulate
+        size = self._batch_size // (self._strategy.num_replicas_in_sync * parts)
+        gradients, outputs = self._of_part({name: values[:size] for name, values in batch.items()})
+        for part in range(1, parts):
+            # A part waits for the one before, so that their outputs are not in memory together.
+            with tf.control_dependencies(gradients):
+                place = tf.constant(part * size)
+                mine = {name: values[place : place + size] for name, values in batch.items()}
+                mine = {name: tf.ensure_shape(values, (size, *values.shape[1:])) for name, values in mine.items()}
+            more, other = self._of_part(mine)
+            gradients = [first + second for first, second in zip(gradients, more, strict=True)]
+            outputs = {name: value + other[name] for name, value in outputs.items()}
+        return gradients, outputs
+
+    def _of_part(self, batch: Batch) -> tuple[list[Tensor], dict[str, tf.Tensor]]:
+        model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
             outputs = self._network(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
-            loss += tf.add_n([tf.zeros(()), *penalties(self._network)]) / replicas
+            loss += tf.add_n([tf.zeros(()), *penalties(self._network)]) / (replicas * self._accumulate)
         # A variable that the loss does not depend on has a gradient of zero.
         gradients = tape.gradient(
             loss,
             [variable.value for variable in model.trainable_variables],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
-        # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
-        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self._state.optimizer.apply(gradients, model.trainable_variables)
-        self._state.follow(share)
         measures = self._objective.measures(batch, outputs)
-        return {
-            "loss": loss,
-            **{name: tf.reduce_sum(value) for name, value in measures.items()},
-            # The sum over the replicas follows, so each returns its share of the common norms.
-            _NORMS: self._norms.of(gradients) / replicas,
-        }
+        return gradients, {"loss": loss, **{name: tf.reduce_sum(value) for name, value in measures.items()}}
 
 
 def _in_place(tensor: Tensor) -> Tensor:

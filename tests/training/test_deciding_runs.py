@@ -31,7 +31,11 @@ spec_with = specs_of(
     lively_recipe(
         duration={"steps": 30},
         # No loss halves in four steps: the rate is lowered at every other evaluation.
-        schedule={"kind": "plateau", "learning_rate": 0.001, "plateau": {"factor": 0.5, "patience": 1, "least": 0.5}},
+        schedule={
+            "kind": "plateau",
+            "learning_rate": 0.001,
+            "plateau": {"factor": 0.5, "patience": 1, "min_delta_share": 0.5},
+        },
         validation_share=0.25,
         evaluate_every={"steps": 4},
         checkpoint_steps=8,
