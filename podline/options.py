@@ -1,7 +1,7 @@
 """The table of options: the values that a person may set for a run, each declared once.
 
 A field becomes an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's form
-(:mod:`podline.tasks.parameters`) and a row of docs/reference/cli.md. Fields are no unions, which forms show badly; a
+(:mod:`podline.tasks.forms`) and a row of docs/reference/cli.md. Fields are no unions, which forms show badly; a
 special default value means "unchanged".
 """
 

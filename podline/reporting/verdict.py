@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +12,10 @@ from podline.compare.answers import LostExample
 from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
 from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import NEARLY_REPEAT
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
-from podline.kinds.table import kind_of
 from podline.measures import measure_named
 from podline.plurals import plural
 from podline.reporting import charts, pictures
@@ -38,6 +37,7 @@ from podline.reporting.blocks import (
     Title,
 )
 from podline.reporting.facts import RunFacts
+from podline.reporting.kind_report import reported_kind
 from podline.reporting.over_nights import spark
 from podline.reporting.sections import section
 from podline.reporting.standing import Rival
@@ -45,27 +45,15 @@ from podline.store.contract import INDEX
 
 # Number of refusing rules, classes or joints that the sentence names.
 _NAMED = 3
+# The width of an interval above which the page says that the test split is too small.
+_WIDE = 0.2
 _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
 
-class Headline(NamedTuple):
-    """The top of a report, as a kind of task fills it.
-
-    Attributes:
-        about: the words after the main figure, which say what it measures.
-        guessing: sentences about the baselines.
-        tiles: the figures beside it.
-    """
-
-    about: str
-    guessing: str
-    tiles: Sequence[Tile]
-
-
-def header(run: RunFacts) -> Iterator[Block]:
-    """Yield the blocks at the top of the page."""
+def header(run: RunFacts, worst: str) -> Iterator[Block]:
+    """Yield the blocks at the top of the page; ``worst`` is a sentence about the worst mistake."""
     evaluation, standing = run.evaluation, run.standing
-    kind, measure = kind_of(evaluation), evaluation.measure
+    kind, measure = reported_kind(evaluation), evaluation.measure
     headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
     finished = [f"trained {figures.moment(run.events[-1].time)}"] if run.events else []
     yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
@@ -81,8 +69,8 @@ def header(run: RunFacts) -> Iterator[Block]:
         compared = standing.promotion.compared
         if compared and (rows := compared.rows()):
             yield Table(["test examples", "how many", f"{compared.measure}, this run", "the reference"], rows)
-    guessing = Text(headline.guessing, "" if evaluation.better_than_guessing else "warning")
-    result = Chart(charts.verdict(evaluation), caption=kind.caption)
+    guessing = Text(f"{headline.guessing} {worst}".strip(), "" if evaluation.better_than_guessing else "warning")
+    result = Chart(charts.verdict(evaluation), caption=kind.facts.caption)
     if standing.nights:
         caption = "Earlier runs with the same settings, and this run; bars are 95 % intervals."
         yield Grid(Chart(_nights(run), caption=caption), result)
@@ -148,6 +136,12 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 def _attention(run: RunFacts) -> Iterator[str]:
     """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
+    evaluation = run.evaluation
+    metric = evaluation.trained.metrics[evaluation.measure]
+    if metric.high - metric.low > _WIDE and metric.high <= 1:
+        few = plural(evaluation.examples, f"{evaluation.split} example")
+        low, high = (figures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
+        yield f"Only {few}: the figure may be anything from {low} to {high}; add {evaluation.split} images"
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
     for line in [*found.values()][:_NAMED]:
         yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
@@ -155,8 +149,12 @@ def _attention(run: RunFacts) -> Iterator[str]:
         yield f"{plural(len(found) - _NAMED, 'more finding')} below"
     if run.slow:
         yield run.slow
-    if run.manifest.quarantined:
-        yield f"{plural(len(run.manifest.quarantined), 'record')} of the source left out, see Data"
+    for rule, times in run.manifest.counted.items():
+        if NEARLY_REPEAT in rule:
+            yield f"{figures.count(times)} {rule}: the figure may not hold for new images"
+    if left_out := run.manifest.quarantined:
+        first = f"{left_out[0].record} {left_out[0].reason}"
+        yield f"{plural(len(left_out), 'record')} of the source left out, such as {first}; see Data"
     for remark in run.remarks[:_NAMED]:
         yield f"{remark}"
 
@@ -263,10 +261,10 @@ def _lost(
     return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
 
 
-def _training_tiles(facts: RunFacts) -> list[Tile]:
-    """Return the tiles of training cost."""
-    return [
-        Tile("parameters", figures.short_count(facts.training.parameters)),
-        Tile("size of the model", figures.size(facts.model.bytes)),
-        Tile("training", figures.duration(facts.training.seconds)),
-    ]
+def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
+    """Yield the tiles of the model's size and speed, and of training cost."""
+    yield Tile("parameters", figures.short_count(facts.training.parameters))
+    yield Tile("size of the model", figures.size(facts.model.bytes))
+    if facts.milliseconds:
+        yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
+    yield Tile("training", figures.duration(facts.training.seconds))

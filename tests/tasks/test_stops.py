@@ -1,0 +1,117 @@
+"""A planned stop on a real server: the run goes back into the queue, and its one restart after a crash is left."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.exceptions import Pause, TerminationSignal
+from prefect.flow_engine import run_flow
+from prefect.states import Cancelling, Completed, Crashed, Pending, Running
+
+from podline.tasks import stops
+from podline.tasks.server import starts, states_of
+from podline.tasks.stops import one_line_failures, put_back
+
+
+@pytest.fixture
+def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def deployment(client: SyncPrefectClient) -> UUID:
+    """Only runs of a deployment can go back into a queue."""
+    pool = f"pool-{uuid.uuid4()}"
+    client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+    return client.create_deployment(client.create_flow_from_name("stopped"), "nightly", work_pool_name=pool)
+
+
+@pytest.fixture
+def by_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in the process of a run that a worker started; what is done about signals is undone."""
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(uuid.uuid4()))
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@flow
+@one_line_failures
+def stopped() -> None:
+    """As Prefect ends a flow's body at SIGTERM."""
+    raise TerminationSignal(signal.SIGTERM)
+
+
+def begin(client: SyncPrefectClient, run: UUID) -> None:
+    client.set_flow_run_state(run, Pending())
+    assert client.set_flow_run_state(run, Running()).state.is_running()
+
+
+def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment).id
+    begin(client, run)
+    for times in (1, 2):
+        state = put_back(client, run)
+        assert state is not None
+        assert (state.name, state.message) == ("AwaitingRetry", stops.MESSAGE)
+        client.set_flow_run_state(run, Pending(), force=True)  # the moment at which it is due has not come
+        assert client.set_flow_run_state(run, Running(), force=True).state.is_running()
+        # What the automation that starts crashed runs again counts.
+        assert client.read_flow_run(run).run_count == 1
+        assert starts(states_of(client, run)) == times + 1
+    client.set_flow_run_state(run, Crashed(), force=True)
+    begin_again = client.set_flow_run_state(run, Running(), force=True)
+    assert begin_again.state.is_running()
+    assert client.read_flow_run(run).run_count == 2
+
+
+def test_only_a_run_that_is_under_way_or_waits_goes_back(client: SyncPrefectClient, deployment: UUID) -> None:
+    waits = client.create_flow_run_from_deployment(deployment).id
+    client.set_flow_run_state(waits, Pending())
+    assert put_back(client, waits) is not None
+    client.set_flow_run_state(waits, Running(), force=True)
+    assert client.read_flow_run(waits).run_count == 1
+    done, cancelled = (client.create_flow_run_from_deployment(deployment).id for _ in range(2))
+    for run, state in ((done, Completed()), (cancelled, Cancelling())):
+        begin(client, run)
+        assert not _asked_in(run)
+        client.set_flow_run_state(run, state)
+        assert put_back(client, run) is None
+        assert client.read_flow_run(run).state_name == state.name
+    assert _asked_in(cancelled)
+
+
+def _asked_in(run: UUID) -> bool:
+    """What the process of a run is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stops, "flow_run", SimpleNamespace(id=str(run)))
+        return stops.is_cancelled()
+
+
+@pytest.mark.usefixtures("by_a_worker")
+def test_a_flow_that_a_worker_started_goes_back_into_the_queue(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment)
+    with pytest.raises(Pause):
+        run_flow(stopped, run)
+    ended = client.read_flow_run(run.id)
+    assert ended.state_name == "AwaitingRetry"
+    assert "Crashed" not in [state.name for state in client.read_flow_run_states(run.id)]
+
+
+def test_a_flow_without_a_worker_ends(client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ``podline run``, nobody would take it up again."""
+    monkeypatch.delenv("PREFECT__FLOW_RUN_ID", raising=False)
+    monkeypatch.setattr("os.kill", lambda *_: None)  # the engine sends the signal on to this process
+    run = client.create_flow_run(stopped)
+    with pytest.raises(TerminationSignal):
+        run_flow(stopped, run)
+    assert client.read_flow_run(run.id).state_name == "Crashed"
