@@ -25,6 +25,7 @@ from podline.recipes.optimizer_settings import OptimizerSettings
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.schedule_settings import (
+    WITHOUT_MEASURE,
     AnnealingSettings,
     EarlyStopSettings,
     ScheduleSettings,
@@ -235,6 +236,8 @@ class Recipe(Frozen):
             split is evaluated. Decisions by evaluations need a share, or a data set with a validation split.
         without_part: a part of the training split that is left out, as ``1/4``; chosen by a hash.
         evaluate_every: interval of evaluations during training; None: only at the end.
+        measures: names of measures that evaluations during training compute too, for the curves of the report; those
+            that decide are among them.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
@@ -278,6 +281,7 @@ class Recipe(Frozen):
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
     without_part: str = Field(default="", pattern=_PART, exclude_if=operator.not_)
     evaluate_every: Duration | None = Duration(epochs=1)
+    measures: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     explosion: ExplosionSettings = Field(
         default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
     )
@@ -432,6 +436,13 @@ class Recipe(Frozen):
                 found.pop()  # the run is too short for the previous phase
             found.append((begins, recipe))
         return tuple(found)
+
+    @property
+    def held_out_measures(self) -> tuple[str, ...]:
+        """The names of the measures of evaluations during training, also of those that decide."""
+        deciding = [each.metric for each in (self.schedule.plateau, self.early_stop) if each]
+        names = dict.fromkeys((*self.measures, *deciding))
+        return tuple(name for name in names if name not in WITHOUT_MEASURE)
 
     @property
     def evaluates(self) -> bool:

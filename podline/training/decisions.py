@@ -20,6 +20,7 @@ from podline.documents.metrics_log import (
     EventKind,
     MetricsLine,
     PlateauLine,
+    StopLine,
 )
 from podline.measures import measure_named
 from podline.plurals import plural
@@ -296,6 +297,11 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
         stopped = f"ended early at step {line.step:,} of {total_steps:,}: {why}"
         return f"{stopped}; {kept}" if line.restored else stopped
     return kept if line.restored and line.state != line.step else ""
+
+
+def stopped_by(line: StopLine | None) -> str:
+    """Return a sentence about the end by a hook; empty without one."""
+    return f"ended early at step {line.step:,} by {line.hook}: {line.reason}" if line else ""
 
 
 class Pruner:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from podline.arrays import Tensor
+from podline.arrays import Array, Tensor
 from podline.errors import SettingsError
 from podline.input.pipeline import MASK
 from podline.models.messages import cause
@@ -244,23 +244,41 @@ class Score(NamedTuple):
         loss: mean over the examples, without the model's penalties.
         sums: the sum of each measure of the objective over the examples.
         examples: number of examples.
+        outputs: the model's outputs for the examples, (n, …), if they are kept …
+        targets: … and the kept field of their records.
     """
 
     loss: float
     sums: dict[str, float]
     examples: int
+    outputs: Array
+    targets: Array
 
 
 class ScoringSteps:
     """Scores a model on padded batches; padding does not count."""
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, model: keras.Model, objective: Objective, *, jit: bool = False
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        objective: Objective,
+        *,
+        jit: bool = False,
+        kept: str = "",
     ) -> None:
-        """Prepare the step, which its first call traces; with ``jit`` XLA compiles it."""
-        self._strategy, self._model, self._objective = strategy, model, objective
+        """Prepare the step, which its first call traces; with ``jit`` XLA compiles it.
+
+        Args:
+            strategy: the strategy of the model.
+            model: the model.
+            objective: its loss, and the measures to count.
+            jit: whether XLA compiles the step.
+            kept: the field of the records that a score keeps, with the model's outputs; empty for none.
+        """
+        self._strategy, self._model, self._objective, self._kept = strategy, model, objective, kept
         self._step = _compiled(self._replica_step, jit=jit)
-        self._one = tf.function(self._sums, autograph=False)
+        self._one = tf.function(self._reduced, autograph=False)
 
     def score(self, batches: Iterable[Any], count: int, news: Callable[[int], bool]) -> Score | None:
         """Score all batches.
@@ -274,25 +292,35 @@ class ScoringSteps:
         Returns:
             The score, or None if ``news`` stopped the scoring.
         """
-        sums = np.zeros(2 + len(self._objective.measured))
+        sums, kept = np.zeros(2 + len(self._objective.measured)), list[list[Array]]()
         for number, batch in enumerate(itertools.islice(batches, count), start=1):
-            sums += [float(value) for value in self._one(batch)]
+            values, per_example = self._one(batch)
+            sums += [float(value) for value in values]
+            kept.append([np.asarray(each) for each in per_example])
             if not news(number):
                 return None
         examples, loss, *measures = sums.tolist()
-        return Score(loss / examples, dict(zip(self._objective.measured, measures, strict=True)), round(examples))
+        named = dict(zip(self._objective.measured, measures, strict=True))
+        outputs, targets = np.empty(0), np.empty(0)
+        if self._kept:
+            mask, outputs, targets = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+            outputs, targets = outputs[mask > 0], targets[mask > 0]
+        return Score(loss / examples, named, round(examples), outputs, targets)
 
-    def _sums(self, batch: Batch) -> tuple[tf.Tensor, ...]:
-        values = self._strategy.run(self._step, args=(batch,))
-        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
+    def _reduced(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Return the sums over a batch, and the kept values of its examples, in their order."""
+        sums, kept = self._strategy.run(self._step, args=(batch,))
+        added = [self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in sums]
+        return added, [self._strategy.gather(value, axis=0) for value in kept]
 
-    def _replica_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+    def _replica_step(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         mask, outputs = batch[MASK], self._model(batch[IMAGE], training=False)
+        kept = [mask, outputs, batch[self._kept]] if self._kept else []
         batch = self._objective.prepared(batch)
         losses = tf.add_n(list(self._objective.terms(batch, outputs).values()))
         measures = self._objective.measures(batch, outputs)
         summed = (losses, *(measures[name] for name in self._objective.measured))
-        return tf.reduce_sum(mask), *(tf.reduce_sum(values * mask) for values in summed)
+        return [tf.reduce_sum(mask), *(tf.reduce_sum(values * mask) for values in summed)], kept
 
 
 TOTAL = "gradient_norm"
