@@ -217,7 +217,8 @@ class Recipe(Frozen):
         conversion: the data set's own settings for its conversion, by name.
         task: settings of the kind of task; by default those of the data set's kind.
         model: the network; like ``augmentation`` and ``loss``, unless the kind of task has its own.
-        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128.
+        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128. An epoch leaves out
+            the incomplete last batch, of other examples each time: 36 of 100 in batches of 64.
         accumulate: number of equal parts that a step divides its batch into, to need less memory: it computes one after
             another and sums their gradients. Batch norm sees a part.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
