@@ -23,7 +23,7 @@ from podline.progress import Reporter
 from podline.stages.specs import SPEC
 from podline.stopwatch import measured
 from podline.store.contract import Store, explained
-from podline.store.folder import FolderStore
+from podline.store.folder import FolderStore, mirror_of
 from podline.training.checkpoints import CheckpointFolder
 
 _EVERY_SECONDS = 2.0
@@ -63,7 +63,7 @@ class Mirror:
             patience: seconds for which the store may be unavailable.
             reporter: reports when the store becomes unavailable and available again.
         """
-        self.near = FolderStore(store.scratch / "mirror")
+        self.near = mirror_of(store)
         self._far, self._folder, self._patience, self._reporter = store, folder, patience, reporter
         self._brought: dict[str, tuple[int, int]] = {}
         self._away_since: float | None = None
