@@ -59,6 +59,12 @@ class StoreSettings(Frozen):
     patience: float = Field(
         default=1800.0, ge=0, description="the time that training continues while the store does not answer"
     )
+    lease: float = Field(
+        default=60.0,
+        gt=0,
+        description="the time without a sign of life of a run's writer after which another machine takes over, in a "
+        "folder too",
+    )
     user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
     credentials_block: str | None = Field(
         default=None,

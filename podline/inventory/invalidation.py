@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+
 from podline.datasets.fingerprint import effective, memory_of
+from podline.documents import champions
 from podline.documents.completion import completion_name
+from podline.errors import OtherWriterError
+from podline.settings import load
 from podline.stages.specs import ConvertSpec, Spec, TrainSpec
 from podline.stages.table import stage_of
+from podline.store.folder import mirror_of
+from podline.store.one_writer import writing
 from podline.store.opening import open_store
+
+# In lease times; a lease that nobody renews can be taken after one.
+_PATIENCE = 1.5
 
 
 def forget(spec: Spec) -> None:
@@ -22,14 +32,30 @@ def forget(spec: Spec) -> None:
     Raises:
         SourceError: the source of a conversion does not exist.
         StoreError: the store cannot be written.
+        SettingsError: the training is that of a run that was a champion.
+        OtherWriterError: another process is at the work.
     """
     store = open_store(spec.root)
     if isinstance(spec, ConvertSpec):
         memory_of(effective(spec, store), store).forget()
         return
-    # This comes first, so that after any failure the stage does not look finished.
-    store.delete(completion_name(spec.record_folder, stage_of(spec).name))
     if isinstance(spec, TrainSpec):
-        for part in ("checkpoints", "tensorboard"):
-            for name in store.list(f"{spec.folder}/{part}"):
-                store.delete(name)
+        champions.require_never_champion(store, spec.recipe.name, spec.run)
+    with writing(store, spec.record_folder, "delete results", _require_idle):
+        # This comes first, so that after any failure the stage does not look finished.
+        store.delete(completion_name(spec.record_folder, stage_of(spec).name))
+        if isinstance(spec, TrainSpec):
+            shutil.rmtree(mirror_of(store).local(spec.folder), ignore_errors=True)
+            for part in ("checkpoints", "tensorboard"):
+                for name in store.list(f"{spec.folder}/{part}"):
+                    store.delete(name)
+
+
+def _require_idle(holder: str, seconds: float) -> None:
+    """Refuse to wait for a living process; whether it lives shows when its lease would end.
+
+    Raises:
+        OtherWriterError: it lives.
+    """
+    if seconds > _PATIENCE * load().store.lease:
+        raise OtherWriterError(f"another process writes what should be made again; end it or wait for it: {holder}")

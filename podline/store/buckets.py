@@ -230,43 +230,61 @@ class BucketStore(Store):
         return published
 
     @measured("store")
-    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+    def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Upload the file; see :meth:`Store.publish_file`."""
         del flush  # acknowledged data are safe
         with explained("read", source):
             content = _content(name, source)
         for _ in range(_ATTEMPTS_TO_REPLACE):
             there = self.find(name)
-            if there is not None and (there.bytes, there.crc32c) == (content.bytes, content.crc32c):
-                if there.sha256 == content.sha256:
-                    return
-            elif there is not None and not replace:
-                raise TakenError(
-                    f"{self.where(name)} is already there with other content; delete it, or choose another --root"
-                )
-            generation = int(there.version) if there is not None else 0
-            with self._explained("write", self.where(name)):
-                try:
-                    self._again(self._upload)(source, content, generation)
-                except api.PreconditionFailed:
-                    continue  # another process wrote it, or the answer to this process's write was lost
-                except api.NotFound:
-                    self._require_bucket()
-                    continue  # the last answer of a large upload was lost: check the object
+            if there is not None and _is_same(there, content):
+                return
+            if there is not None and not replace and (there.bytes, there.crc32c) != (content.bytes, content.crc32c):
+                raise self._taken(name)
+            with contextlib.suppress(TakenError):  # another process wrote it
+                self._swap(source, content, there.version if there is not None else "")
                 return
         raise StoreUnavailableError(f"cannot write {self.where(name)}: other processes write it all the time")
+
+    @measured("store")
+    def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+        """Upload the file in place of a generation; see :meth:`Store.swap`."""
+        del flush
+        if source is None:
+            self._delete(name, version)
+            return ""
+        with explained("read", source):
+            content = _content(name, source)
+        return self._swap(source, content, version)
+
+    def _swap(self, source: Path, content: Listed, version: str) -> str:
+        with self._explained("write", self.where(content.name)):
+            try:
+                return self._again(self._upload)(source, content, int(version or 0))
+            except (api.PreconditionFailed, api.NotFound) as error:
+                if isinstance(error, api.NotFound):  # the last answer of a large upload was lost
+                    self._require_bucket()
+        there = self.find(content.name)
+        if there is None or not _is_same(there, content):
+            raise self._taken(content.name)
+        return there.version  # the answer to this process's write was lost
+
+    def _taken(self, name: str) -> TakenError:
+        return TakenError(
+            f"{self.where(name)} is already there with other content; delete it, or choose another --root"
+        )
 
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
 
     @measured("store")
-    def delete(self, name: str, version: str = "") -> None:
+    def _delete(self, name: str, version: str) -> None:
         """See :meth:`Store.delete`."""
         generation, gone = int(version) if version else None, (api.NotFound, api.PreconditionFailed)
         with self._explained("delete", self.where(name)), contextlib.suppress(*gone):
             self._reference(name).delete(if_generation_match=generation, **self._options)
 
-    def _upload(self, source: Path, content: Listed, generation: int) -> None:
+    def _upload(self, source: Path, content: Listed, generation: int) -> str:
         blob = self._reference(content.name)
         blob.chunk_size = _PIECE_BYTES
         blob.metadata = {_SHA256: content.sha256, _CRC32C: content.crc32c}
@@ -281,6 +299,7 @@ class BucketStore(Store):
             )
         if blob.crc32c != content.crc32c:
             raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
+        return str(blob.generation)
 
     def _fetch(self, name: str, there: Listed, copy: Path) -> None:
         """Download an object into ``copy``, a file of its size; retry if the checksum differs."""
@@ -373,6 +392,10 @@ def _content(name: str, path: Path) -> Listed:
             sha256.update(block)
             size += len(block)
     return Listed(name, size, 0.0, "", sha256.hexdigest(), _written(crc32c))
+
+
+def _is_same(there: Listed, content: Listed) -> bool:
+    return (there.bytes, there.crc32c, there.sha256) == (content.bytes, content.crc32c, content.sha256)
 
 
 def _crc32c(path: Path) -> str:

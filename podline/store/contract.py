@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Json, is_object
-from podline.store import digests, locks, uses
+from podline.store import digests, fences, locks, uses
 
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
@@ -157,7 +157,6 @@ class Store(ABC):
     def now(self) -> float:
         """Return the Unix time by the clock that dates publications; this writes something to the store."""
 
-    @abstractmethod
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
         """Publish a finished local file; ``source`` should be in :meth:`workspace`, and may be moved.
 
@@ -170,15 +169,49 @@ class Store(ABC):
 
         Raises:
             TakenError: the name exists with other content, and ``replace`` is not set.
+            OtherWriterError: this process was the only writer of the folder, and no longer is.
+        """
+        if fence := fences.over(self.uri, name):
+            fence.publish(source, name, replace=replace, flush=flush)
+        else:
+            self._publish(source, name, replace=replace, flush=flush)
+
+    @abstractmethod
+    def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
+        """See :meth:`publish_file`."""
+
+    @abstractmethod
+    def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+        """Publish a file in place of one version of a name, in one step; return the new version.
+
+        Args:
+            source: the file, see :meth:`publish_file`; None deletes the name, if it has this version.
+            name: name of the publication.
+            version: the version to replace; empty if the name must be free.
+            flush: see :meth:`publish_file`.
+
+        Raises:
+            TakenError: the name has another version, with other content.
         """
 
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
         """Wait until files that were published without waiting are on the disk; does nothing for a bucket."""
 
-    @abstractmethod
     def delete(self, name: str, version: str = "") -> None:
-        """Remove a name; a missing name, or one with another version than the given one, is no error."""
+        """Remove a name; a missing name, or one with another version than the given one, is no error.
+
+        Raises:
+            OtherWriterError: this process was the only writer of the folder, and no longer is.
+        """
+        if fence := fences.over(self.uri, name):
+            fence.delete(name, version)
+        else:
+            self._delete(name, version)
+
+    @abstractmethod
+    def _delete(self, name: str, version: str) -> None:
+        """See :meth:`delete`."""
 
     def exists(self, name: str) -> bool:
         """Return whether a name exists."""

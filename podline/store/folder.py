@@ -9,17 +9,20 @@ import os
 import shutil
 import stat
 import uuid
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from podline.errors import ArtifactError, TakenError
 from podline.progress import alive
 from podline.stopwatch import measured
-from podline.store import digests
+from podline.store import digests, locks
 from podline.store.contract import SCRATCH, Listed, Store, explained
 
 # Errors of file systems without hard links, where two processes may write one name at once.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+# Number of locks under which names are compared and replaced.
+_GUARDS = 64
 
 
 class FolderStore(Store):
@@ -112,7 +115,7 @@ class FolderStore(Store):
             return folder.stat().st_mtime
 
     @measured("store")
-    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+    def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Move the file; see :meth:`Store.publish_file`."""
         target = self.local(name)
         with explained("write", target):
@@ -148,7 +151,29 @@ class FolderStore(Store):
             with explained("write", folder):
                 _sync(folder)
 
-    def delete(self, name: str, version: str = "") -> None:
+    @measured("store")
+    def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+        """Compare and move under a lock; see :meth:`Store.swap`."""
+        guard = self.own_folder("locks") / f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock"
+        target = self.local(name)
+        with explained("write", target):
+            if source and flush:
+                _sync(source)
+            with locks.locked(guard):
+                found = self.find(name)
+                if (found.version if found else "") != version:
+                    if source:
+                        _has_same(target, source)
+                elif source:
+                    self._publish(source, name, replace=True, flush=False)
+                    found = self.find(name)
+                else:
+                    self._delete(name, version)
+            if source and flush:
+                _sync(target.parent)
+        return found.version if found else ""
+
+    def _delete(self, name: str, version: str) -> None:
         """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
         path, found = self.local(name), self.find(name) if version else None
         if found and found.version != version:
@@ -217,6 +242,11 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def mirror_of(store: Store) -> FolderStore:
+    """Return the store on this machine in which runs of a bucket are trained."""
+    return FolderStore(store.scratch / "mirror")
 
 
 @contextlib.contextmanager
