@@ -54,7 +54,9 @@ def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
                 runner, options = _runner(kind, spec.workers), _options([f"--job_name={name}", *flags])
                 if isinstance(runner, FnApiRunner):
                     options.view_as(DirectOptions).direct_num_workers = spec.workers
-                return beam.Pipeline(runner=runner, options=options)
+                made = beam.Pipeline(runner=runner, options=options)
+                started.callback(shutil.rmtree, made.local_tempdir, ignore_errors=True)  # Beam keeps it if none runs
+                return made
 
         pipeline("podline")  # refuses invalid options now
         yield pipeline

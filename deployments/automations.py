@@ -12,8 +12,8 @@ from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
 
 from podline.errors import SettingsError
-from podline.tasks.runs.names import OUR_TAGS, SILENCE, TAG
-from podline.tasks.runs.nights import PAUSED
+from podline.tasks.nights import PAUSED
+from podline.tasks.server import OUR_TAGS, SILENCE, TAG
 
 GONE = "Podline: runs that are gone"
 AGAIN = "Podline: crashed runs begin again, once"

@@ -1,15 +1,15 @@
 """Serves the pages of stores at separate addresses: ``/stores/<key>/runs/<run>/report.html``; read only.
 
-``python -m podline.deployments.pages`` serves the stores in the settings (:func:`served`), behind
-:mod:`podline.deployments.guard`. It requires the secret of Prefect's server by HTTP Basic, which a browser requests
-once from its user. A page's policy forbids scripts, forms and requests, so injected content has no effect.
+``python -m podline.deployments.pages`` serves the stores in the settings (:func:`served`). It requires a secret of its
+own by HTTP Basic, which a browser requests once from its user: whoever may read a report cannot start a run. A page's
+policy forbids scripts, forms and requests, so injected content has no effect. A browser shows no answer to the pages of
+other servers.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import hmac
 import html
 import os
@@ -27,12 +27,12 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.types import Receive, Scope, Send
 
 from podline import settings
-from podline.deployments.guard import Guard, allowed, require_secret, url_of
-from podline.errors import PodlineError, SettingsError
+from podline.errors import PodlineError
 from podline.store.contract import INDEX, Store
 from podline.store.folder import FolderStore
 from podline.store.page_links import served
 from podline.supervision import processes
+from podline.tasks.secret import checked
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -82,7 +82,7 @@ class Pages:
 
         Args:
             stores: the stores by key.
-            secret: the secret that every request needs, ``user:password``; empty if requests need none.
+            secret: the secret that every request needs, ``user:password``.
         """
         self._stores, self._secret = stores, secret
 
@@ -99,7 +99,7 @@ class Pages:
             return PlainTextResponse("pages are read only: GET or HEAD\n", 405, {"Allow": "GET, HEAD"})
         if not self._may(request.headers.get("Authorization", "")):
             asked = {"WWW-Authenticate": 'Basic realm="Podline", charset="UTF-8"'}
-            return PlainTextResponse("the server's secret, user:password, is missing or wrong\n", 401, asked)
+            return PlainTextResponse("the secret of the pages, user:password, is missing or wrong\n", 401, asked)
         if _DISGUISED.search(request.scope.get("raw_path") or b""):
             return _missing("no page has this address")
         match request.scope["path"].split("/"):
@@ -125,12 +125,10 @@ class Pages:
         return HTMLResponse(f"{head}<ul>{''.join(rows)}</ul></html>\n")
 
     def _may(self, authorization: str) -> bool:
-        if not self._secret:
-            return True
         scheme, _, encoded = authorization.partition(" ")
         try:
             given = base64.b64decode(encoded, validate=True)
-        except binascii.Error:
+        except ValueError:  # it is not base64, or not even ASCII
             return False
         return scheme.lower() == "basic" and hmac.compare_digest(given, self._secret.encode())
 
@@ -199,12 +197,10 @@ def main() -> None:
     if arguments.until_input_ends:
         processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
-        require_secret(arguments.host, settings.server_secret())
-        app = Pages(served(), settings.server_secret())
-    except SettingsError as error:
-        parser.error(str(error))
-    names = allowed([url_of(arguments.host, arguments.port), settings.load().pages.url])
-    uvicorn.run(Guard(app, names), host=arguments.host, port=arguments.port, lifespan="off", log_level="error")
+        app = Pages(served(), checked(settings.given_secret(settings.PAGES_SECRET), settings.PAGES_SECRET))
+    except PodlineError as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    uvicorn.run(app, host=arguments.host, port=arguments.port, lifespan="off", log_level="error")
 
 
 if __name__ == "__main__":

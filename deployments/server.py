@@ -1,7 +1,10 @@
-"""The server process: Prefect's application behind :mod:`podline.deployments.guard`.
+"""The server process: Prefect's application, which every request needs the secret for.
 
 ``python -m podline.deployments.server`` starts it. With ``--listen-fd N`` it serves on a socket of the parent
 process. With ``--until-input-ends`` it also ends with the parent, which holds the other end of standard input.
+
+The UI keeps the secret in the browser's storage for its own address, and sends it by itself. So a page of another
+server, or one whose name an attacker has redirected to this machine (DNS rebinding), has no secret to send.
 """
 
 from __future__ import annotations
@@ -15,28 +18,15 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
 from prefect.server.api.server import create_app
-from prefect.settings import (
-    PREFECT_API_URL,
-    PREFECT_HOME,
-    PREFECT_SERVER_API_AUTH_STRING,
-    PREFECT_SERVER_API_KEEPALIVE_TIMEOUT,
-    PREFECT_SERVER_CORS_ALLOWED_ORIGINS,
-    PREFECT_UI_API_URL,
-    PREFECT_UI_URL,
-    temporary_settings,
-)
-from starlette.routing import Mount
-from starlette.types import ASGIApp
+from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING, PREFECT_SERVER_API_KEEPALIVE_TIMEOUT
 
-from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.deployments.sqlite_writes import lock_at_begin
 from podline.errors import SettingsError
+from podline.settings import SERVER_SECRET
 from podline.store.locks import locked
 from podline.supervision import processes
-
-_ANY_PAGE = "*"
+from podline.tasks.secret import checked
 
 
 class _Server(uvicorn.Server):
@@ -51,35 +41,6 @@ class _Server(uvicorn.Server):
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
             await super().startup(sockets)
-
-
-def application(host: str, port: int) -> ASGIApp:
-    """Return Prefect's application for its own pages and those in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.
-
-    Args:
-        host: the address that it listens on.
-        port: the port that it listens on.
-    """
-    listed = [origin.strip() for origin in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value().split(",")]
-    named = (PREFECT_API_URL.value(), PREFECT_UI_URL.value(), PREFECT_UI_API_URL.value())
-    ours = allowed([url_of(host, port), *listed, *(url for url in named if url)])
-    # Prefect's default allows all pages.
-    origins = ",".join(sorted(ours.origins)) if _ANY_PAGE in listed else PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value()
-    with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: origins}):
-        served = create_app()
-    if PREFECT_SERVER_API_AUTH_STRING.value():
-        _close_descriptions(served)
-    return Guard(served, ours)
-
-
-def _close_descriptions(app: FastAPI) -> None:
-    """Remove /docs and /openapi.json, which Prefect serves without the secret; the copies below /api require it."""
-    ui = [
-        each.app for each in app.routes if isinstance(each, Mount) and not each.path and isinstance(each.app, FastAPI)
-    ]
-    for each in (app, *ui):
-        described = {each.docs_url, each.redoc_url, each.openapi_url, each.swagger_ui_oauth2_redirect_url}
-        each.router.routes[:] = [route for route in each.routes if getattr(route, "path", None) not in described]
 
 
 def main() -> None:
@@ -100,12 +61,12 @@ def main() -> None:
         arguments.host, arguments.port = listening.getsockname()[:2]
         sockets = [listening]
     try:
-        require_secret(arguments.host, PREFECT_SERVER_API_AUTH_STRING.value())
+        checked(PREFECT_SERVER_API_AUTH_STRING.value() or "", SERVER_SECRET)
     except SettingsError as error:
-        parser.error(str(error))
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
     lock_at_begin()
     config = uvicorn.Config(
-        application(arguments.host, arguments.port),
+        create_app(),
         host=arguments.host,
         port=arguments.port,
         lifespan="on",

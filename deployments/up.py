@@ -22,15 +22,17 @@ from urllib.parse import urlsplit
 
 from podline import settings
 from podline.deployments import project_file
-from podline.deployments.guard import LOOPBACK, url_of
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings, variable_of
 from podline.store.contract import explained
 from podline.store.locks import locked
 from podline.store.opening import open_store
 from podline.supervision import processes
-from podline.tasks.secret import kept, kept_or_made
+from podline.tasks.secret import checked, kept, kept_or_made
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# A server that listens on all addresses can also be reached at these.
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (not an address to listen at)
 POOL = "cpu"
 MARK = "_PODLINE_UP"
 """A variable with the folder, which all processes of a ``podline up`` inherit."""
@@ -52,23 +54,15 @@ class Place:
         folder: the folder.
         root: the store that runs use.
         secret_file: the file with the server's secret, unless the user has set one.
+        pages_secret_file: the same for the pages.
     """
 
     def __init__(self, machine: Settings) -> None:
         self._store = open_store(machine.root)
         self.root, self.folder = self._store.uri, self._store.scratch / _FOLDER
         self._pages = machine.pages.url
-        self.secret_file, self._lock = self.folder / "secret", self.folder / "lock"
-
-    @property
-    def secret(self) -> str:
-        """Return the secret that requests to the server need; empty if none exists yet.
-
-        Raises:
-            StoreError: the secret cannot be read.
-        """
-        with explained("read the secret in", self.secret_file):
-            return settings.server_secret() or kept(self.secret_file)
+        self.secret_file, self.pages_secret_file = self.folder / "secret", self.folder / "pages-secret"
+        self._lock = self.folder / "lock"
 
     def up(self, host: str, port: int, project: Path, say: Callable[[str], None], timeout: float) -> None:
         """Start and deploy everything, and return when one of the processes has ended; end the others.
@@ -92,16 +86,18 @@ class Place:
                 raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._addresses()[0]}")
             for each in (port, port + 1):
                 _require_free(host, each)
-            url, pages = url_of(host, port), self._pages or url_of(host, port + 1)
+            url, pages = _url_of(host, port), self._pages or _url_of(host, port + 1)
             self._lock.write_text(f"{url}\n{pages}")
-            self._say_secret(say)
+            secret = _secret("secret", settings.SERVER_SECRET, self.secret_file, say)
+            for_pages = _secret("secret of pages", settings.PAGES_SECRET, self.pages_secret_file, say)
             if host not in LOOPBACK:
                 say(
                     f"warning            --host {host} has no TLS: anyone on the network path can read the secret; use "
                     "a TLS proxy, or omit --host and use `ssh -L`"
                 )
             ours = {MARK: str(self.folder), variable_of("root"): self.root, variable_of("pages.url"): pages}
-            environment = settings.server_environment(self.folder / "prefect", f"{url}/api", self.secret, ours)
+            ours[settings.PAGES_SECRET] = for_pages
+            environment = settings.server_environment(self.folder / "prefect", f"{url}/api", secret, ours)
             with Programs(environment, self.folder, say) as programs:
                 programs.start("server", "podline.deployments.server", *_LIFELINE, "--host", host, "--port", str(port))
                 programs.start(
@@ -126,7 +122,8 @@ class Place:
             address, pages = self._addresses()
             if is_free or _reached(url) != _reached(address):
                 return
-            settings.use_client_secret(self.secret)
+            with explained("read the secret in", self.secret_file):
+                settings.use_client_secret(settings.given_secret(settings.SERVER_SECRET) or kept(self.secret_file))
             if pages and not self._pages:
                 settings.export({variable_of("pages.url"): pages})
 
@@ -134,14 +131,6 @@ class Place:
         """Return the addresses of the server and pages of the ``podline up`` that holds the lock."""
         server, _, pages = self._lock.read_text().partition("\n")
         return server, pages
-
-    def _say_secret(self, say: Callable[[str], None]) -> None:
-        if settings.server_secret():
-            say(f"secret             that of {settings.SERVER_SECRET}")
-            return
-        with explained("write the secret to", self.secret_file):
-            secret, is_new = kept_or_made(self.secret_file)
-        say(f"secret             {f'{secret}, kept ' if is_new else ''}in {self.secret_file}")
 
 
 class Programs:
@@ -254,6 +243,27 @@ def use_secret(machine: Settings) -> None:
     with contextlib.suppress(PodlineError):
         if url:
             Place(machine).use_secret_for(url)
+
+
+def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -> str:
+    """Return the secret that the user has set, or the one in a file, which may be new; say which, and not the secret.
+
+    Raises:
+        SettingsError: it is not ``user:password``.
+        StoreError: the file can be neither read nor written.
+    """
+    secret, source = settings.given_secret(variable), variable
+    if not secret:
+        with explained("write the secret to", file):
+            secret, source = kept_or_made(file), str(file)
+    say(f"{title:<19}in {source}")
+    return checked(secret, source)
+
+
+def _url_of(host: str, port: int) -> str:
+    """Return a server's address on its own machine, without a path."""
+    name = _EVERYWHERE.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def _require_free(host: str, port: int) -> None:

@@ -26,8 +26,8 @@ from podline import settings
 from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
 from podline.supervision import processes
-from podline.tasks.runs.asking import require_named
-from podline.tasks.runs.planned_stop import put_back
+from podline.tasks.asking import require_named
+from podline.tasks.stops import put_back
 
 _RUN = "PREFECT__FLOW_RUN_ID"
 _API_SECONDS = 10.0

@@ -18,13 +18,12 @@ from podline.progress import Reporter, terminal
 from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
 from podline.tasks.artifacts import publish_chart
-from podline.tasks.failures import explained
-from podline.tasks.forms import read_form, run_name
-from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
-from podline.tasks.parameters import FinderParameters
-from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.progress_card import open_card
+from podline.tasks.credentials import bucket_credentials
+from podline.tasks.forms import FinderParameters, read_form
+from podline.tasks.nights import run_name
+from podline.tasks.shown import open_card
 from podline.tasks.stages import find_learning_rate
+from podline.tasks.stops import close_tasks, close_what_is_left, one_line_failures
 from podline.training.searches import learning_rate_spec
 
 
@@ -37,7 +36,7 @@ from podline.training.searches import learning_rate_spec
     validate_parameters=False,
     on_crashed=[close_tasks],
 )
-@explained
+@one_line_failures
 @bucket_credentials()
 def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
     """Suggest a learning rate for a recipe, with reasons and a chart.

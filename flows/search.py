@@ -19,13 +19,12 @@ from podline.progress import Reporter
 from podline.search.searching import search, search_spec
 from podline.store.opening import open_store
 from podline.tasks.artifacts import publish_search
-from podline.tasks.failures import explained
-from podline.tasks.forms import read_form, run_name
-from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
-from podline.tasks.parameters import SearchParameters
-from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.run_log import stage_listener
-from podline.tasks.trials import trained
+from podline.tasks.credentials import bucket_credentials
+from podline.tasks.forms import SearchParameters, read_form
+from podline.tasks.nights import run_name
+from podline.tasks.shown import stage_listener
+from podline.tasks.stops import close_tasks, close_what_is_left, one_line_failures
+from podline.tasks.trainings import train_trial
 
 
 @flow(
@@ -37,7 +36,7 @@ from podline.tasks.trials import trained
     validate_parameters=False,
     on_crashed=[close_tasks],
 )
-@explained
+@one_line_failures
 @bucket_credentials()
 def search_values(parameters: SearchParameters) -> dict[str, Any] | State[Any]:
     """Search for better values of a recipe; each trial is a run in the store.
@@ -59,6 +58,6 @@ def search_values(parameters: SearchParameters) -> dict[str, Any] | State[Any]:
         trials=form.trials,
         minutes=form.minutes,
     )
-    found = search(store, spec, functools.partial(trained, store), reporter)
+    found = search(store, spec, functools.partial(train_trial, store), reporter)
     publish_search(store, spec.recipe.name, found)
     return found.model_dump(mode="json")

@@ -16,11 +16,10 @@ from podline import settings
 from podline.errors import PodlineError, TpuSetupError
 from podline.stages.table import stage_named
 from podline.supervision.running import perform
-from podline.tasks.node.node_run import failure
-from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.names import recipe_of
-from podline.tasks.runs.progress_card import open_card
-from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.credentials import bucket_credentials
+from podline.tasks.node import failure
+from podline.tasks.server import recipe_of
+from podline.tasks.shown import open_card, stage_listener
 
 # The waiting flow has written the first attempt to the TPU log; time limits count from there.
 _NOT_THE_FIRST = 2

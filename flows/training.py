@@ -18,16 +18,14 @@ from prefect.client.schemas.objects import State
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, validation_spec
 from podline.stages.table import CONVERT
 from podline.tasks.artifacts import ChainResults, published
-from podline.tasks.failures import explained
-from podline.tasks.forms import run_name
-from podline.tasks.leftover_tasks import close_tasks
-from podline.tasks.more_seeds import decided
-from podline.tasks.night import described, needless, opened
-from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.nights import later_night, pause_if_hopeless
-from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.forms import TrainingForm
+from podline.tasks.nights import later_night, pause_if_hopeless, run_name
+from podline.tasks.run import described, needless, opened
+from podline.tasks.shown import stage_listener
 from podline.tasks.sources import conversion
 from podline.tasks.stages import convert, evaluate, promote, report, train, validate
+from podline.tasks.stops import close_tasks, one_line_failures
+from podline.tasks.trainings import decided
 
 
 @flow(
@@ -40,7 +38,7 @@ from podline.tasks.stages import convert, evaluate, promote, report, train, vali
     on_failure=[pause_if_hopeless],
     on_crashed=[close_tasks, pause_if_hopeless],
 )
-@explained
+@one_line_failures
 def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
     """Run all stages of a training, from raw archive to report.
 

@@ -1,4 +1,4 @@
-"""Counts the cores that this process may use, and the processes that ran out of memory, by its control groups.
+"""Finds the cores and the memory that this process may use, and who ran out of memory, by its control groups.
 
 A container with two of 64 cores has a quota but no affinity: 64 processes would share two cores.
 """
@@ -14,6 +14,13 @@ from pathlib import Path, PurePosixPath
 
 GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _MACHINE = Path("/proc/vmstat")
+_MEMORY = Path("/proc/meminfo")
+_AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
+# The limit, the use, and in memory.stat the part of it that the kernel can drop: versions 2 and 1 of control groups.
+_MEMORY_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -45,6 +52,30 @@ def memory_kills(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MACHIN
             if found := _KILLS.search(count.read_text()):
                 return int(found[1])
     return 0
+
+
+def free_memory(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY) -> int:
+    """Return the bytes that this process's groups and the machine can still give; what files cache counts as free.
+
+    Args:
+        groups: mount point of control groups.
+        own: the file with the names of this process's groups.
+        machine: the file with the memory of the whole machine.
+    """
+    found = [1024 * int(kilobytes) for kilobytes in _AVAILABLE.findall(_text(machine))]
+    for group in control_groups(groups, own, "memory"):
+        for limit, used, cached in _MEMORY_FILES:
+            numbers = [_text(group / limit).strip(), _text(group / used).strip()]
+            if all(map(str.isdecimal, numbers)):
+                inactive = re.search(rf"^{cached} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+                found.append(int(numbers[0]) - int(numbers[1]) + int(inactive[1] if inactive else 0))
+    return min(found, default=0)
+
+
+def _text(file: Path) -> str:
+    with contextlib.suppress(OSError):
+        return file.read_text()
+    return ""
 
 
 def _quotas(groups: Path, own: Path) -> list[float]:

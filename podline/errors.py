@@ -153,6 +153,20 @@ class EngineError(PermanentError):
     exit_code = 13
 
 
+class CancelledError(PermanentError):
+    """A person or another program cancelled the work at its place: a job of a cluster, a run on a TPU's node."""
+
+    heading = "Cancelled"
+    exit_code = 14
+
+
+class RefusedOperationError(PermanentError):
+    """TensorFlow refuses an operation of the model or of its input, with any retry."""
+
+    heading = "Refused by TensorFlow"
+    exit_code = 15
+
+
 class TransientError(PodlineError):
     """A retry after a delay may help.
 
@@ -198,6 +212,8 @@ class HangAnewError(HangError):
 
 class ServerAwayError(TransientError):
     """A Prefect server does not answer."""
+
+    heading = "Prefect's server"
 
 
 class StoreUnavailableError(TransientError):

@@ -1,7 +1,7 @@
 """The table of options: the values that a person may set for a run, each declared once.
 
 A field becomes an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's form
-(:mod:`podline.tasks.parameters`) and a row of docs/reference/cli.md. Fields are no unions, which forms show badly; a
+(:mod:`podline.tasks.forms`) and a row of docs/reference/cli.md. Fields are no unions, which forms show badly; a
 special default value means "unchanged".
 """
 
@@ -180,7 +180,6 @@ class TrainingGroup(Options):
         names=MODELS.names,
     )
     steps: int = option(0, "Steps", "Batches to train on, instead of epochs.", ge=0, path="duration.steps")
-    examples: int = option(0, "Examples", "Examples to train on, instead of epochs.", ge=0, path="duration.examples")
     batch_size: int = option(0, "Batch size", "Examples in a step, over all devices.", ge=0, path="batch_size")
     learning_rate: float = option(
         0.0, "Learning rate", "The peak of the schedule.", ge=0, path="schedule.learning_rate"
@@ -204,8 +203,7 @@ class TrainingGroup(Options):
     init: str = option(
         "",
         "Initial weights",
-        "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains; see "
-        "docs/how-to/fine-tune.md.",
+        "A .keras, .weights.h5 or .npz file, on the machine that trains; see docs/how-to/fine-tune.md.",
         path="init",
         metavar="FILE",
         is_file=True,
@@ -228,7 +226,7 @@ class Choices(TrainingGroup, Length):
 
     @model_validator(mode="after")
     def _has_one_duration(self) -> Choices:
-        durations = ("epochs", "steps", "examples", "minutes")
+        durations = ("epochs", "steps", "minutes")
         given = [f"{name}={getattr(self, name):g}" for name in durations if getattr(self, name)]
         if len(given) > 1:
             raise SettingsError(f"{' and '.join(given)}: give one of {', '.join(durations)}")

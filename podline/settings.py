@@ -37,13 +37,16 @@ _SETTINGS_FILE = "PODLINE_SETTINGS"
 _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
+PAGES_SECRET = "PODLINE_PAGES_SECRET"  # noqa: S105 (likewise)
 _UI_API_URL = "PREFECT_UI_API_URL"
+_VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
 # The prefix of the setting `tracking`.
 MLFLOW = "mlflow:"
-# Variables with Podline's prefix that are not settings: the settings file, and the tests' folder of real data.
-NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
+# Variables with Podline's prefix that are not settings: the settings file, a secret, which must not travel with the
+# settings, and the tests' folder of real data.
+NOT_SETTINGS = frozenset({_SETTINGS_FILE, PAGES_SECRET, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
-# patrol, depend on it (tasks/runs/names.py).
+# patrol, depend on it (tasks/server.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
 # Every descendant of a stage's child inherits this variable, which identifies those in other sessions.
 STAGE_MARK = "_PODLINE_STAGE"
@@ -425,6 +428,8 @@ def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str,
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         # So that a crash is detected at once instead of after a quarter of an hour; see deployments/event_order.py.
         "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.deployments.event_order",
+        # Flow runs, with their logs and artifacts, are deleted 90 days after their end; by default, never.
+        _VACUUM: os.environ.get(_VACUUM, "events,flow_runs"),
         "PYTHONUNBUFFERED": "1",
         # The page asks the server that it came from, under any name or through a tunnel.
         _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),
@@ -433,9 +438,9 @@ def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str,
     return {**profile, **ours, **more}
 
 
-def server_secret() -> str:
-    """Return the secret that the user has set for a server, or an empty string."""
-    return os.environ.get(SERVER_SECRET, "")
+def given_secret(variable: str) -> str:
+    """Return the secret that the user has set for a server in a variable, or an empty string."""
+    return os.environ.get(variable, "")
 
 
 def asked_server() -> str:
@@ -470,8 +475,10 @@ def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
         {
             **_own_prefect(home, api_url, secret),
             "PREFECT_SERVER_UI_ENABLED": "false",
-            # Registering block types takes 3 s; an embedded run saves no blocks.
+            # An embedded run saves no blocks. Registering their types takes 3 s; to compare them with those registered,
+            # Prefect imports Google's clients, which takes 4 s and 300 MB.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+            "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
             # The log is in the run's database; the terminal shows the stages' progress instead.
             "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
             "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",

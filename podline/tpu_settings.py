@@ -112,7 +112,6 @@ class Limits(Frozen):
     stall: float = Field(
         default=120.0, gt=0, description="the time limit of training without progress on an unhealthy node"
     )
-    unhealthy: float = Field(default=60.0, gt=0, description="the time that training continues on an unhealthy node")
     notice_poll: float = Field(default=5.0, gt=0, description="the interval between checks of the metadata server")
     maintenance_lead: float = Field(
         default=300.0, ge=0, description="the time before a maintenance at which training ends"
@@ -153,14 +152,17 @@ class TpuSettings(Frozen):
             )
         return self
 
-    @property
-    def budget(self) -> Limits:
-        """The limits without impossible repairs: all repairs on the TPU VM itself, new nodes without a spec."""
+    def budget(self, *, stoppable: bool = True) -> Limits:
+        """Return the limits without impossible repairs: all on the TPU VM itself, new nodes without a spec.
+
+        Args:
+            stoppable: whether the node can be stopped and started.
+        """
         never = {"attempts": 0}
         changes: dict[str, object] = {}
         if self.machine is not None or self.spec is None:
             changes |= {"recreate": self.limits.recreate.model_copy(update=never), "preemptions": 0}
-        if self.machine is not None:
+        if self.machine is not None or not stoppable:
             changes |= {"restart": self.limits.restart.model_copy(update=never)}
         return self.limits.model_copy(update=changes)
 

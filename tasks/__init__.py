@@ -1,1 +1,1 @@
-"""One Prefect task per stage: retries, delays, cache keys, artifacts."""
+"""The stages as Prefect tasks; how a flow run begins, what it shows and how it ends; the TPU's own node."""

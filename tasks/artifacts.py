@@ -22,10 +22,9 @@ from podline.stages.tools import LearningRateResult
 from podline.stopwatch import measured
 from podline.store.contract import INDEX, Store
 from podline.store.page_links import PageLinks
-from podline.tasks.night import Night
-from podline.tasks.runs.names import key_of
-from podline.tasks.runs.progress_card import say_first
-from podline.tasks.runs.this_run import add_tags
+from podline.tasks.run import Night
+from podline.tasks.server import add_tags, key_of
+from podline.tasks.shown import say_first
 
 UNCHANGED = "unchanged"
 """The tag of a run that reused every stage."""

@@ -19,8 +19,8 @@ from podline.frozen import problem_in
 from podline.progress import Listener, Reporter, heard_by
 from podline.settings import Settings
 from podline.store.opening import open_store
+from podline.tasks.forms import TrainingForm
 from podline.tasks.own_server import OwnServer
-from podline.tasks.parameters import TrainingForm
 from podline.tasks.sources import look_at_source, require_source
 
 _STAGE = "prefect"
@@ -32,7 +32,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
     """Run the flow from raw archive to report in this process.
 
     Args:
-        given: options of the command line, by their fields of :class:`~podline.tasks.parameters.TrainingForm`.
+        given: options of the command line, by their fields of :class:`~podline.tasks.forms.TrainingForm`.
         machine: settings with the root and the limits.
         listener: gets the events of the server's start and of every stage.
 

@@ -18,7 +18,7 @@ from podline.stages.table import CONVERT
 from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.tasks.parameters import TrainingForm
+from podline.tasks.forms import TrainingForm
 
 
 @measured("between")

@@ -30,10 +30,10 @@ from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPO
 from podline.stopwatch import measured
 from podline.supervision.job import run_as_job
 from podline.supervision.running import perform
-from podline.tasks.failures import in_form_words, message_of, tell_details
-from podline.tasks.node.lease import placed
-from podline.tasks.runs import planned_stop
-from podline.tasks.runs.run_log import stage_listener
+from podline.tasks import stops
+from podline.tasks.node import placed
+from podline.tasks.shown import stage_listener
+from podline.tasks.stops import in_form_words, message_of, tell_details
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
@@ -57,7 +57,7 @@ class StageNotes(Protocol):
 
 
 class _NoNotes(StageNotes):
-    """Notes of a flow of a single stage."""
+    """Ignores all notes."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class _Call(Generic[S, R]):
     """One call of a stage, over all its attempts.
 
     Attributes:
-        result: what it came to; None until then.
-        error: why the last attempt did not come to a result, where that can be said.
+        result: the stage's result, once there is one.
+        error: the last attempt's error, unless it is a bug, which the task run's state has.
     """
 
     stage: Stage[S, R]
@@ -117,7 +117,7 @@ class _Call(Generic[S, R]):
     error: BaseException | None = None
 
 
-# Prefect's own retries are switched on, since it tells of no AwaitingRetry else, and never used.
+# The engine only proposes AwaitingRetry for tasks with retries; the condition disables its own.
 @task(cache_policy=NO_CACHE, persist_result=False, retries=1, retry_condition_fn=lambda *_: False)
 @measured("attempt")
 def attempt(call: _Call[Any, Any]) -> State[Any]:
@@ -127,6 +127,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         Exception: a bug; Prefect writes its traceback into the log.
     """
     call.attempts += 1
+    call.error = None
     name = call.stage.name
     get_run_logger().info("%s: started; a verified earlier result is re-used", name)
     try:
@@ -139,8 +140,8 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         retry = call.budgets.after(error)
         return _failed(call, error) if retry is None else _awaiting(call, error, retry)
     except TerminationSignal as signal:
-        cancelled = planned_stop.is_cancelled()
-        if not cancelled and not planned_stop.is_one():
+        cancelled = stops.is_cancelled()
+        if not cancelled and not stops.is_one():
             raise
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
         get_run_logger().info("%s: %s", name, message)
@@ -157,7 +158,7 @@ def _performed(call: _Call[Any, Any], listener: Listener) -> Any:
 
 def _goes_on_later() -> bool:
     """Return whether a run that is to end goes on by itself later, and finds its job then."""
-    return planned_stop.is_one() and not planned_stop.is_cancelled()
+    return stops.is_one() and not stops.is_cancelled()
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

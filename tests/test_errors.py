@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from podline import errors
+
+PROJECT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,26 @@ def test_the_class_says_whether_to_retry(error: BaseException | None, transient:
 def test_an_error_keeps_its_class_and_message_across_json(document: dict[str, str], kind: type, message: str) -> None:
     back = errors.from_json(document)
     assert (type(back), str(back)) == (kind, message)
+
+
+def test_an_error_that_is_no_bug_is_not_headed_unexpected() -> None:
+    plain = {errors.PodlineError, errors.PermanentError, errors.TransientError}
+    # A search ends such a trial; nobody is shown it as a failure.
+    assert {kind for kind in every(errors.PodlineError) if kind.heading == "Unexpected"} - plain == {errors.PrunedError}
+    calls = [
+        f"{file.name}:{node.lineno}"
+        for folder in ("podline", "tasks", "flows", "beam_jobs", "deployments")
+        for file in (PROJECT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("PermanentError", "TransientError")
+    ]
+    assert calls == []
+
+
+def every(kind: type[errors.PodlineError]) -> set[type[errors.PodlineError]]:
+    """The shipped classes."""
+    found = {kind, *(more for child in kind.__subclasses__() for more in every(child))}
+    return {each for each in found if each.__module__.startswith("podline.")}
 
 
 def test_a_preemption_costs_no_failure_and_what_cannot_help_is_not_tried() -> None:

@@ -54,12 +54,13 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
     The next port serves the pages of the store (reports, all nights) read-only; a run's artifacts link to them.
 
-    The browser asks for a secret, once for the UI and once for the pages (user: podline; password: the part after the
-    colon). It is shown when it is created, and stored in a file under the root, mode 600. Podline's own commands on
-    this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
+    The browser asks for a secret, and for another one for the pages (user: podline; password: the part after the
+    colon). Both are in files under the root, mode 600. Podline's own commands on this machine find the first one
+    there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
 
     All files are under the root. Prefect's variables apply: PREFECT_API_DATABASE_CONNECTION_URL for a database other
-    than SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time.
+    than SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time, as
+    PODLINE_PAGES_SECRET for that of the pages.
     """
     machine = load_settings(options)
     place = _loaded(_UP).Place(machine)
@@ -68,14 +69,14 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-@click.option("--overwrite", is_flag=True, help="Replace values set on the server by those of prefect.yaml.")
+@click.option("--overwrite", is_flag=True, help="Set everything on the server as in prefect.yaml.")
 @settings_option
 def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
     """Create pools, limits, automations and deployments on the server in PREFECT_API_URL.
 
-    Each line says whether an item was created, changed or left as it was; a second call changes nothing. Values that a
-    person set on the server stay, and are shown, unless --overwrite is given. The setting nights.notify names the
-    blocks that get notifications of failures.
+    Each line says whether an item was created, changed or left as it was; a second call changes nothing. Of an existing
+    deployment only code, form and pull steps are renewed; everything that a person can set on the server stays, unless
+    --overwrite is given. The setting nights.notify names the blocks that get notifications of failures.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy

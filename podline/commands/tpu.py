@@ -104,7 +104,7 @@ def patrol(settings_file: Any, as_json: bool) -> None:
 
 
 def _show_policy(found: TpuSettings | None) -> None:
-    limits = (found.budget if found else Limits()).model_dump()
+    limits = (found.budget() if found else Limits()).model_dump()
     say([*_columns(policy_table.table()), "", "The first row that matches counts. Delays in seconds, and budgets:", ""])
     for name, value in limits.items():
         values = {f".{each}": number for each, number in value.items()} if isinstance(value, dict) else {"": value}

@@ -136,11 +136,10 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
 @in_order(command_line(TrainingGroup, "model", "batch_size", "assignments"), fingerprint_option, store_options)
 @json_option
 def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """Measure a recipe's input, stage by stage, to find the bottleneck.
+    """Measure a recipe's input and its training step, to find the slower one.
 
-    It measures the recipe's converted data set, with training's own functions, in about 20 seconds: reading,
-    augmentation, tensors and the copy to the device, each alone; all of them together; the training step with a batch
-    in memory; and the share of its time that training with this input waits.
+    It measures the recipe's converted data set, with training's own functions, in about 20 seconds: reading and
+    augmentation, each alone; and the training step, with the share of its time that it waits for input.
 
       podline tune input cifar10 --root podline-root
       podline tune input mnist --batch-size 1024 --set augmentation.pad=0 --json

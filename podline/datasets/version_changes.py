@@ -20,7 +20,7 @@ from podline.data.records import IMAGE, LABEL
 from podline.datasets.record_names import RecordNames, SourceFacts
 from podline.documents.completion import completion_name, read_artifact, record_files
 from podline.documents.ledger_entry import ChangedRecords, Data, SplitChange
-from podline.documents.manifest import MANIFEST, TRAIN, Manifest, dataset_folder, read_manifest
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import PodlineError, one_line
 from podline.kinds.contract import TextTargets
 from podline.kinds.table import kind_named
@@ -110,13 +110,10 @@ class VersionRecords(KnownRecords):
             names[mine], pixels[mine] = found.facts(self.splits[number], ids[mine] - self._firsts[number])
         return SourceFacts(names.tolist(), pixels)
 
-    def drawn(self, most: int, *, held_out: bool = False) -> Ids:
-        """Draw records from all splits, or only from held-out ones."""
-        numbers = [number for number, split in enumerate(self.splits) if not held_out or split != TRAIN]
-        edges = np.cumsum([0, *np.diff(self._firsts)[numbers]])
-        places = permuted(0, "old images", 0, int(edges[-1]), np.arange(min(most, edges[-1])))
-        which = np.searchsorted(edges, places, side="right") - 1
-        return places - edges[which] + self._firsts[numbers][which]
+    def drawn(self, most: int) -> Ids:
+        """Draw records from all splits."""
+        count = int(self._firsts[-1])
+        return permuted(0, "old images", 0, count, np.arange(min(most, count)))
 
     def gather(self, ids: Ids, fields: Sequence[str] | None = None) -> Arrays:
         """Return fields of some records, in the given order; see :meth:`SplitReader.gather`."""

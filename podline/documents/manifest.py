@@ -39,6 +39,9 @@ _FURTHER_SHARDS = 20
 Fit = Literal["letterbox", "crop", "squeeze"]
 """How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
 
+# The words of a count of near-duplicates, such as "test images that nearly repeat a training image".
+NEARLY_REPEAT = "images that nearly repeat"
+
 
 class FieldInfo(Frozen):
     """The place of a feature in every record's payload.

@@ -199,7 +199,6 @@ FindingKind = Literal[
     "exploding_gradient",
     "waiting_for_input",
     "overfitting",
-    "slow",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from podline.datasets.version_changes import Ids, VersionChanges, VersionRecords
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.evaluation import looks
-from podline.evaluation.looks import EVERY, LEAST, Classifier, Floats, Key, Sample, Statistic
+from podline.evaluation.looks import LEAST, Floats, Key, Sample
 from podline.figures import percent
 from podline.plurals import plural
 from podline.stages.data_changes import DataChanges
@@ -29,19 +29,6 @@ _NEW, _OLD = 1_000, 2_000  # largest numbers of compared images
 _READ = 20 * _OLD  # number of old records whose class is read for the draw
 _RELABELS = 6
 _FORM = ("side", "fit", "channels", "images")
-_TOLD, _TOLD_BY_MODEL = "error of a classifier", "error of a classifier on the champion's features"
-
-
-class Model(NamedTuple):
-    """A model that was trained on none of the new images.
-
-    Attributes:
-        run: the run of the model.
-        features: a function from images to the model's features, (n, values).
-    """
-
-    run: str
-    features: Callable[[npt.NDArray[np.uint8]], Array]
 
 
 class Versions(NamedTuple):
@@ -52,16 +39,13 @@ class Versions(NamedTuple):
     changes: VersionChanges
 
 
-def compared(
-    store: Store, before: Manifest, after: Manifest, model: Model | None = None
-) -> tuple[DataChanges, Versions]:
+def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChanges, Versions]:
     """Compare two versions.
 
     Args:
         store: the store of both versions.
         before: manifest of the earlier version.
         after: manifest of the later version.
-        model: a model whose features a second classifier uses.
 
     Raises:
         ArtifactError: a version is damaged, or was converted by an older Podline.
@@ -70,7 +54,7 @@ def compared(
     changes = version_changes(then, now)
     of_class = [_by_class(manifest) for manifest in (before, after)]
     there = [{name for name, number in counts.items() if name and number} for counts in of_class]
-    told, shifted = _looks(Versions(then, now, changes), model)
+    told, shifted = _looks(Versions(then, now, changes))
     old, new = changes.relabelled
     some = old[:_RELABELS], new[:_RELABELS]
     words = zip(now.named(some[1]), then.words(some[0]), now.words(some[1]), strict=True)
@@ -112,7 +96,7 @@ def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int,
     return found
 
 
-def _looks(versions: Versions, model: Model | None) -> tuple[list[str], bool]:
+def _looks(versions: Versions) -> tuple[list[str], bool]:
     """Return sentences that compare new images with old ones, and whether a test shows a difference."""
     before, after, changes = versions
     forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
@@ -122,33 +106,12 @@ def _looks(versions: Versions, model: Model | None) -> tuple[list[str], bool]:
     if not len(changes.added):
         return [], False
     drawn = _drawn(versions, before.drawn(_READ))
-    if not _enough(drawn):
+    if min(drawn.new.sum(), (~drawn.new).sum()) < LEAST:
         few = plural(int(drawn.new.sum()), "new image")
         return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
-    seed = int(after.manifest.fingerprint[:8], 16)
-    quantities, texts = _quantities(versions, drawn)
-    classified = _classifiers(drawn.sample, looks.plain_features(drawn.images(versions)), _TOLD, texts)
-    found = looks.chances(drawn.sample, quantities | classified, seed)
-    by = "plain features (frequencies and colours)"
-    # The model may recognise its training images.
-    if model and _enough(apart := _drawn(versions, before.drawn(_READ, held_out=True))):
-        groups = {name: ids for name, ids in apart.sample.groups.items() if name in drawn.sample.groups}
-        sample = apart.sample._replace(groups=groups)
-        features = model.features(apart.images(versions))
-        found |= looks.chances(sample, _classifiers(sample, features, _TOLD_BY_MODEL, texts), seed)
-        by += f", another on those of {model.run} and {plural(len(apart.old_ids), 'held-out image')}"
-    return _sentences(looks.significant(found), texts, drawn, len(found), by)
-
-
-def _enough(drawn: Drawn) -> bool:
-    return min(drawn.new.sum(), (~drawn.new).sum()) >= LEAST
-
-
-def _classifiers(sample: Sample, features: Floats, told: str, texts: dict[Key, str]) -> dict[Key, Statistic]:
-    """Return the test of a classifier in each group; add the classifier's error to ``texts``."""
-    found = {(group, told): Classifier(sample, group, features) for group in sample.groups}
-    texts |= {key: f"{told} {percent(one.error())} (chance is 50 %)" for key, one in found.items()}
-    return {key: one.statistic for key, one in found.items()}
+    numbers, formats = _quantities(versions, drawn)
+    found = looks.chances(drawn.sample, numbers, formats)
+    return _sentences(looks.significant(found), numbers, formats, drawn, len(found))
 
 
 class Drawn(NamedTuple):
@@ -185,28 +148,18 @@ def _drawn(versions: Versions, old: Ids) -> Drawn:
     return Drawn(Sample(is_new, stratum, looks.groups_of(is_new, stratum, names.tolist())), new, old[chosen])
 
 
-def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[Key, Statistic], dict[Key, str]]:
-    """Return the test of each quantity in each group, and the differences as text."""
-    images, sample = drawn.images(versions), drawn.sample
-    values = {
+def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[str, Floats], Sequence[str]]:
+    """Return the quantities of all images by name, and their files' formats; without formats if some are unknown."""
+    images = drawn.images(versions)
+    numbers: dict[str, Floats] = {
         "brightness": images.mean(axis=(1, 2, 3)),
         "contrast": images.mean(axis=-1, dtype=np.float32).std(axis=(1, 2)),
     }
     new, old = versions.after.facts(drawn.new_ids), versions.before.facts(drawn.old_ids)
     facts = SourceFacts(new.names + old.names, np.concatenate([new.pixels, old.pixels]))
-    if facts.complete:
-        values["size"] = facts.pixels.astype(float)
-    columns: dict[str, Floats] = {name: looks.ranked(sample, each) for name, each in values.items()}
-    if facts.complete:
-        columns["format"] = looks.indicated(sample, facts.formats)
-    tests, texts = dict[Key, Statistic](), dict[Key, str]()
-    for group in sample.groups:
-        for name, column in columns.items():
-            if statistic := looks.mean_of(sample, group, column):
-                tests[group, name] = statistic
-                names = facts.formats if name == "format" else None
-                texts[group, name] = _formats(sample, group, names) if names else _change(sample, group, name, values)
-    return tests, texts
+    if not facts.complete:
+        return numbers, ()
+    return numbers | {"size": facts.pixels.astype(float)}, facts.formats
 
 
 def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) -> str:
@@ -230,20 +183,25 @@ def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
 
 
 def _sentences(
-    found: Mapping[Key, float], texts: Mapping[Key, str], drawn: Drawn, tests: int, by: str
+    found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], drawn: Drawn, tests: int
 ) -> tuple[list[str], bool]:
     """Return a sentence about the differences of each group, or one sentence if there are none."""
+    sample = drawn.sample
     new, old = int(drawn.new.sum()), int((~drawn.new).sum())
-    how = f"{plural(tests, 'test')}, by permutations and Holm at {percent(looks.LEVEL)}; classifier on {by}"
-    compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes"
-    if not found:
-        return [f"new images look like old ones, {texts[EVERY, _TOLD]}: {compared_with}, {how}"], False
+    how = f"{plural(tests, 'test')} of {', '.join([*numbers, *(['format'] if formats else [])])}, Holm's correction at"
+    compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes, {how}"
     told = list[str]()
-    for group in drawn.sample.groups:
-        mine = [f"{texts[key]} (p = {chance:.2g})" for key, chance in found.items() if key[0] == group]
+    for group in sample.groups:
+        mine = [
+            f"{_formats(sample, group, formats) if name == 'format' else _change(sample, group, name, numbers)} "
+            f"(p = {chance:.2g})"
+            for (place, name), chance in found.items()
+            if place == group
+        ]
         if mine:
             told.append(f"new images{f' of class {group}' if group else ''} differ: {', '.join(mine)}")
-    return [*told, f"{compared_with}, {how}"], True
+    last = f"{compared_with} {percent(looks.LEVEL)}"
+    return ([*told, last], True) if told else ([f"new images look like old ones: {last}"], False)
 
 
 def pictures(versions: Versions) -> list[PictureRow]:

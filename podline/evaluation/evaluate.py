@@ -10,6 +10,7 @@ from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.manifest import TEST, TRAIN, read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
+from podline.evaluation.forward import milliseconds_an_image
 from podline.figures import value_text
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
@@ -62,8 +63,9 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         after = load_model(store, spec.folder, spec.weights_sha256)
     case = Case(spec, recipe, before, after, strategy, store, manifest, reporter)
     judgement = kind_of(recipe).judge(case)
+    milliseconds = milliseconds_an_image(after, strategy)
     with contextlib.nullcontext(store) if agreement.chief else temporary_store(store, "worker") as mine:
-        result = _published(case, mine, judgement, time.monotonic() - started)
+        result = _published(case, mine, judgement, milliseconds, time.monotonic() - started)
     # All processes wait for the chief.
     agreement.meet()
     for problem in sorted({*case.problems, *measures.loaded().problems}):
@@ -73,7 +75,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     return result
 
 
-def _published(case: Case, store: Store, judgement: Judgement, seconds: float) -> EvaluateResult:
+def _published(case: Case, store: Store, judgement: Judgement, milliseconds: float, seconds: float) -> EvaluateResult:
     spec, folder, document = case.spec, case.spec.record_folder, judgement.document
     for name, data in judgement.files.items():
         store.publish_bytes(f"{folder}/{name}", data, replace=True)
@@ -87,6 +89,7 @@ def _published(case: Case, store: Store, judgement: Judgement, seconds: float) -
         metrics=document.trained.metrics,
         measure=document.measure,
         untrained=document.untrained.metrics[document.measure].value,
+        milliseconds=milliseconds,
         evaluation_sha256=store.sha256(name),
         failure=_sanity_check(case, document),
         notes=judgement.notes,

@@ -24,6 +24,7 @@ from podline.training.export import load_model
 
 IMAGE = "image"
 _NEWS_SECONDS = 1.0
+_TIMED = 9
 
 Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
 """A function from an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
@@ -55,6 +56,20 @@ def answers_of(
             yield tf.nest.map_structure(operator.itemgetter(examples), (found, fields))
 
     return over
+
+
+def milliseconds_an_image(model: keras.Model, strategy: tf.distribute.Strategy) -> float:
+    """Return the milliseconds of an answer to one image, alone in its batch; the least of several."""
+    image = tf.zeros((1, *model.input_shape[1:]), model.inputs[0].dtype)
+    answer = tf.function(lambda: strategy.run(lambda: model(image, training=False)), autograph=False)
+
+    def seconds() -> float:
+        started = time.perf_counter()
+        tf.nest.map_structure(np.asarray, strategy.experimental_local_results(answer()))
+        return time.perf_counter() - started
+
+    seconds()  # compiles
+    return 1000 * min(seconds() for _ in range(_TIMED))
 
 
 def finished_model(store: Store, run: str) -> keras.Model:

@@ -180,23 +180,17 @@ class TrainingInput(_Batches):
         """Return batch ``step`` (from 0) of the run, shape (batch_size, …) per field, or a replica's part of it."""
         return self.augmented(*self.read(step, replica, replicas))
 
-    def dataset(
-        self,
-        first: int,
-        end: int,
-        context: tf.distribute.InputContext = ALONE,
-        part: Callable[[int, int, int], Arrays] | None = None,
-    ) -> tf.data.Dataset:
+    def dataset(self, first: int, end: int, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
         """Return batches ``first`` to ``end - 1``, all of one size, as dictionaries of host tensors of static shape.
 
         With several replicas, elements are the parts of this host's replicas, in turn; the number of replicas divides
-        the batch size. ``part`` replaces :meth:`batch`, to measure its cost.
+        the batch size.
         """
         augments = self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
         share, blank = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync, self._blank()
         spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in blank}
-        return self._dataset(part or self.batch, spec, first, end, calls, context)
+        return self._dataset(self.batch, spec, first, end, calls, context)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from podline.documents.ledger_entry import Entry, Environment, Training
 from podline.frozen import JsonObject
 from podline.ledger import ledger
 from podline.ledger.alike import same_but_for_seed
-from podline.ledger.slowness import FACTOR, MOST, Pace, Slowness, growth, slowness
+from podline.ledger.slowness import MOST, Pace, Slowness, growth, slowness
 from podline.stages.specs import TrainResult
 from podline.store.contract import Store
 
@@ -53,7 +53,7 @@ def trained_at(training: Training | TrainResult, where: Environment) -> Pace:
 
 
 def slow_training(
-    store: Store, recipe: str, settings: JsonObject, now: Pace, *, until: float | None = None, factor: float = FACTOR
+    store: Store, recipe: str, settings: JsonObject, now: Pace, *, until: float | None = None
 ) -> Slowness | None:
     """Compare a training with the latest ones of its recipe, and these with those of two months ago.
 
@@ -63,14 +63,13 @@ def slow_training(
         settings: its values, in the ledger's form.
         now: the training's pace.
         until: Unix time at which the training ended; None while it runs.
-        factor: largest factor to the usual time that is always allowed.
 
     Raises:
         StoreError: the ledger cannot be read.
     """
     ended = time.time() if until is None else until
     before = earlier(store, recipe, settings, TRAIN, ended, now)
-    if found := slowness(now, before, factor):
+    if found := slowness(now, before):
         return found
     past = earlier(store, recipe, settings, TRAIN, ended - _LONG_AGO, now)
     return growth([*before, now], [pace for pace in past if pace not in before])

@@ -23,9 +23,6 @@ from podline.plurals import plural
 
 MOST, LEAST, ENOUGH = 10, 3, 5
 FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
-EARLY_FACTOR = 3.0
-"""Replaces :data:`FACTOR` in the first seconds of a training, which vary more than whole runs."""
-
 GROWTH, ERRORS = 1.2, 4.0
 """For :func:`growth`: least factor, and least number of standard errors of the difference of two medians."""
 LEAST_LOSS = 0.05

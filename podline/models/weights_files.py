@@ -1,4 +1,4 @@
-"""Reads weights from other programs' files by layer names: ``.keras``, ``.h5``, ``.npz``, a SavedModel's variables.
+"""Reads weights from other programs' files by layer names: ``.keras``, ``.weights.h5``, ``.npz``.
 
 A child process with limits parses them (:mod:`podline.models.weights_parsing`) and passes plain arrays.
 """
@@ -13,22 +13,20 @@ import numpy as np
 
 from podline.arrays import Array
 from podline.errors import ArtifactError, SettingsError, SourceError
-from podline.sandbox.limits import Limits, limits_of
+from podline.sandbox.limits import limits_of
 from podline.sandbox.pool import confined
 
 Layers = dict[str, dict[str, Array]]
 """Layer → variable → values. A variable is its name, or its number in Keras 3's files: ``0``, ``1`` …"""
 
-_FOLDER = "folder"
-_KINDS = (".keras", ".h5", ".npz", _FOLDER)
-_TENSORFLOW = Limits(512_000_000, 20.0)  # for the start of TensorFlow
+_KINDS = (".keras", ".h5", ".npz")
 
 
 def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
     """Return the floating-point weights of a file; a layer within another is named ``outer/inner``.
 
     Args:
-        file: the file, or the folder of a SavedModel.
+        file: the file.
         kinds: the suffixes that it may have.
 
     Raises:
@@ -36,17 +34,13 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
         ArtifactError: the file cannot be read, is damaged, refers to other files, has no names of layers, or exceeds
             the limits of memory or time.
     """
-    kind = _FOLDER if file.is_dir() else file.suffix
+    kind = file.suffix
     if kind not in kinds:
-        raise SettingsError(
-            f"init={file}: {kind or 'no suffix'} vs .keras, .weights.h5, .h5 or .npz, or the folder of a SavedModel"
-        )
+        raise SettingsError(f"init={file}: {kind or 'no suffix'} vs .keras, .weights.h5 or .npz")
     layers: Layers = {}
     try:
-        size = sum(part.lstat().st_size for part in ([file] if kind != _FOLDER else file.rglob("*")))
+        size = file.lstat().st_size
         limits = limits_of(size, memory=3.0)
-        if kind == _FOLDER:
-            limits = Limits(limits.memory + _TENSORFLOW.memory, limits.seconds + _TENSORFLOW.seconds)
         with tempfile.TemporaryDirectory(prefix="podline-weights-") as folder:
             paths = confined(
                 "podline.models.weights_parsing:write_arrays",

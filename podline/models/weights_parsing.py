@@ -2,8 +2,7 @@
 
 Nothing in a file is executed: no class is imported, and no graph is loaded. Other files are not read: HDF5's links,
 external data sets and virtual data sets could name any file of the user. They are refused before a value is read, as in
-``safe_get_h5_dataset`` of Keras (keras/src/saving/saving_lib.py). Both layouts are read: that of Keras 2, which Keras's
-published ``.h5`` files have, and that of Keras 3.
+``safe_get_h5_dataset`` of Keras (keras/src/saving/saving_lib.py).
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from podline.models.pytorch_parsing import read_tensors
 
 _IN_KERAS = "model.weights.h5"
 _DEEPEST = 100  # depth of nested groups; a nested layer takes two or three
+_CONVERT = "load it into its model, and save that with model.save_weights('x.weights.h5')"
 
 Named = Iterator[tuple[str, Array]]
 """The arrays of a file with their paths."""
@@ -79,11 +79,9 @@ def _of_h5(content: Any, file: Path | None = None) -> Named:
     with h5py.File(content, "r") as h5:
         shown = file or content
         objects = dict(_objects(h5["/"], shown))
-        legacy: Any = h5.get("model_weights", h5)
-        if "layer_names" in legacy.attrs:
-            yield from _of_keras2(legacy)
-        else:
-            yield from _of_keras3(objects, shown)
+        if "layer_names" in h5.attrs or "model_weights" in h5:
+            raise ArtifactError(f"init={shown}: got a file of Keras 2, expected one of Keras 3; {_CONVERT}")
+        yield from _of_keras3(objects, shown)
 
 
 def _objects(group: Any, file: object, above: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Any]]:
@@ -120,14 +118,6 @@ def _refused(file: object, path: str, what: str) -> ArtifactError:
     )
 
 
-def _of_keras2(h5: Any) -> Named:
-    """Read Keras 2's layout: one group per layer, whose attribute ``weight_names`` lists its variables in order."""
-    for layer in map(_text, h5.attrs["layer_names"]):
-        for name in map(_text, h5[layer].attrs["weight_names"]):
-            path = name.removesuffix(":0")
-            yield path if "/" in path else f"{layer}/{path}", h5[layer][name][()]
-
-
 def _of_keras3(objects: dict[str, Any], file: object) -> Named:
     """Read Keras 3's layout: one group ``vars`` per layer, with its name as an attribute and numbered variables."""
     groups: dict[str, Any] = {
@@ -150,25 +140,6 @@ def _of_keras3(objects: dict[str, Any], file: object) -> Named:
             yield f"{'/'.join(outer)}/{number}", group[number][()]
 
 
-def _of_saved_model(folder: Path) -> Named:
-    """Read a SavedModel's checkpoint, whose object graph has the variables' full names."""
-    import tensorflow as tf  # noqa: PLC0415 (no other format needs it)
-    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph  # noqa: PLC0415
-
-    for part in (folder / "variables").iterdir():
-        if not part.resolve().is_relative_to(folder.resolve()):
-            raise ArtifactError(
-                f"init={folder}: variables/{part.name} is a link to {part.resolve()} vs a file in the folder; copy the "
-                "folder with `cp -rL`"
-            )
-    checkpoint: Any = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
-    graph = TrackableObjectGraph.FromString(checkpoint.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
-    for node in graph.nodes:
-        for attribute in node.attributes:
-            if attribute.full_name and checkpoint.has_tensor(attribute.checkpoint_key):
-                yield attribute.full_name, checkpoint.get_tensor(attribute.checkpoint_key)
-
-
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
@@ -178,6 +149,5 @@ READERS: dict[str, Callable[[Path], Named]] = {
     ".keras": _of_keras,
     ".h5": _of_h5,
     ".pth": read_tensors,
-    "folder": _of_saved_model,
 }
-"""The reader for each suffix; a folder is a SavedModel."""
+"""The reader for each suffix."""

@@ -13,7 +13,7 @@ from podline.recipes.uses import USES, has_effect
 def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
     """Return a recipe's document with new values at some dotted paths.
 
-    A duration holds one of steps, epochs, examples and share; setting one replaces another. Settings that have no
+    A duration holds one of steps, epochs and share; setting one replaces another. Settings that have no
     effect with a new kind of model, optimizer, loss or schedule get their defaults.
 
     Raises:

@@ -9,11 +9,10 @@ from podline.recipes.epochs import Epochs
 
 
 class Duration(Frozen):
-    """A duration of training, given as exactly one of steps, epochs or examples."""
+    """A duration of training, given as exactly one of steps and epochs."""
 
     steps: int | None = Field(default=None, ge=0, le=1_000_000_000)
     epochs: float | None = Field(default=None, ge=0, le=100_000)
-    examples: int | None = Field(default=None, ge=0, le=1_000_000_000_000)
 
     @model_validator(mode="after")
     def _one(self) -> Duration:
@@ -24,7 +23,7 @@ class Duration(Frozen):
 
     @property
     def amount(self) -> float:
-        """The number of steps, epochs or examples."""
+        """The number of steps or epochs."""
         return next(float(value) for _, value in self if value is not None)
 
     def scaled(self, factor: float) -> Duration:
@@ -32,7 +31,7 @@ class Duration(Frozen):
         amount = factor * self.amount
         if self.epochs is not None:
             return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)
-        return Duration(steps=max(int(amount), 1)) if self.steps is not None else Duration(examples=max(int(amount), 1))
+        return Duration(steps=max(int(amount), 1))
 
     def __str__(self) -> str:
         """Format the duration, like 30 epochs."""
@@ -44,14 +43,12 @@ class Duration(Frozen):
         """Return the duration in whole steps, rounded down; a duration above zero has at least one step."""
         if self.steps is not None:
             return self.steps
-        if self.epochs is not None:
-            return max(round(epochs.step_at(self.epochs)), 1 if self.epochs else 0)
-        examples = self.examples or 0
-        return max(epochs.steps_of(examples), 1 if examples else 0)
+        passes = self.epochs or 0
+        return max(round(epochs.step_at(passes)), 1 if passes else 0)
 
 
 class Part(Duration):
-    """A part of a training, given as exactly one of steps, epochs, examples or a share of the whole.
+    """A part of a training, given as exactly one of steps, epochs or a share of the whole.
 
     A share scales with the training's length: a recipe whose warm-up is a share can run for 2 epochs or for 200.
     """

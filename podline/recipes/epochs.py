@@ -1,4 +1,4 @@
-"""Converts between epochs, steps and examples, also for changing batch sizes."""
+"""Converts between epochs and steps, also for changing batch sizes."""
 
 from __future__ import annotations
 
@@ -82,11 +82,6 @@ class Epochs:
         """Return the number of examples in this many steps."""
         segment = self._of_step(step)
         return segment.examples + (step - segment.step) * segment.batch_size
-
-    def steps_of(self, examples: int) -> int:
-        """Return the number of whole steps in this many examples."""
-        segment = self._segments[bisect.bisect_right([at.examples for at in self._segments], examples) - 1]
-        return segment.step + (examples - segment.examples) // segment.batch_size
 
     def _of_step(self, step: int) -> _Segment:
         return self._segments[bisect.bisect_right([at.step for at in self._segments], step) - 1]

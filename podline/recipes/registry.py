@@ -202,7 +202,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     Args:
         recipe: the original recipe.
         changes: dotted path → value, as ``{"schedule.learning_rate": 0.1, "duration.steps": 500}``. A duration holds
-            one of steps, epochs and examples; setting one replaces another.
+            one of steps and epochs; setting one replaces the other.
 
     Raises:
         SettingsError: a path is unknown, or a value is invalid.
@@ -265,7 +265,7 @@ def _few_without_given(few: Iterable[FewSettings], changes: Mapping[str, Json]) 
         return
     side = changes.get("conversion.side")
     apart = set(changes).union(*(pair for pair in _TOGETHER if given & pair))
-    if changes.keys() & {"duration.steps", "duration.examples"}:
+    if "duration.steps" in changes:
         apart |= {"trainable_layers", "phases"}  # phases by shares need a length in epochs
     for each in few:
         left = _apart_from(apart, each.changes)

@@ -351,8 +351,7 @@ class InitSettings(Frozen):
     """Initial weights from a file; layers are matched by name and shape.
 
     Attributes:
-        file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; its path does not
-            affect the run's name.
+        file: a ``.keras``, ``.weights.h5`` or ``.npz`` file; its path does not affect the run's name.
         checksum: sha256 of the file, or md5 of some published files; filled in when the run is named.
         published: source of the published weights that ``model.weights`` names; filled in when the run is named.
         licence: their licence; filled in when the run is named.

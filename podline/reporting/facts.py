@@ -35,7 +35,7 @@ from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.reporting.standing import RunStanding, standing_of
-from podline.stages.specs import ReportSpec, TrainResult
+from podline.stages.specs import EvaluateResult, ReportSpec, TrainResult
 from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE, stage_named
 from podline.store.contract import Store
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
@@ -66,6 +66,7 @@ class RunFacts:
         initial_weights: the weights taken from a file, or None.
         origin: the inputs that produced the model; None if the run does not record them.
         evaluation: the evaluation of any kind.
+        milliseconds: the time of an answer to one image; 0 if it was not measured.
         standing: the comparison with the champion and earlier nights.
     """
 
@@ -89,6 +90,7 @@ class RunFacts:
     initial_weights: InitialWeights | None
     origin: Origin | None
     evaluation: Any
+    milliseconds: float
     standing: RunStanding
 
     @property
@@ -134,6 +136,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         initial_weights=read_initial_weights(store, spec.folder) if recipe.init else None,
         origin=origin,
         evaluation=evaluation,
+        milliseconds=_evaluated(store, spec).milliseconds,
         standing=standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
     )
 
@@ -161,6 +164,10 @@ def _evaluation(store: Store, spec: ReportSpec) -> AnyEvaluation:
             "evaluate the run again"
         )
     return evaluation
+
+
+def _evaluated(store: Store, spec: ReportSpec) -> EvaluateResult:
+    return EvaluateResult.model_validate(read_completion(store, spec.record_folder, EVALUATE.name).result)
 
 
 def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:

@@ -9,19 +9,21 @@ from typing import NamedTuple
 from podline.drawing.svg import Svg
 from podline.kinds.table import kind_of
 from podline.reporting import run_sections, verdict
-from podline.reporting.blocks import Block, Text, charts_of, markdown_of
+from podline.reporting.blocks import Block, Pictures, Text, charts_of, markdown_of
 from podline.reporting.document import document
 from podline.reporting.escaping import markdown
 from podline.reporting.facts import RunFacts
 from podline.reporting.sections import Section, blocks_of, installed, sections_in
 
+# The sections whose first picture, or last one, is the worst mistake.
+_MISTAKES, _PICTURES = "The most confident mistakes", "Pictures"
 # The first sections of the page, in this order; then come the others.
 _FIRST = (
-    "What differs",
     "What next",
+    "What differs",
     "Training",
-    "The most confident mistakes",
-    "Pictures",
+    _MISTAKES,
+    _PICTURES,
     "Classes",
     "Labels",
     "Findings",
@@ -46,8 +48,8 @@ class Pages(NamedTuple):
 
 def pages(run: RunFacts) -> Pages:
     """Render the report in all its formats."""
-    header = list(verdict.header(run))
     shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
+    header = list(verdict.header(run, _worst(dict(shown))))
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
     charts = charts_of(block for blocks in (header, *(blocks for _, blocks in shown)) for block in blocks)
     return Pages(
@@ -61,6 +63,16 @@ def _place(found: tuple[str, list[Block]]) -> int:
     """Return a section's place: those to act on first, the others in their order."""
     heading, _ = found
     return _FIRST.index(heading) if heading in _FIRST else len(_FIRST)
+
+
+def _worst(sections: dict[str, list[Block]]) -> str:
+    """Return a sentence about the worst mistake that the page shows, with the name of its file; empty for none."""
+    for heading, place in ((_MISTAKES, 0), (_PICTURES, -1)):
+        shown = [one for block in sections.get(heading, ()) if isinstance(block, Pictures) for one in block.pictures]
+        if shown:
+            worst = shown[place]
+            return f"The worst mistake is {', '.join(filter(None, (*worst.details[::-1], worst.caption)))}."
+    return ""
 
 
 def _picture(chart: Svg) -> str:

@@ -13,6 +13,7 @@ from podline.compare.answers import LostExample
 from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
 from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import NEARLY_REPEAT
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
@@ -45,6 +46,8 @@ from podline.store.contract import INDEX
 
 # Number of refusing rules, classes or joints that the sentence names.
 _NAMED = 3
+# The width of an interval above which the page says that the test split is too small.
+_WIDE = 0.2
 _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
 
@@ -62,8 +65,8 @@ class Headline(NamedTuple):
     tiles: Sequence[Tile]
 
 
-def header(run: RunFacts) -> Iterator[Block]:
-    """Yield the blocks at the top of the page."""
+def header(run: RunFacts, worst: str) -> Iterator[Block]:
+    """Yield the blocks at the top of the page; ``worst`` is a sentence about the worst mistake."""
     evaluation, standing = run.evaluation, run.standing
     kind, measure = kind_of(evaluation), evaluation.measure
     headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
@@ -81,7 +84,7 @@ def header(run: RunFacts) -> Iterator[Block]:
         compared = standing.promotion.compared
         if compared and (rows := compared.rows()):
             yield Table(["test examples", "how many", f"{compared.measure}, this run", "the reference"], rows)
-    guessing = Text(headline.guessing, "" if evaluation.better_than_guessing else "warning")
+    guessing = Text(f"{headline.guessing} {worst}".strip(), "" if evaluation.better_than_guessing else "warning")
     result = Chart(charts.verdict(evaluation), caption=kind.caption)
     if standing.nights:
         caption = "Earlier runs with the same settings, and this run; bars are 95 % intervals."
@@ -148,17 +151,25 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 def _attention(run: RunFacts) -> Iterator[str]:
     """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
+    evaluation = run.evaluation
+    metric = evaluation.trained.metrics[evaluation.measure]
+    if metric.high - metric.low > _WIDE and metric.high <= 1:
+        few = plural(evaluation.examples, f"{evaluation.split} example")
+        low, high = (figures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
+        yield f"Only {few}: the figure may be anything from {low} to {high}; add {evaluation.split} images"
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
-    if run.slow:  # says the same at the end
-        found = {key: line for key, line in found.items() if line.finding != "slow"}
     for line in [*found.values()][:_NAMED]:
         yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
     if len(found) > _NAMED:
         yield f"{plural(len(found) - _NAMED, 'more finding')} below"
     if run.slow:
         yield run.slow
-    if run.manifest.quarantined:
-        yield f"{plural(len(run.manifest.quarantined), 'record')} of the source left out, see Data"
+    for rule, times in run.manifest.counted.items():
+        if NEARLY_REPEAT in rule:
+            yield f"{figures.count(times)} {rule}: the figure may not hold for new images"
+    if left_out := run.manifest.quarantined:
+        first = f"{left_out[0].record} {left_out[0].reason}"
+        yield f"{plural(len(left_out), 'record')} of the source left out, such as {first}; see Data"
     for remark in run.remarks[:_NAMED]:
         yield f"{remark}"
 
@@ -265,10 +276,10 @@ def _lost(
     return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
 
 
-def _training_tiles(facts: RunFacts) -> list[Tile]:
-    """Return the tiles of training cost."""
-    return [
-        Tile("parameters", figures.short_count(facts.training.parameters)),
-        Tile("size of the model", figures.size(facts.model.bytes)),
-        Tile("training", figures.duration(facts.training.seconds)),
-    ]
+def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
+    """Yield the tiles of the model's size and speed, and of training cost."""
+    yield Tile("parameters", figures.short_count(facts.training.parameters))
+    yield Tile("size of the model", figures.size(facts.model.bytes))
+    if facts.milliseconds:
+        yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
+    yield Tile("training", figures.duration(facts.training.seconds))

@@ -46,7 +46,6 @@ from podline.store.contract import Store
 from podline.strategies import StrategyName
 
 # The folder with the weights in a SavedModel.
-_VARIABLES = "variables"
 # The values for few images that a line names.
 _TOLD = ("model.kind", "model.weights", "conversion.side")
 Tell = Callable[[str], object]
@@ -384,20 +383,17 @@ def require_weights(store: Store, recipe: Recipe) -> None:
 
 
 def weights_sha256(file: Path) -> str:
-    """Return the sha256 of a file of weights, or of the variables of a SavedModel's folder.
+    """Return the sha256 of a file of weights.
 
     Raises:
-        SettingsError: the file cannot be read, or is another folder.
+        SettingsError: the file cannot be read.
     """
     try:
-        if not file.is_dir():
-            return digests.of_file(file)
-        parts = sorted(part for part in (file / _VARIABLES).iterdir() if part.is_file())
-        return digests.of_json([[part.name, digests.of_file(part)] for part in parts])
+        return digests.of_file(file)
     except OSError as error:
         raise SettingsError(
-            f"init={file} cannot be read: {error.strerror}; give a .keras, .weights.h5, .h5 or .npz file, or the "
-            "folder of a SavedModel"
+            f"init={file} cannot be read: {error.strerror}; give a .keras, .weights.h5 or .npz file; "
+            "docs/how-to/fine-tune.md converts others"
         ) from error
 
 

@@ -389,6 +389,9 @@ class EvaluateResult(Result):
         description="the main metric: `top1` of a classifier, `ap` of a pose network",
     )
     untrained: float = Field(description="the main metric of the network with random weights")
+    milliseconds: float = Field(
+        default=0.0, description="for one image, alone in its batch, on the evaluation's device"
+    )
     evaluation_sha256: str
     notes: tuple[str, ...] = Field(
         default=(), exclude_if=operator.not_, description="further figures of its kind, a line each"

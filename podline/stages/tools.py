@@ -32,99 +32,59 @@ ExportFormat: TypeAlias = Literal["saved-model", "onnx", "tflite", "tflite-int8"
 
 
 class InputSpeedSpec(RecipeSpec):
-    """Measures the speed of each stage of a recipe's input on this machine, and of the model."""
+    """Measures the speed of a recipe's input on this machine, and of the training step with it."""
 
     seconds: float = Field(default=0.5, gt=0, le=60, description="the seconds for which each stage is measured")
 
 
 class StageSpeed(Frozen):
-    """The speed of a single stage of the input pipeline."""
+    """The speed of one stage alone."""
 
-    name: str = Field(description="`disk`, `read`, `augment`, `batch` or `hand-over`")
+    name: str = Field(description="`read`, `augment` or `step`")
     about: str = Field(description="its work")
     milliseconds: float = Field(description="for a batch")
     examples_per_second: float = Field(description="the speed if this were the only stage")
 
 
 class InputSpeed(Result):
-    """The speed of a recipe's input, by stage, and of the model. Rates are in examples/s."""
+    """The speed of a recipe's input, and of training with it. Rates are in examples/s."""
 
     recipe: str = Field(description="its name")
     dataset: str = Field(description="the data set's folder in the store")
     batch_size: int = Field(description="examples in a batch")
     devices: str = Field(description="the device of the model")
-    stages: tuple[StageSpeed, ...] = Field(
-        description="in the order of a batch's path; `disk` only affects the first pass over the data (as long as "
-        "memory can hold them), so it is separate",
-    )
-    disk: StageSpeed = Field(description="the extra time of `read` in the first pass, when pages are not in memory")
-    bottleneck: str = Field(description="the slowest of the stages")
-    first_pass_bottleneck: str = Field(description="the slowest stage in the first pass")
-    together: float = Field(description="the whole pipeline with parallel stages as in training, but without a model")
-    first_pass: float = Field(description="the whole pipeline in the first pass")
-    model: float = Field(description="the training step, with a batch already in memory")
-    training: float = Field(description="the training step with this input, which may compete for the cores")
-    waiting: float = Field(description="share of the time for which training with this input waited for it, 0…1")
-    feeds: bool = Field(description="whether the model waits for less than 5 % of the time")
+    stages: tuple[StageSpeed, ...] = Field(description="in the order of a batch's path; the last is the training step")
+    training: float = Field(description="training with this input")
+    waiting: float = Field(description="share of its time for which training waited for input, 0…1")
+
+    @property
+    def feeds(self) -> bool:
+        """Return whether the training step hardly waits for input."""
+        return self.waiting < _HARDLY
+
+    @property
+    def bottleneck(self) -> str:
+        """Return the slower stage of the input."""
+        return min(self.stages[:-1], key=lambda stage: stage.examples_per_second).name
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return a table and a verdict."""
-        row = "{:10} {:>12} {:>11}   {}".format
+        row = "{:8} {:>12} {:>11}   {}".format
         rows = [row("stage", "examples/s", "ms a batch", f"{self.recipe}, batches of {self.batch_size}")]
-        for stage in self._rows():
-            mark = " ← the bottleneck" if stage.name == self.bottleneck else ""
-            figures = rate(stage.examples_per_second), f"{stage.milliseconds:.3f}"
-            rows.append(row(stage.name, *figures, f"{stage.about}{mark}"))
-        return [*rows, "", *self._verdict()]
-
-    def _rows(self) -> list[StageSpeed]:
-        def measured(name: str, speed: float, about: str) -> StageSpeed:
-            return StageSpeed(
-                name=name, about=about, milliseconds=1000 * self.batch_size / speed, examples_per_second=speed
-            )
-
-        step = f"the training step on {self.devices}"
-        return [
-            self.disk,
-            *self.stages,
-            measured("together", self.together, "the whole pipeline"),
-            measured("model", self.model, f"{step}, its batch in memory"),
-            measured("training", self.training, f"{step} with this input"),
+        rows += [
+            row(stage.name, rate(stage.examples_per_second), f"{stage.milliseconds:.3f}", stage.about)
+            for stage in self.stages
         ]
-
-    def _verdict(self) -> list[str]:
-        compared = f"{rate(self.together)} examples/s vs {rate(self.model)} that the model takes"
-        feeds = "The input feeds the model" if self.feeds else "The input does not feed the model"
-        lines = [
-            f"The bottleneck of the input is {self.bottleneck}.",
-            f"{feeds}: {compared}; training waits for input {percent(self.waiting)} of its time.",
-        ]
-        if self.first_pass_bottleneck != self.bottleneck:
-            enough = "which is enough as well" if self.first_pass > self.model else "which is not enough"
-            lines.append(
-                f"In the first pass over the data the bottleneck is {self.first_pass_bottleneck}: "
-                f"{rate(self.first_pass)} examples/s, {enough}."
-            )
-        if not self.feeds:
-            lines.append(_ADVICE[self.bottleneck])
-        elif self.training < _SLOWED * self.model:
-            lines.append(
-                f"But a step takes {self.model / self.training:.1f} × as long with this input as with a ready batch: "
-                "both use the same cores. Use less augmentation, or give training more cores."
-            )
-        return lines
+        feeds = "the input feeds the model" if self.feeds else f"the input is too slow. {_ADVICE[self.bottleneck]}"
+        speed = f"Training takes {rate(self.training)} examples/s and waits for input {percent(self.waiting)} of its"
+        return [*rows, "", f"{speed} time: {feeds}."]
 
 
-# Below this ratio of training with input to the step alone, the difference exceeds measurement noise.
-_SLOWED = 0.8
-
-
+# A model that waits for less than this share of its time is not limited by its input.
+_HARDLY = 0.05
 _ADVICE = {
-    "disk": "The data do not fit into memory and the disk is slow: put the store on a faster one.",
-    "read": "Reading is slow although the data are in memory: other processes may use the cores or the memory.",
-    "augment": "Augmentation is slow: use less of it, larger batches do not help; or give the input more cores.",
-    "batch": "Turning arrays into tensors is slow, which grows with the bytes of a batch: read fewer fields.",
-    "hand-over": "The copy to the device is slow, which grows with the bytes of a batch: keep pixels uint8.",
+    "read": "Reading is the slower stage: give it a faster disk, or memory that holds the data",
+    "augment": "Augmentation is the slower stage: use less of it, or give the input more cores",
 }
 
 

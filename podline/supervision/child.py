@@ -1,8 +1,9 @@
 """The child process of one stage; :mod:`podline.supervision.supervisor` starts it.
 
-``python -m podline.supervision.child STAGE --progress-fd N`` reads one line of JSON from standard input (see
+``python -m podline.supervision.child STAGE --progress-fd N --mark M`` reads one line of JSON from standard input (see
 :class:`Order`), runs the stage, and writes events (:mod:`podline.progress`) to the file descriptor. Standard input
-stays open: its end means that the parent has died, and then this process ends itself and its descendants.
+stays open: its end means that the parent has died, and then this process ends itself and its descendants. With
+``--ahead`` it imports the stage's code before it reads the line; see :mod:`podline.supervision.starts`.
 
 SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that saves its progress installs its
 own handler during its work.
@@ -66,7 +67,7 @@ class Order(Frozen):
     find_at: str
     spec_type: str
     result_type: str
-    mark: str
+    log: str
     spec: dict[str, Any]
 
 
@@ -75,20 +76,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m podline.supervision.child", description=__doc__)
     parser.add_argument("stage")
     parser.add_argument("--progress-fd", type=int, required=True)
-    progress_fd = parser.parse_args().progress_fd
+    parser.add_argument("--mark", required=True)
+    parser.add_argument("--ahead", metavar="MODULE:FUNCTION")
+    given = parser.parse_args()
     # Child processes of the stage must not hold the parent's pipe open.
-    os.set_inheritable(progress_fd, False)
+    os.set_inheritable(given.progress_fd, False)
     faulthandler.enable()
     # A handler in native code also works while the main thread runs TensorFlow; it writes to the stage's log.
     faulthandler.register(STACKS_SIGNAL)
     signal.signal(signal.SIGTERM, preempted)
-    order = Order.model_validate_json(_first_line(sys.stdin.fileno()))
-    orphaned = threading.Event()
-    processes.when_parent_goes(sys.stdin.fileno(), lambda: _end_orphan(order.mark, orphaned))
-    code = _work(order, json_lines(progress_fd))
+    orphaned, stdin = threading.Event(), sys.stdin.fileno()
+    processes.when_parent_goes(stdin, lambda: _end_orphan(given.mark, orphaned))
+    line = _awaited_line(stdin, given.ahead) if given.ahead else _first_line(stdin)
+    order = Order.model_validate_json(line)
+    code = _work(order, json_lines(given.progress_fd))
     if orphaned.is_set():
-        _end_all(order.mark)
+        _end_all(given.mark)
     sys.exit(code)
+
+
+def _awaited_line(descriptor: int, run_at: str) -> bytes:
+    """Import a stage's code, and return the order once it comes."""
+    with processes.killed_first():
+        entry_points.load(run_at)
+        line = _first_line(descriptor)
+    with Path(Order.model_validate_json(line).log).open("ab") as log:
+        for output in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), output.fileno())
+    return line
 
 
 def _work(order: Order, listener: Listener) -> int:

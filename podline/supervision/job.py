@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from podline.errors import PermanentError, PodlineError, SettingsError, WorkerLostError, from_json, one_line
+from podline.errors import CancelledError, PodlineError, SettingsError, WorkerLostError, from_json, one_line
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.stages.specs import TrainResult, TrainSpec
@@ -41,7 +41,7 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
 
     Raises:
         SettingsError: the scheduler is not there or refuses the job, or the store is in a bucket.
-        PermanentError: the job was cancelled by somebody else.
+        CancelledError: the job was cancelled by somebody else.
         WorkerLostError: the job ended without a cause, or the scheduler does not answer; it is asked again later.
         PodlineError: what the job raised, as the same class: of several hosts, the first cause.
     """
@@ -97,7 +97,7 @@ class _Followed:
         if result is not None:
             return result.model_copy(update={"reused": False})
         if ended.state == CANCELLED:
-            raise PermanentError(f"{job} was cancelled; what it had saved is kept")
+            raise CancelledError(f"{job} was cancelled; what it had saved is kept")
         raise self._error or WorkerLostError(
             f"{job}: got state {ended.state} ({ended.reason}) and no cause, expected a result; see {where}"
         )

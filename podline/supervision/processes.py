@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
+import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Seconds for a process to end after SIGKILL; only a process that is stuck in the kernel takes any time.
@@ -94,21 +94,32 @@ def when_parent_goes(lifeline: int, act: Callable[[], None]) -> None:
     """Call ``act`` once, in a separate thread, when this process's parent has died.
 
     Args:
-        lifeline: a file descriptor whose other end only the parent holds, without writing to it: its end of file is the
-            sign. The parent's id is checked too, in case a third process inherited the other end.
+        lifeline: the reading end of a pipe whose other end only the parent holds; nothing is read from it. The parent's
+            id is checked too, in case a third process inherited the other end.
         act: the action.
     """
     parent = os.getppid()
+    hang_up = select.poll()
+    hang_up.register(lifeline, 0)  # poll(2): the end of all writers is always reported
 
     def watch() -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(lifeline, selectors.EVENT_READ)
-            while os.getppid() == parent:
-                if selector.select(_PARENT_POLL) and not os.read(lifeline, 4096):
-                    break
+        while os.getppid() == parent and not hang_up.poll(1000 * _PARENT_POLL):
+            pass
         act()
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+@contextlib.contextmanager
+def killed_first() -> Iterator[None]:
+    """Let the kernel kill this process before all others if memory runs out in the body."""
+    adjustment = Path("/proc/self/oom_score_adj")
+    usual = adjustment.read_text()
+    adjustment.write_text("1000")
+    try:
+        yield
+    finally:
+        adjustment.write_text(usual)
 
 
 def _all() -> list[int]:

@@ -17,13 +17,10 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from podline.cores import memory_kills
 from podline.errors import (
@@ -36,7 +33,7 @@ from podline.errors import (
     from_json,
 )
 from podline.progress import Event, Listener, Reporter, beside
-from podline.settings import STAGE_MARK, Settings, child_environment, cluster
+from podline.settings import Settings, cluster
 from podline.stages.first_cause import tell_cause
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage, stage_of
@@ -46,6 +43,7 @@ from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.supervision.child import Order
 from podline.supervision.stacks import STACKS_SIGNAL, where
+from podline.supervision.starts import ChildProcess, child_process, start_following
 from podline.supervision.tensorflow_noise import NOISE
 
 R = TypeVar("R", bound=Result)
@@ -162,8 +160,8 @@ def _longest_silence(machine: Settings, pace: float | None, *, begun: bool) -> t
 class _Child:
     """A running child, with the pipe of its events and the log of its output."""
 
-    def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
-        self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
+    def __init__(self, stage: Stage[Any, Any], process: ChildProcess, log: Path) -> None:
+        self._stage, self._number, self._pipe, self._log = stage.name, process.number, process.pipe, log
         self._keeps = stage.keeps
         self._log_start, self._memory_kills = log.stat().st_size, memory_kills()
         self._unfinished = b""
@@ -174,7 +172,7 @@ class _Child:
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
-                ended = processes.exit_code(self._process.pid) is not None
+                ended = processes.exit_code(self._number) is not None
                 block = self._pipe.read() if selector.select(0 if ended else _POLL) else None
                 *lines, self._unfinished = (self._unfinished + (block or b"")).split(b"\n")
                 for line in lines:
@@ -230,7 +228,7 @@ class _Child:
         self._hung = True
         before = self._log.stat().st_size
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, STACKS_SIGNAL)
+            os.kill(self._number, STACKS_SIGNAL)
         deadline, written, latest = time.monotonic() + _STACKS_SECONDS, b"", None
         while time.monotonic() < deadline and (not written or written != latest):
             latest = written
@@ -249,7 +247,7 @@ class _Child:
 
     def unexplained(self) -> PodlineError:
         """Return the error for a child that ended without a result or an error."""
-        code = processes.exit_code(self._process.pid) or 0
+        code = processes.exit_code(self._number) or 0
         if code >= 0:
             return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
         name = signal.Signals(-code).name
@@ -264,9 +262,7 @@ class _Child:
             "SIGBUS": " (a mapped file became shorter, or its disk is full or failing)",
             "SIGABRT": " (native code gave up)",
         }.get(name, "")
-        return ChildKilledError(
-            f"{self._stage}: killed by {name}{why}; it was process {self._process.pid}{self._tail()}"
-        )
+        return ChildKilledError(f"{self._stage}: killed by {name}{why}; it was process {self._number}{self._tail()}")
 
     def end(self, listener: Listener, grace: float) -> None:
         """Wait for a child that sent its last event, or ask it to end; pass on its log meanwhile."""
@@ -276,19 +272,13 @@ class _Child:
         if not self._said_its_last:
             seconds = min(grace, _HUNG_GRACE) if self._hung else grace
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGTERM)
+                os.kill(self._number, signal.SIGTERM)
         deadline = time.monotonic() + seconds
         for event in self._events():
             if event is not None and event["event"] == "log":
                 listener(event)
             if time.monotonic() > deadline:
                 return
-
-    def clear(self, mark: str) -> None:
-        """Kill the remaining processes of the child's group, and of its descendants' sessions."""
-        processes.kill_group(self._process.pid)
-        self._process.wait()
-        processes.kill_marked(STAGE_MARK, mark)
 
     def _tail(self) -> str:
         with self._log.open("rb") as stream:
@@ -301,51 +291,26 @@ class _Child:
 @contextlib.contextmanager
 def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
     """Start a child; after the body, even with an exception, the child and its descendants have ended."""
-    store, mark = open_store(spec.root), uuid.uuid4().hex
-    order = Order(
-        stage=stage.name,
-        run_at=stage.run_at,
-        find_at=stage.find_at,
-        spec_type=f"{stage.spec.__module__}:{stage.spec.__qualname__}",
-        result_type=f"{stage.result.__module__}:{stage.result.__qualname__}",
-        mark=mark,
-        spec=spec.model_dump(mode="json"),
-    )
+    store = open_store(spec.root)
     log = _log_file(store, stage, spec)
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    with (
-        os.fdopen(reading, "rb", buffering=0) as pipe,
-        log.open("ab") as output,
-        _kept(log, store),
-        # Killed processes leave temporary files of libraries behind.
-        store.workspace(stage.name) as temporary,
-    ):
-        try:
-            process = subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-                [sys.executable, "-P", "-m", "podline.supervision.child", stage.name, "--progress-fd", str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=child_environment(store.scratch, mark) | {"TMPDIR": str(temporary)},
-                pass_fds=(writing,),
-                start_new_session=True,
+    with _kept(log, store), child_process(stage, store, log) as process:
+        child = _Child(stage, process, log)
+        process.order(
+            Order(
+                stage=stage.name,
+                run_at=stage.run_at,
+                find_at=stage.find_at,
+                spec_type=f"{stage.spec.__module__}:{stage.spec.__qualname__}",
+                result_type=f"{stage.result.__module__}:{stage.result.__qualname__}",
+                log=str(log),
+                spec=spec.model_dump(mode="json"),
             )
-        finally:
-            os.close(writing)
-        child = _Child(stage, process, pipe, log)
-        assert process.stdin is not None  # noqa: S101 (it is a pipe)
+        )
+        start_following(stage)
         try:
-            with contextlib.suppress(BrokenPipeError):  # the end of a dead child is reported later
-                process.stdin.write(order.model_dump_json().encode() + b"\n")
-                process.stdin.flush()
             yield child
         finally:
-            try:
-                child.end(listener, grace)
-            finally:
-                child.clear(mark)
-                process.stdin.close()
+            child.end(listener, grace)
 
 
 @contextlib.contextmanager

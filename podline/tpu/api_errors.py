@@ -43,6 +43,7 @@ _QUOTA = re.compile(r"quota", re.IGNORECASE)
 _UNAVAILABLE = frozenset(
     {code_pb2.UNAVAILABLE, code_pb2.DEADLINE_EXCEEDED, code_pb2.INTERNAL, code_pb2.UNKNOWN, code_pb2.CANCELLED}
 )
+_ARGUMENTS = frozenset({code_pb2.INVALID_ARGUMENT, code_pb2.OUT_OF_RANGE})
 _SETUP: dict[int, str] = {
     code_pb2.PERMISSION_DENIED: "grant the account the role roles/tpu.admin, and enable the API tpu.googleapis.com",
     code_pb2.INVALID_ARGUMENT: "correct the node's spec",
@@ -52,7 +53,11 @@ _SETUP: dict[int, str] = {
 }
 
 
-class NotFoundError(TpuSetupError):
+class ArgumentError(TpuSetupError):
+    """The API refuses a value of a request."""
+
+
+class NotFoundError(ArgumentError):
     """The API does not know a name."""
 
 
@@ -83,7 +88,8 @@ def explain(what: str, code: int, message: str) -> PodlineError:
     if code == code_pb2.NOT_FOUND:
         return NotFoundError(f"{line}; {_SETUP[code]}")
     if code in _SETUP:
-        return TpuSetupError(f"{line}; {_SETUP[code]}")
+        kind = ArgumentError if code in _ARGUMENTS else TpuSetupError
+        return kind(f"{line}; {_SETUP[code]}")
     if code in _UNAVAILABLE:
         return TpuApiError(line)
     return TpuUnhealthyError(line)

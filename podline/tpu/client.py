@@ -17,7 +17,7 @@ from google.longrunning import operations_pb2
 
 from podline.errors import TpuApiError, TpuSetupError, TpuUnhealthyError
 from podline.figures import duration
-from podline.tpu.api_errors import NotFoundError, explain, explained
+from podline.tpu.api_errors import ArgumentError, NotFoundError, explain, explained
 from podline.tpu.clock import Clock
 from podline.tpu.node import Health, Node, QueuedResource, State, Symptom
 from podline.tpu_settings import ApiSettings, NodeSpec
@@ -80,7 +80,7 @@ class CloudTpu:
         self._change(f"start node {name}", self._client.start_node, name)
 
     def stop_node(self, name: str) -> None:
-        """Stop a node, and wait until it has stopped. Spot nodes and those of queued resources cannot be stopped."""
+        """Stop a node, and wait until it has stopped; see :attr:`podline.tpu.node.Node.stoppable`."""
         self._change(f"stop node {name}", self._client.stop_node, name)
 
     def delete_node(self, name: str) -> None:
@@ -109,7 +109,8 @@ class CloudTpu:
         if spec.spot:
             request.spot = tpu_v2.QueuedResource.Spot()
         elif spec.reserved:
-            request.guaranteed = tpu_v2.QueuedResource.Guaranteed()
+            # "-" is any reservation of the project, as `gcloud compute tpus queued-resources create --reserved` asks.
+            request.reservation_name = self._path("reservations", "-")
         given = {"parent": self._settings.parent, "queued_resource_id": name, "queued_resource": request}
         self._operate(f"queue for node {name}", self._client.create_queued_resource, **given)
 
@@ -131,7 +132,7 @@ class CloudTpu:
     def _change(self, what: str, method: Callable[..., Any], name: str) -> None:
         try:
             self._operate(what, method, name=self._path("nodes", name))
-        except NotFoundError as error:  # it existed a moment ago
+        except ArgumentError as error:  # such a node cannot be stopped or started, or it is gone since a moment ago
             raise TpuUnhealthyError(str(error)) from error
 
     def _delete(self, what: str, method: Callable[..., Any], **request: Any) -> None:
@@ -170,6 +171,7 @@ def node_from(message: tpu_v2.Node) -> Node:
         runtime_version=raw.runtime_version,
         spot=raw.scheduling_config.spot or raw.scheduling_config.preemptible,
         queued_resource=raw.queued_resource.rpartition("/")[2],
+        hosts=max(len(raw.network_endpoints), 1),
     )
 
 

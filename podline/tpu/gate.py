@@ -42,13 +42,14 @@ class View(Frozen):
 
     def decision(self, tried: Tried, settings: TpuSettings, *, hung: bool, patient: bool) -> Decision:
         """Return the policy's decision about this view, for a run that has tried some repairs."""
-        limits, node = settings.budget, self.node
+        node = self.node
+        limits = settings.budget(stoppable=node is None or node.stoppable)
         more = {
             Fact.RESERVED: bool(self.turn.holder),
             Fact.LOCKED: self.lock is not None and bool(self.lock.holder),
             Fact.ANNOUNCED: bool(self.end_announced),
             Fact.COOLING: self.turn.cooling > 0,
-            Fact.HUNG: hung and limits.restart.attempts > 0,
+            Fact.HUNG: hung and limits.restart.attempts + limits.recreate.attempts > 0,
         }
         facts = policy.facts_of(node.symptoms if node else (), self.at, limits)
         situation = Situation(
@@ -123,7 +124,7 @@ class _Gate:
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> None:
         self._settings, self._api, self._clock, self._tpu_log = settings, api, clock, tpu_log
-        self._limits = settings.budget
+        self._limits = settings.budget()
         self._recovery = Recovery(settings, api, clock, tpu_log)
         self._turn = Turn(settings.turn_file, self._limits.cool_down, clock)
         self._failure: PodlineError | None = None
@@ -133,12 +134,12 @@ class _Gate:
         began = self._clock.now()
         try:
             view = self._until_go()
+            now = self._clock.now()
+            self._tpu_log.tell(now, Event.GO, str(view), now - began)
         except BaseException as error:
-            self._tpu_log.tell(self._clock.now(), Event.GIVE_UP, str(error) or type(error).__name__)
-            self._turn.give_back()
+            with self._given_back():
+                self._tpu_log.tell(self._clock.now(), Event.GIVE_UP, str(error) or type(error).__name__)
             raise
-        now = self._clock.now()
-        self._tpu_log.tell(now, Event.GO, str(view), now - began)
 
     def leave(self, why: BaseException | None) -> None:
         """Release the TPU when the process that used it has ended.
@@ -150,14 +151,24 @@ class _Gate:
         left = "left the TPU in good order"
         if why is not None:
             left = f"left the TPU: {str(why) or type(why).__name__}"
-        if self._settings.machine is not None:
-            try:
-                left += f"; its lock is {lock.clear(self._settings.machine, self._tpu_log.say)}"
-            except PodlineError as error:
-                left += f"; {error}"
-        event = Event.HANG if isinstance(why, HangError) else Event.LEAVE
-        self._tpu_log.tell(self._clock.now(), event, left)
-        self._turn.give_back()
+        with self._given_back():
+            if self._settings.machine is not None:
+                try:
+                    left += f"; its lock is {lock.clear(self._settings.machine, self._tpu_log.say)}"
+                except PodlineError as error:
+                    left += f"; {error}"
+            event = Event.HANG if isinstance(why, HangError) else Event.LEAVE
+            self._tpu_log.tell(self._clock.now(), event, left)
+
+    @contextlib.contextmanager
+    def _given_back(self) -> Iterator[None]:
+        """Return the turn after the body, which may write the log; an unavailable store must not hide the cause."""
+        try:
+            yield
+        except PodlineError as error:
+            self._tpu_log.say(f"the TPU log is not complete: {error}")
+        finally:
+            self._turn.give_back()
 
     def _until_go(self) -> View:
         since, patience = self._clock.now(), self._limits.patience

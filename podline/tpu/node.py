@@ -63,7 +63,7 @@ class Symptom(Frozen):
 
 
 class Node(Frozen):
-    """A node; ``queued_resource`` names the request that created it, or is empty."""
+    """A node; ``queued_resource`` names the request that created it, or is empty; ``hosts`` counts its machines."""
 
     name: str
     state: State
@@ -74,6 +74,16 @@ class Node(Frozen):
     runtime_version: str = ""
     spot: bool = False
     queued_resource: str = ""
+    hosts: int = 1
+
+    @property
+    def stoppable(self) -> bool:
+        """Return whether the node can be stopped and started again; others can only be deleted.
+
+        The API's StopNode "is only available with single TPU nodes" (cloud_tpu.proto, v2), so not for slices of several
+        machines. Spot nodes cannot be started again ("Manage TPU Spot VMs"), and those of a request belong to it.
+        """
+        return not (self.spot or self.queued_resource or self.hosts > 1)
 
 
 class QueuedResource(Frozen):

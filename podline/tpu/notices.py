@@ -28,19 +28,22 @@ def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
     Returns:
         The reason, for people; empty without an announcement, or without a metadata server.
     """
-    keys = ("preempted", "maintenance-event", "upcoming-maintenance?alt=json")
-    try:
-        preempted, event, upcoming = (_get(machine, key) for key in keys)
-    except (OSError, http.client.HTTPException):
-        return ""
-    if preempted.upper() == "TRUE":
+    if _get(machine, "preempted").upper() == "TRUE":
         return "the machine is being preempted"
-    if event not in ("", "NONE"):
+    if (event := _get(machine, "maintenance-event")) not in ("", "NONE"):
         return f"maintenance of the host: {event}"
-    return _upcoming(upcoming, now, lead)
+    return _upcoming(_get(machine, "upcoming-maintenance?alt=json"), now, lead)
 
 
 def _get(machine: MachineSettings, key: str) -> str:
+    """Return the value of a key; empty without one, or if the server fails, which says nothing about other keys."""
+    try:
+        return _asked(machine, key)
+    except (OSError, http.client.HTTPException):
+        return ""
+
+
+def _asked(machine: MachineSettings, key: str) -> str:
     # http.client instead of urllib, so that no proxy is asked for this machine's metadata.
     connection = http.client.HTTPConnection(machine.metadata_address, timeout=machine.metadata_timeout)
     try:

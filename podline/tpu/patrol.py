@@ -31,11 +31,12 @@ class PatrolCase(StrEnum):
     """A condition that the patrol can find, as text."""
 
     USED = "the node: a living run may use it"
+    UNSEEN = "the node: who uses it cannot be seen"
     GONE = "the node: preempted or terminated, or its request failed, and no run lives"
     OFF = "the node: not there, or not running"
     RESTING = "the node: ready or in the queue, unused, but not for tpu.idle_stop yet"
     IDLE = "the node: unused for tpu.idle_stop"
-    IDLE_FIXED = "the node: the same, but spot, or from the queue, or still in it"
+    IDLE_FIXED = "the node: the same, but spot, of several machines, or of the queue"
     LEFT = "the lease: taken, and no run lives"
     ORPHAN = "a run on the node: the flow that waited for it has ended"
 
@@ -50,6 +51,7 @@ class PatrolRule:
 
 TABLE: dict[PatrolCase, PatrolRule] = {
     PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run takes care of it"),
+    PatrolCase.UNSEEN: PatrolRule(Remedy.NOTHING, "a living run might lose it"),
     PatrolCase.GONE: PatrolRule(
         Remedy.DELETE, "it is useless and blocks quota or a name; the next run creates a new one"
     ),
@@ -93,7 +95,7 @@ def costs(node: Node | None, request: QueuedResource | None) -> bool:
 
 
 def node_case(
-    node: Node | None, request: QueuedResource | None, settings: TpuSettings, *, used: bool, idle_for: float
+    node: Node | None, request: QueuedResource | None, settings: TpuSettings, *, used: bool | None, idle_for: float
 ) -> PatrolCase:
     """Return the condition of the settings' node.
 
@@ -101,11 +103,11 @@ def node_case(
         node: the API's description; None if the node does not exist.
         request: its request in Google's queue, or None.
         settings: settings with the idle time.
-        used: whether a living run may use the node.
+        used: whether a living run may use the node; None if that cannot be seen.
         idle_for: seconds for which the node was seen to cost money without a use.
     """
-    if used:
-        return PatrolCase.USED
+    if used is not False:
+        return PatrolCase.USED if used else PatrolCase.UNSEEN
     refused = request is not None and request.state not in {*IN_QUEUE, "ACTIVE", "DELETING", "SUSPENDING"}
     if refused or (node is not None and node.state in GONE):
         return PatrolCase.GONE
@@ -113,7 +115,7 @@ def node_case(
         return PatrolCase.OFF
     if not settings.idle_stop or idle_for < 60 * settings.idle_stop:
         return PatrolCase.RESTING
-    return PatrolCase.IDLE_FIXED if request or (node and node.spot) else PatrolCase.IDLE
+    return PatrolCase.IDLE_FIXED if request or (node and not node.stoppable) else PatrolCase.IDLE
 
 
 def forbidden(do: Remedy, settings: TpuSettings) -> str:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from podline.errors import (
     ArtifactError,
     DivergenceError,
-    PermanentError,
     PodlineError,
+    RefusedOperationError,
     SettingsError,
     TpuGoneError,
     TpuInUseError,
@@ -165,5 +165,5 @@ def explain(kind: str, message: str) -> PodlineError | None:
     if kind in _UNCLEAR:
         return UnexplainedError(f"unknown failure of TensorFlow; tried once more ({kind}: {line})")
     if kind in _STAYS:
-        return PermanentError(f"TensorFlow refuses ({kind}: {line})")
+        return RefusedOperationError(f"an operation of the model or of its input is invalid ({kind}: {line})")
     return None

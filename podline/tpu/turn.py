@@ -56,7 +56,8 @@ class Turn:
 
     def give_back(self) -> None:
         """Return the turn; the cool-down starts."""
-        self._write(f"{os.getpid()} {self._clock.now()}")
+        with contextlib.suppress(OSError):  # without the time, the cool-down starts when the next user notices
+            self._write(f"{os.getpid()} {self._clock.now()}")
         self._file = None
         self._stack.close()
 

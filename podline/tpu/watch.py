@@ -40,7 +40,6 @@ class Sight(Frozen):
 
     state: State | None = Field(default=None, description="the node's state; None if the API does not answer")
     health: Health = Field(default=Health.HEALTH_UNSPECIFIED, description="the node's")
-    unhealthy_for: float = Field(default=0.0, description="how long it has not been healthy")
     silent_for: float = Field(default=0.0, description="how long the training has shown no progress")
     end_announced: str = Field(default="", description="reason for the announced end of the machine, or empty")
 
@@ -73,9 +72,10 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
     its end is announced                                  checkpoint and end
     unhealthy, and no progress for ``limits.stall``       end now
     under maintenance                                     checkpoint and end
-    unhealthy for ``limits.unhealthy``                    checkpoint and end
     all else, and an API that does not answer             go on
     ===================================================== ======================================
+
+    Progress is better evidence than Google's monitor: an unhealthy node that trains goes on.
     """
     if sight.state in _TAKEN:
         return WatchDecision(Course.END_NOW, f"the node is {sight.state}", TpuGoneError)
@@ -90,9 +90,6 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
         return WatchDecision(Course.END_NOW, f"the node is {sight.health}, and no progress for {silence}")
     if sight.health is Health.UNHEALTHY_MAINTENANCE:
         return WatchDecision(Course.SAVE_AND_END, "the node is under maintenance")
-    if sight.unhealthy_for >= limits.unhealthy:
-        lasting = duration(sight.unhealthy_for)
-        return WatchDecision(Course.SAVE_AND_END, f"the node has been {sight.health} for {lasting}")
     return GO_ON
 
 
@@ -109,7 +106,6 @@ class Watch:
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, log: Callable[[str], None]) -> None:
         self._settings, self._api, self._clock, self._log = settings, api, clock, log
         self._sight = Sight()
-        self._unhealthy_since: float | None = None
         self._next_node = self._next_notice = clock.now()
         self._answers = True
 
@@ -125,12 +121,11 @@ class Watch:
             self._see(end_announced=notices.end_announced(machine, now, limits.maintenance_lead))
         if now >= self._next_node:
             self._next_node = now + limits.poll
-            self._look_at_node(now)
-        lasting = 0.0 if self._unhealthy_since is None else now - self._unhealthy_since
-        self._see(silent_for=silent_for, unhealthy_for=lasting)
+            self._look_at_node()
+        self._see(silent_for=silent_for)
         return judge(self._sight, limits)
 
-    def _look_at_node(self, now: float) -> None:
+    def _look_at_node(self) -> None:
         try:
             node = self._api.node(self._settings.node)
         except PodlineError as error:
@@ -138,10 +133,6 @@ class Watch:
             return
         self._say("the TPU's health is known again", answers=True)
         state, health = (node.state, node.health) if node else (State.ABSENT, Health.HEALTH_UNSPECIFIED)
-        if health not in UNHEALTHY:
-            self._unhealthy_since = None
-        elif self._unhealthy_since is None:
-            self._unhealthy_since = now
         self._see(state=state, health=health)
 
     def _see(self, **changes: object) -> None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.documents.ledger_entry import Load
 from podline.documents.manifest import VALIDATION
 from podline.documents.metrics_log import (
     EvaluationLine,
@@ -17,23 +16,17 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.errors import DivergenceError, PodlineError, PreemptedError, PrunedError
+from podline.errors import DivergenceError, PreemptedError, PrunedError
 from podline.input.pipeline import EvaluationInput
-from podline.ledger import provenance
-from podline.ledger.load import LoadMeter
-from podline.ledger.paces import slow_training
-from podline.ledger.recording import plain
-from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed
 from podline.stages.tools import Preflight
 from podline.stopwatch import measured, spans
-from podline.training import devices
 from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner
 from podline.training.divergence import StopOnDivergence
-from podline.training.findings import Findings, JudgeOverfitting, JudgePace, JudgeStretches, judge_measures, judge_probe
+from podline.training.findings import Findings, JudgeOverfitting, JudgeStretches, judge_measures, judge_probe
 from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
@@ -58,7 +51,6 @@ class Between(NamedTuple):
     factor: Callable[[], float]
     early_stop: EarlyStop
     pruner: Pruner
-    findings: Findings
 
     def over(self) -> bool:
         """Return whether a decider ended the run early."""
@@ -156,7 +148,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         *(InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks),
         save,
     ]
-    between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, findings)
+    between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner)
     return between
 
 
@@ -167,19 +159,8 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
     return [*best, "more training images, stronger augmentation or pretrained weights (--init FILE) lessen it"]
 
 
-def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load | None) -> Slowness | None:
-    """Compare the time per example with earlier runs of the recipe; return the slowdown and its reasons, or None."""
-    where = provenance.environment(run.spec.strategy, devices.describe(run.strategy))
-    now = Pace(seconds, waiting, where.devices, where.strategy, where.cores, where.machine, traces, load)
-    try:
-        return slow_training(run.shared, run.recipe.name, plain(run.recipe), now, factor=EARLY_FACTOR)
-    except PodlineError as error:
-        run.reporter.warn(f"the pace was not compared with that of earlier runs: {error}")
-        return None
-
-
 def _loop(run: Run, step: int, between: Between) -> int:
-    hooks, factor, findings = between.hooks, between.factor, between.findings
+    hooks, factor = between.hooks, between.factor
     require_keys(hooks, provided(run.objective))
     with measured("tracing"):
         later = rehearse_later_phases(run, step) if run.spec.preflight else []
@@ -188,18 +169,11 @@ def _loop(run: Run, step: int, between: Between) -> int:
             for line in rehearse(run, step, steps, hooks, later).lines():
                 run.reporter.log(line)
             steps.rewind(step)
-    meter = LoadMeter()
-
-    pace = JudgePace(
-        findings,
-        lambda taken: run.plan.phase(taken).recipe.batch_size,
-        lambda seconds, waiting: _slowness(run, seconds, waiting, steps.traces, meter.load()),
-    )
     run_loop(
         steps.advance,
         step,
         run.plan.total_steps,
-        hooks=[pace, *hooks],  # logs its finding before the last hook saves a checkpoint
+        hooks=hooks,
         news=lambda done, part: _news(run, done, part, factor()),
         asked_to_stop=run.asked_to_stop,
         over=between.over,

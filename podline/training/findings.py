@@ -14,7 +14,6 @@ import numpy as np
 
 from podline.documents.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
 from podline.intervals import wilson_interval
-from podline.ledger.slowness import Slowness
 from podline.training.loop import Hook, Stretch
 
 # Share of a layer's channels that are zero for every image of the probe.
@@ -30,7 +29,6 @@ VANISHING_GRADIENT = 1e-6
 # Ratio of a stretch's gradient to the largest earlier one, and the number of stretches before the rule applies.
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
 # The pace is compared with earlier runs after this many steps and seconds, not counting the first stretch.
-PACE_SECONDS, PACE_STEPS = 3.0, 5
 # Number of latest evaluations in which a sign of overfitting holds, and of those before them.
 OVERFITTING_EVALUATIONS, EARLIER_EVALUATIONS = 3, 1
 # Rise of the evaluation's loss above its lowest, as a share of it.
@@ -266,48 +264,6 @@ class JudgeOverfitting:
         return Finding(
             "overfitting", line.split, shown, f"the model overfits: {'; '.join(said)}", "; ".join(self._helps)
         )
-
-
-class JudgePace(Hook):
-    """Compares a training's pace with that of earlier runs, once, soon after each start."""
-
-    def __init__(
-        self,
-        findings: Findings,
-        batch_size: Callable[[int], int],
-        compare: Callable[[float, float], Slowness | None],
-    ) -> None:
-        """Start the comparison with this start of the run."""
-        self._findings, self._batch_size, self._compare = findings, batch_size, compare
-        self._steps, self._examples, self._seconds, self._waiting = 0, 0, 0.0, 0.0
-        self._is_first, self._judged = True, False
-
-    def after(self, stretch: Stretch) -> None:
-        """Compare once enough steps are done; the first stretch does not count, since it waits for the input."""
-        if not self._is_first and not self._judged:
-            self._add(stretch)
-            if self._seconds >= PACE_SECONDS and self._steps >= PACE_STEPS:
-                self._judged = True
-                self._note(stretch.step)
-        self._is_first = False
-
-    def rehearse(self, stretch: Stretch) -> None:
-        """Do nothing: one step has no pace."""
-
-    def _add(self, stretch: Stretch) -> None:
-        self._steps += stretch.steps
-        self._examples += stretch.steps * self._batch_size(stretch.first)
-        self._seconds += stretch.seconds
-        self._waiting += stretch.waiting
-
-    def _note(self, step: int) -> None:
-        found = self._compare(self._seconds / self._examples, self._waiting / self._seconds)
-        remedy = (
-            "stop the training and free the machine; the same command goes on from the last checkpoint; "
-            "docs/reference/findings.md has the rule"
-        )
-        slow = [Finding("slow", "pace", {"factor": found.factor}, f"training is {found}", remedy)] if found else []
-        self._findings.judged(("slow",), step, slow)
 
 
 class JudgeStretches(Hook):

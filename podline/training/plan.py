@@ -192,7 +192,7 @@ def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
     """Return the steps after which an evaluation follows.
 
     If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows n
-    times the epochs or examples.
+    times the epochs.
 
     Raises:
         SettingsError: there are too many.

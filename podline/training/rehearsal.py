@@ -34,9 +34,8 @@ from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
 
 _TIMED_STEPS = 3
-# Number of examples that are checked one by one (all of a small data set, evenly spaced ones of a large one), and
-# number of examples whose fields are in memory at once.
-_LOOKED_AT, _AT_ONCE = 100_000, 4096
+# Number of examples whose fields are in memory at once while all of them are checked.
+_AT_ONCE = 4096
 _CGROUP = Path("/sys/fs/cgroup")
 # Layers whose outputs are kept for the backward pass; the outputs of others may share memory with these.
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
@@ -188,13 +187,11 @@ def _estimate(run: Run, step: int, times: Sequence[StepTimes], hooks: Sequence[H
 
 
 def _look_at_examples(run: Run) -> None:
-    """Check examples for impossible targets without decoding their images."""
+    """Check all examples for impossible targets without decoding their images."""
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
     reader, targets = run.training_reader, kind_of(run.recipe).targets()
-    count = min(len(reader), max(_LOOKED_AT, run.recipe.batch_size))
-    ids = np.linspace(0, len(reader), count, endpoint=False).astype(np.int64)
-    for start in range(0, count, _AT_ONCE):
-        part = ids[start : start + _AT_ONCE]
+    for start in range(0, len(reader), _AT_ONCE):
+        part = np.arange(start, min(start + _AT_ONCE, len(reader)))
         found = targets.check(reader.gather(part, fields), run.manifest)
         if found:
             place, reason = found

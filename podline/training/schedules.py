@@ -71,8 +71,8 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs,
         first: the step at which the schedule begins.
 
     Raises:
-        SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in epochs or
-            examples and the batch size changes.
+        SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in epochs and
+            the batch size changes.
     """
     warmup = settings.warmup.of(total_steps, epochs)
     decay_every = settings.decay_every.of(total_steps, epochs)
@@ -82,7 +82,7 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs,
         )
     if settings.kind == "exponential" and decay_every < 1:
         raise SettingsError(f"decay_every={settings.decay_every!r} is not a number of steps; give at least one")
-    measured = settings.decay_every.epochs is not None or settings.decay_every.examples is not None
+    measured = settings.decay_every.epochs is not None
     if settings.kind == "exponential" and measured and len(epochs.changes) > 1:
         raise SettingsError(
             f"decay_every={settings.decay_every!r} vs a batch size that changes by epoch: the number of steps would "

@@ -38,7 +38,7 @@ from podline.reporting.pictures import data_uri
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.tasks.parameters import TrainingForm, TrainingGroup
+from podline.tasks.forms import TrainingForm, TrainingGroup
 from podline.tasks.sources import look_at_source
 
 SETTINGS = [{"near_share": 1, **each} for each in ({}, {"keep_jpeg": True})]

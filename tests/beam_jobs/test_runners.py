@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,20 @@ def spec(*flags: str, engine: str = "local", workers: int = 1) -> ConvertSpec:
     ],
 )
 def test_an_engine_is_a_runner_with_options(
-    engine: str, flags: tuple[str, ...], runner: str, options: dict[str, object]
+    engine: str,
+    flags: tuple[str, ...],
+    runner: str,
+    options: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}")
     with open_engine(spec(*flags, engine=engine, workers=2)) as made:
         pipeline = made("podline")
         assert type(pipeline.runner).__name__ == runner
         found = pipeline._options.get_all_options(drop_default=True)
         assert {name: found.get(name) for name in options} == options
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -183,11 +183,10 @@ def _try_without_secret(up: Standing) -> None:
     )
     with_it = up.command(*deploy, **there, PREFECT_API_AUTH_STRING=SECRET)
     assert with_it.returncode == 0, with_it.stderr
-    assert [line for line in with_it.stdout.splitlines() if not line.endswith(": as it was")] == []
+    assert [line for line in with_it.stdout.splitlines() if not re.search(r": as it was$|^kept ", line)] == []
 
 
 def _look_for_secret(up: Standing) -> None:
-    """The secret is shown once, when it is made, and in no log of runs and stages."""
-    assert up.log.read_text().count(up.secret) == (0 if "PREFECT_SERVER_API_AUTH_STRING" in up.environment else 1)
-    for path in (up.root / ".podline" / "logs").iterdir():
+    """The secret is in no log."""
+    for path in (up.log, *(up.root / ".podline" / "logs").iterdir()):
         assert up.secret not in path.read_text(errors="replace"), path

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -127,11 +128,20 @@ def test_each_target_runs_a_python_at_any_path(tmp_path: Path, monkeypatch: pyte
     for target in targets:
         done = subprocess.run(["make", target], cwd=project / "new-shapes", capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == (target != "test"), done.stderr
-    assert calls.read_text().splitlines() == [
+    lines = calls.read_text().splitlines()
+    assert lines == [
         "-m pip --version",
         "-m pip install --quiet --no-deps --no-build-isolation --editable .",
         "-P -m podline.cli run new-shapes --root podline-root",
         "-m unittest test_new_shapes",
         "-P -m podline.cli up --root podline-root --port 4200 --project .",
-        "-P -m podline.cli deploy --project .",
+        "-P -m podline.cli deploy --project . --overwrite",
     ]
+    # Podline has these commands and options.
+    monkeypatch.chdir(project / "new-shapes")
+    for _, _, words in (line.partition("-P -m podline.cli ") for line in lines):
+        if words:
+            name, *options = words.split()
+            command = cli.get_command(click.Context(cli), name)
+            assert command is not None, name
+            command.make_context(name, options)

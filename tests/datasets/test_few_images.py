@@ -18,7 +18,7 @@ from podline.settings import Settings
 from podline.stages.from_recipe import few_in_words, for_first_images, settled
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.tasks.parameters import TrainingForm, TrainingGroup
+from podline.tasks.forms import TrainingForm, TrainingGroup
 from podline.tasks.sources import conversion
 
 RECIPE = registry.get("images.photos")

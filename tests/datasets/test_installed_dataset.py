@@ -25,7 +25,7 @@ from podline.recipes import datasets, registry
 from podline.reporting.report import report
 from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainResult, TrainSpec
 from podline.store.opening import open_store
-from podline.tasks.parameters import TrainingForm
+from podline.tasks.forms import TrainingForm
 from podline.training.train import train
 
 pytestmark = pytest.mark.usefixtures("few_layers")

@@ -20,8 +20,8 @@ from prefect_servers import clear, wait_until
 
 from podline.deployments import automations
 from podline.errors import SettingsError
-from podline.tasks.runs.names import TAG, TPU_TAG
-from podline.tasks.runs.nights import PAUSED
+from podline.tasks.nights import PAUSED
+from podline.tasks.server import TAG, TPU_TAG
 
 
 @pytest.fixture

@@ -66,16 +66,17 @@ def test_what_is_written_is_what_the_server_has_and_deploying_again_changes_noth
         assert load_flow_from_entrypoint(WRITTEN[name]["entrypoint"], use_placeholder_flow=False).description
     for kind in ("sample", "coco", "images", "keypoints"):
         assert {f"{kind}-nightly", f"{kind}-manual"} <= set(found)
-    for name in NIGHTS:
+    for name in (each for each in found if not each.startswith("tpu-")):
         assert found[name].global_concurrency_limit.limit == 1
         assert found[name].concurrency_options.collision_strategy == "ENQUEUE"
+    for name in NIGHTS:
         [schedule] = found[name].schedules
         assert schedule.active == (name == "sample-nightly")
         assert schedule.schedule.timezone == "Europe/Berlin"
     assert found["sample-manual"].pull_steps == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
     ]
-    assert [change for change in deployed(PROJECT) if change.did != "as it was"] == []
+    assert [change for change in deployed(PROJECT) if change.did != "as it was" and change.kind != "kept"] == []
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -16,7 +16,7 @@ import yaml
 from prefect.settings import Settings as PrefectSettings
 from prefect.settings.legacy import _get_settings_fields
 
-from podline.settings import keys, variable_of
+from podline.settings import PAGES_SECRET, keys, variable_of
 
 PROJECT = Path(__file__).parent.parent.parent
 FILES = PROJECT / "deployments"
@@ -106,7 +106,7 @@ def test_every_command_and_option_is_there() -> None:
 
 def test_every_variable_means_something() -> None:
     prefects = set(_get_settings_fields(PrefectSettings))
-    ours = {variable_of(key) for key in keys()}
+    ours = {variable_of(key) for key in keys()} | {PAGES_SECRET}
     unknown = variables() - prefects - ours - OTHERS - OF_COMPOSITION
     assert not unknown
 
@@ -115,7 +115,7 @@ def test_the_composition_and_its_images_are_made_of_what_is_there() -> None:
     asked = set(re.findall(r"\$\{(\w+)", (CONTAINERS / "docker-compose.yaml").read_text()))
     example = (CONTAINERS / "podline.env.example").read_text()
     assert asked == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
-    secrets = re.findall(r"^\w*(?:PASSWORD|AUTH_STRING|CONNECTION_URL)=(.*)$", example, re.MULTILINE)
+    secrets = re.findall(r"^\w*(?:PASSWORD|SECRET|AUTH_STRING|CONNECTION_URL)=(.*)$", example, re.MULTILINE)
     assert secrets
     assert all("CHANGE-ME" in secret for secret in secrets)
     stages = {words[2] for name, *words in instructions() if name == "FROM" and len(words) > 2}

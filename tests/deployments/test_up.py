@@ -129,7 +129,18 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
     scratch.mkdir(mode=0o755, parents=True)
     with podline_up(tmp_path) as standing:
         said = standing.log.read_text()
-        assert f"secret             {standing.secret}, kept in {scratch}/server/secret" in said
+        assert (
+            f"secret             in {scratch}/server/secret\nsecret of pages    in {scratch}/server/pages-secret"
+            in said
+        )
+        assert standing.secret not in said
+        assert standing.pages_secret not in said
+        # Whoever reads a report may not start a run.
+        paged = httpx.get(f"{standing.pages}/", auth=standing.login(standing.pages_secret), follow_redirects=False)
+        assert paged.status_code == 303
+        assert httpx.get(f"{standing.pages}/", auth=standing.login(standing.secret)).status_code == 401
+        body = {"json": {}, "auth": standing.login(standing.pages_secret)}
+        assert httpx.post(f"{standing.url}/api/deployments/filter", **body).status_code == 401
         assert "deploy | deployment         sample-manual: made" in said
         assert httpx.post(f"{standing.url}/api/deployments/filter", json={}).status_code == 401
         found = {each["name"]: each["work_pool_name"] for each in standing.ask("deployments/filter", {})}
@@ -137,7 +148,7 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         assert "tpu-stage" not in found  # no TPU is set
         ours = processes.marked(MARK, str(standing.folder))
         assert len(ours) >= 2
-        assert not [each for each in ours if standing.secret in _command(each)]
+        assert not [each for each in ours if re.search(f"{standing.secret}|{standing.pages_secret}", _command(each))]
         assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
         assert stat.S_IMODE((standing.folder / "prefect" / "prefect.db").stat().st_mode) == 0o600
 

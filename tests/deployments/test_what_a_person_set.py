@@ -1,4 +1,4 @@
-"""What a person set on the server stays when it is deployed again: parameters, schedules, notifications."""
+"""What a person set on the server stays when it is deployed again; code and form are renewed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from podline.errors import SettingsError
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "sample-nightly"
-RECIPE = "parameters.parameters.recipe"
 TPU = {"PODLINE_TPU_NODE": "node", "PODLINE_TPU_API_PROJECT": "project", "PODLINE_TPU_API_ZONE": "zone"}
 FOR_TPUS = ("tpu-patrol", "tpu-stage")
 
@@ -65,11 +64,6 @@ def _nightly(client: SyncPrefectClient) -> Any:
     return found
 
 
-def _about(changes: list[Change], path: str) -> str:
-    [did] = [change.did for change in changes if change.name == f"{NAME}.{path}"]
-    return did
-
-
 def _schedules(deployment: Any) -> set[tuple[str, bool]]:
     return {(each.schedule.cron, each.active) for each in deployment.schedules}
 
@@ -78,48 +72,81 @@ def _given(recipe: str, source: str) -> dict[str, Any]:
     return {"parameters": {"recipe": recipe, "source": source, "promote": True}}
 
 
+def _set(found: Any) -> dict[str, Any]:
+    """What a person may set, and a deployment leaves alone."""
+    return {
+        "parameters": found.parameters,
+        "schedules": _schedules(found),
+        "tags": sorted(found.tags),
+        "limit": found.global_concurrency_limit.limit,
+        "variables": found.job_variables,
+        "paused": found.paused,
+    }
+
+
 @pytest.mark.slow
-def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
+def test_what_a_person_set_stays_and_the_files_values_come_when_asked_for(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _deploy(project)
+    assert Change("deployment", NAME, "made") in _deploy(project)
     assert {pool.name for pool in client.read_work_pools()} == {"cpu"}
     assert {each.name for each in client.read_deployments()} == {NAME}
     found = _nightly(client)
-    plain = found.description
-    assert "](" not in plain
-    client.update_deployment(found.id, DeploymentUpdate(parameters=_given("mnist", "/data")))
+    written = _set(found)
+    assert "](" not in found.description
+    mine = DeploymentUpdate(
+        parameters=_given("mnist", "/data"),
+        description="Mine.\n\n[All nights](http://127.0.0.1:1/)",
+        tags=["podline", "mine"],
+        concurrency_limit=3,
+        job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "MINE": "1"}},
+        paused=True,
+    )
+    client.update_deployment(found.id, mine)
     [schedule] = found.schedules
     client.update_deployment_schedule(found.id, schedule.id, active=False)
     later = DeploymentScheduleCreate(schedule=CronSchedule(cron="0 5 * * 6", timezone="UTC"), active=True)
     client.create_deployment_schedules(found.id, [later])
+    edited = _nightly(client)
+    # Nothing is written where nothing is to be done.
+    assert Change("deployment", NAME, "as it was") in _deploy(project)
+    assert _nightly(client).updated == edited.updated
 
-    edited = _nightly(client).updated
-    again = _deploy(project)
-    found = _nightly(client)
-    assert (found.updated, found.parameters) == (edited, _given("mnist", "/data"))
-    assert _schedules(found) == {("15 1 * * *", False), ("0 5 * * 6", True)}
-    assert _about(again, RECIPE) == 'stays "mnist", as set on the server; prefect.yaml has "sample"'
-    assert _about(again, "parameters.parameters.source").startswith('stays "/data"')
-    assert Change("deployment", NAME, "as it was") in again
-
-    # Pages are served from now on: what nobody changed follows, and leads to the index of nights.
+    # A new version of the file, and pages at another address: code, form and the link are renewed, and no more.
     monkeypatch.setenv("PODLINE_PAGES_URL", "https://nights.example/p/")
+    anew = {"schedules": [{"cron": "0 6 * * *", "timezone": "UTC"}], "parameters": _given("cifar10", "/raw")}
+    _change(project, description="Tonight.", pull=[], concurrency_limit=2, **anew)
+    client.update_deployment(found.id, DeploymentUpdate(entrypoint="old.night", parameter_openapi_schema=None))
+    changes = _deploy(project)
+    assert Change("deployment", NAME, "changed") in changes
+    assert [change for change in changes if change.kind == "kept"]
+    renewed = _nightly(client)
+    assert _set(renewed) == _set(edited)
+    assert renewed.description == "Mine.\n\n[All nights](https://nights.example/p/)"
+    assert (renewed.pull_steps, renewed.entrypoint) == ([], found.entrypoint)
+    assert renewed.parameter_openapi_schema == found.parameter_openapi_schema
+
+    _deploy(project, overwrite=True)
+    asked = _nightly(client)
+    assert asked.description == "Tonight.\n\n[All nights](https://nights.example/p/)"
+    expected = {"parameters": anew["parameters"], "schedules": {("0 6 * * *", True)}, "limit": 2}
+    assert _set(asked) == {**written, **expected}
+
+
+@pytest.mark.slow
+def test_parameters_that_a_new_form_refuses_are_told_and_the_others_go_on(
+    client: SyncPrefectClient, project: Path
+) -> None:
     _deploy(project)
-    assert _nightly(client).description == f"{plain}\n\n[All nights](https://nights.example/p/)"
-    monkeypatch.delenv("PODLINE_PAGES_URL")
-
-    # The file changes: another value goes to the server, the one that both changed stays.
-    _change(project, description="Tonight.", parameters=_given("cifar10", "/raw"))
-    both = _deploy(project)
-    assert _nightly(client).description == "Tonight."
-    assert _nightly(client).parameters["parameters"]["recipe"] == "mnist"
-    assert _about(both, RECIPE).startswith('stays "mnist", though prefect.yaml has "cifar10"; --overwrite')
-
-    asked = _deploy(project, overwrite=True)
     found = _nightly(client)
-    assert (found.parameters, _schedules(found)) == (_given("cifar10", "/raw"), {("15 1 * * *", True)})
-    assert _about(asked, RECIPE) == 'was "mnist" on the server, is now "cifar10", as in prefect.yaml'
+    form = {**found.parameter_openapi_schema, "required": [], "properties": {}, "definitions": {}}
+    old = DeploymentUpdate(parameter_openapi_schema=form, parameters={"parameters": {"recipe": 3}})
+    client.update_deployment(found.id, old)
+    [did] = [change.did for change in _deploy(project) if change.name == NAME]
+    assert did.startswith("not changed: its parameters on the server do not fit the form (")
+    assert did.endswith("--overwrite replaces them")
+    assert Change("deployment", NAME, "changed") in _deploy(project, overwrite=True)
+    assert _nightly(client).parameters["parameters"]["recipe"] == "sample"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ def test_everything_that_a_text_names_is_there() -> None:
 def test_the_drawn_tree_is_the_tree() -> None:
     page = (PROJECT / "docs/explanation/architecture.md").read_text()
     assert list(of_tree(page)) == []
-    assert list(of_tree(page.replace("  node/ ", "  nodes/"))) == ["no tasks/nodes/"]
+    assert list(of_tree(page.replace("  input/ ", "  inputs/"))) == ["no podline/inputs/"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from podline.stages.specs import RunSpec
 from podline.store.opening import open_store
 from podline.supervision import running
 from podline.supervision.supervisor import run_stage
-from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
+from podline.tasks.forms import MachineGroup, TrainingForm, TrainingGroup
 
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
 

@@ -18,7 +18,7 @@ from podline.flows.search import search_values
 from podline.ledger import ledger
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
-from podline.tasks.parameters import FinderParameters, SearchParameters
+from podline.tasks.forms import FinderParameters, SearchParameters
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from podline.ledger.ledger import entries, names
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec
 from podline.store.opening import open_store
-from podline.tasks.parameters import DataGroup, MachineGroup, TrainingForm, TrainingGroup
+from podline.tasks.forms import DataGroup, MachineGroup, TrainingForm, TrainingGroup
 
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 

@@ -94,13 +94,3 @@ def test_a_file_that_claims_far_more_ends_in_one_line(tmp_path: Path, name: str,
         read_weights(tmp_path / name)
     assert str(error.value).startswith(f"init={tmp_path / name} ")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.usefixtures("parsed_here")
-def test_variables_that_are_a_link_to_another_place_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(FLOATS.tobytes())
-    variables = tmp_path / "saved" / "variables"
-    variables.mkdir(parents=True)
-    (variables / "variables.data-00000-of-00001").symlink_to(tmp_path / "secret")
-    with pytest.raises(ArtifactError, match=r"variables.data-00000-of-00001 is a link to .*secret"):
-        read_weights(tmp_path / "saved")

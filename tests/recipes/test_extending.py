@@ -14,7 +14,7 @@ from support.extending import answer, code_of
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import registry
-from podline.tasks.parameters import FinderParameters, TrainingForm
+from podline.tasks.forms import FinderParameters, TrainingForm
 
 SHORT = ("--steps", "4", "--set", "model.width=0.25")
 

@@ -27,8 +27,6 @@ EPOCHS = Epochs(8068, 128)  # of 63 steps
         (Duration(epochs=2), 126),
         (Duration(epochs=0.5), 32),
         (Duration(epochs=0.001), 1),
-        (Duration(examples=1280), 10),
-        (Duration(examples=1), 1),
     ],
 )
 def test_a_duration_in_steps(duration: Duration, steps: int) -> None:
@@ -44,9 +42,9 @@ def test_a_part_of_a_training_of_200_steps(part: Part, steps: int) -> None:
 
 def test_a_length_is_given_once() -> None:
     for lengths in ({}, {"steps": 1, "epochs": 1}):
-        with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples"):
+        with pytest.raises(ValueError, match="give exactly one of steps, epochs"):
             Duration(**lengths)
-    with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples, share"):
+    with pytest.raises(ValueError, match="give exactly one of steps, epochs, share"):
         Part(steps=1, share=0.5)
 
 
@@ -228,7 +226,6 @@ def test_a_share_needs_a_length_in_epochs_and_stands_alone() -> None:
 def test_a_part_of_an_epoch_is_a_part_of_its_steps() -> None:
     changing = Epochs(50, 8, [(2, 16), (3, 4)])  # 6 steps an epoch in the first two, then 3, then 12
     assert [changing.step_at(epoch) for epoch in (0, 0.5, 2, 2.5, 3, 4)] == [0, 3, 12, 13.5, 15, 27]
-    assert [changing.steps_of(examples) for examples in (7, 8, 95, 96, 111, 147, 148)] == [0, 1, 11, 12, 12, 15, 16]
     assert changing.place(15 + 25) == Place(5, 1, 12, 4)
 
 
@@ -251,7 +248,6 @@ def test_what_is_computed_at_once_is_what_counting_gives(count, sizes, gaps, ste
     place = epochs.place(step)
     assert (place.epoch, place.batch) == (epoch, batch)
     assert epochs.examples_before(step) == examples
-    assert epochs.steps_of(examples) == step
     assert epochs.epoch_at(step) == pytest.approx(epoch + batch / place.batches)
     assert epochs.step_at(epoch + batch / place.batches) == pytest.approx(step)
 

@@ -32,7 +32,7 @@ def test_overrides_reach_into_the_parts_of_a_recipe_and_one_length_takes_the_pla
     assert (changed.schedule.kind, RECIPE.seed) == (RECIPE.schedule.kind, 0)
     assert registry.override(RECIPE, {"duration.steps": 7}).duration == Duration(steps=7)
     assert registry.override(RECIPE, {"evaluate_every.steps": 7}).evaluate_every == Duration(steps=7)
-    assert registry.override(RECIPE, {"duration": {"examples": 9}}).duration == Duration(examples=9)
+    assert registry.override(RECIPE, {"duration": {"steps": 9}}).duration == Duration(steps=9)
 
 
 def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() -> None:

@@ -99,6 +99,11 @@ def _within(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
+def test_the_time_of_an_image_has_two_digits(reported: Reported) -> None:
+    assert reported.facts.milliseconds == 3.14159
+    assert "ms an image: 3.1" in re.sub(r"<[^>]+>", ": ", reported.html).replace(": : ", ": ")
+
+
 @pytest.mark.parametrize("where", ["page", "markdown"])
 def test_every_metric_is_the_evaluations(reported: Reported, where: str) -> None:
     evaluation = reported.evaluation
@@ -261,11 +266,21 @@ def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
         assert "cannot be told from guessing" in text
 
 
+@pytest.mark.usefixtures("no_charts")
+def test_a_small_test_split_is_named_first(tmp_path: Path) -> None:
+    few = _reported(finished_run(tmp_path, class_names=("cat", "dog"), records=20, accuracy=0.8))
+    assert "Only 20 test examples: the figure may be anything from " in few.html, few.html.split("Look at this")[1][
+        :300
+    ]
+
+
 def test_what_needs_a_look_and_what_is_next_come_first(reported: Reported) -> None:
     page = reported.html
     top, *sections = page.split("<section id=")
     assert "<strong>Look at this first</strong>" in top
     assert "2 records of the source left out" in top
+    assert "the figure may be anything" not in top
+    assert "The worst mistake is record " in top
     assert "<h2>What next</h2>" in sections[0]
     assert f"podline models predict {reported.spec.run} photos/" in sections[0]
     assert re.findall(r'<a href="#(section-\d+)">', top) == re.findall(r'<section id="(.*?)">', page)

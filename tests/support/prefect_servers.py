@@ -19,11 +19,12 @@ from uuid import UUID
 from free_ports import free_ports
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Scheduled
 
 TESTS = Path(__file__).resolve().parent.parent
 POOL = "tpu"
+SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
 
 def clear(client: SyncPrefectClient) -> None:
@@ -53,6 +54,8 @@ class PrefectServer:
             "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS / 'support'}",
             "PREFECT_HOME": str(self.home),
             "PREFECT_API_URL": self.url,
+            "PREFECT_API_AUTH_STRING": SECRET,
+            "PREFECT_SERVER_API_AUTH_STRING": SECRET,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_SERVER_UI_ENABLED": "false",
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
@@ -98,7 +101,8 @@ class PrefectServer:
     @contextlib.contextmanager
     def client(self) -> Iterator[SyncPrefectClient]:
         """A client of it; in the body, it is this process's server."""
-        with temporary_settings({PREFECT_API_URL: self.url}), get_client(sync_client=True) as client:
+        ours: dict[Any, str] = {PREFECT_API_URL: self.url, PREFECT_API_AUTH_STRING: SECRET}
+        with temporary_settings(ours), get_client(sync_client=True) as client:
             yield client
 
     def deploy(self, entrypoint: str, tags: list[str] | None = None) -> UUID:

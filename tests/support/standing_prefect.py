@@ -54,10 +54,19 @@ class Standing:
         given = self.environment.get("PREFECT_SERVER_API_AUTH_STRING")
         return given or (self.folder / "secret").read_text().strip()
 
+    @property
+    def pages_secret(self) -> str:
+        """That of the pages."""
+        return (self.folder / "pages-secret").read_text().strip()
+
+    @staticmethod
+    def login(secret: str) -> httpx.BasicAuth:
+        """What a request brings with it that is asked with a secret."""
+        return httpx.BasicAuth(*secret.split(":", 1))
+
     def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         """The server's answer to a question to its API, asked with the secret."""
-        auth = httpx.BasicAuth(*self.secret.split(":", 1))
-        answer = httpx.post(f"{self.url}/api/{path}", json=body, auth=auth, timeout=60)
+        answer = httpx.post(f"{self.url}/api/{path}", json=body, auth=self.login(self.secret), timeout=60)
         return answer.raise_for_status().json()
 
     def command(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from podline.stages.specs import PromoteResult, ReportResult, TrainResult
 from podline.store.opening import open_store
 from podline.store.page_links import PageLinks
 from podline.tasks.artifacts import outcome, report_text
-from podline.tasks.failures import remedies
+from podline.tasks.stops import remedies
 
 MARKDOWN = "# 80 %\n\nof them.\n\n## Figures\n\n| a |\n\n## Data\n"
 TRAINED = TrainResult.model_construct(folder="runs/it")

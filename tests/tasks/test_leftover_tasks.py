@@ -8,8 +8,8 @@ from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.states import AwaitingRetry, Completed, Crashed, Running
 
-from podline.tasks.leftover_tasks import MESSAGE, close_tasks, close_what_is_left
-from podline.tasks.runs.names import TAG
+from podline.tasks.server import TAG
+from podline.tasks.stops import GONE, close_tasks, close_what_is_left
 
 
 @flow
@@ -36,7 +36,7 @@ def states(client: SyncPrefectClient, tasks: list[UUID]) -> list[tuple[str | Non
     return [(state.name, state.message) for state in found if state]
 
 
-CLOSED = [("Crashed", MESSAGE), ("Crashed", MESSAGE), ("Completed", "done")]
+CLOSED = [("Crashed", GONE), ("Crashed", GONE), ("Completed", "done")]
 
 
 def test_the_hook_of_a_crashed_run_closes_its_tasks(prefect_server: None) -> None:

@@ -9,8 +9,8 @@ import pytest
 from podline.errors import DivergenceError
 from podline.progress import Event
 from podline.store.folder import FolderStore
-from podline.tasks import night
-from podline.tasks.night import index_afterwards
+from podline.tasks import run
+from podline.tasks.run import index_afterwards
 
 
 def test_it_is_there_after_a_night_that_failed_which_stays_failed(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_an_index_that_cannot_be_written_is_warned_of_and_fails_nothing(
 ) -> None:
     (tmp_path / "index.html").mkdir()
     told: list[Event] = []
-    monkeypatch.setattr(night, "stage_listener", lambda _stage: told.append)
+    monkeypatch.setattr(run, "stage_listener", lambda _stage: told.append)
     with index_afterwards(FolderStore(tmp_path)):
         pass
     assert "the index of nights is not up to date" in str(told)

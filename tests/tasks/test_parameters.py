@@ -17,10 +17,10 @@ from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.settings import Settings
 from podline.store.opening import open_store
-from podline.tasks.failures import in_form_words
-from podline.tasks.forms import read_form, run_name
-from podline.tasks.parameters import TrainingForm, TrainingGroup
+from podline.tasks.forms import TrainingForm, TrainingGroup, read_form
+from podline.tasks.nights import run_name
 from podline.tasks.sources import conversion
+from podline.tasks.stops import in_form_words
 
 
 def test_what_is_filled_in_changes_the_recipe() -> None:

@@ -21,10 +21,9 @@ from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import ServerAwayError, SourceError, TransientError
-from podline.tasks import stages
-from podline.tasks.failures import explained
-from podline.tasks.runs import asking, planned_stop
+from podline.tasks import asking, stages, stops
 from podline.tasks.stages import StageTask
+from podline.tasks.stops import one_line_failures
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -66,7 +65,7 @@ def attempt(tmp_path: Path, failures: list[BaseException]) -> Attempt:
         failures.extend(causes)
 
         @flow
-        @explained
+        @one_line_failures
         def calling() -> Any:
             ids.append(UUID(flow_run.id))
             return act(ActSpec(root=str(tmp_path), act="work", number=4)).number
@@ -146,12 +145,18 @@ def test_what_was_tried_again_says_how_often_and_a_bug_keeps_its_traceback(attem
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
 
 
+def test_the_last_cause_is_told_and_not_an_earlier_one(attempt: Attempt) -> None:
+    _, answer = attempt(FlakyError("act: killed by SIGKILL"), FlakyError("act: it hangs"), ZeroDivisionError("a bug"))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        answer.result()
+
+
 @pytest.mark.parametrize(("is_cancelled", "end"), [(True, "Retry goes on from there"), (False, "the run goes on")])
 def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path, failures: list[BaseException], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, end: str
 ) -> None:
-    monkeypatch.setattr(planned_stop, "is_cancelled", lambda: is_cancelled)
-    monkeypatch.setattr(planned_stop.settings, "of_prefect_worker", lambda: True)
+    monkeypatch.setattr(stops, "is_cancelled", lambda: is_cancelled)
+    monkeypatch.setattr(stops.settings, "of_prefect_worker", lambda: True)
     ids: list[UUID] = []
 
     @flow

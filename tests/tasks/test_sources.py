@@ -11,7 +11,7 @@ from podline.errors import SettingsError
 from podline.recipes.published_weights import PUBLISHED
 from podline.settings import Settings
 from podline.store.opening import open_store
-from podline.tasks.parameters import TrainingForm, TrainingGroup
+from podline.tasks.forms import TrainingForm, TrainingGroup
 from podline.tasks.sources import conversion
 
 LITE = PUBLISHED["efficientnet-lite0"]

@@ -83,7 +83,7 @@ AbortedError: lame workers found: HeartbeatManager(/job:worker/replica:0/task:0/
 InternalError: words never seen before
 UnknownError: words never seen before
 """,
-    errors.PermanentError: """
+    errors.RefusedOperationError: """
 InvalidArgumentError: words never seen before
 UnimplementedError: words never seen before
 """,

@@ -21,7 +21,7 @@ from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Attempt, Sc
 from turned_clock import TurnedClock
 
 from podline import errors
-from podline.tpu.api_errors import explain
+from podline.tpu.api_errors import ArgumentError, explain
 from podline.tpu.client import CloudTpu, node_from
 from podline.tpu.node import IN_QUEUE, Health, Node, State, Symptom
 
@@ -131,7 +131,7 @@ def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None
         (code_pb2.RESOURCE_EXHAUSTED, "Quota exceeded: 300 requests per minute", errors.TpuApiError, ""),
         (code_pb2.RESOURCE_EXHAUSTED, NO_QUOTA.message, errors.QuotaError, "ask for more quota"),
         (code_pb2.RESOURCE_EXHAUSTED, NO_CAPACITY.message, errors.TpuCapacityError, "no more capacity"),
-        (code_pb2.INVALID_ARGUMENT, 'invalid accelerator "v99-8"', errors.TpuSetupError, "correct the node's spec"),
+        (code_pb2.INVALID_ARGUMENT, 'invalid accelerator "v99-8"', ArgumentError, "correct the node's spec"),
         (code_pb2.UNIMPLEMENTED, "Method not found!", errors.TpuSetupError, "check the endpoint"),
         (code_pb2.FAILED_PRECONDITION, "no", errors.TpuUnhealthyError, ""),
         (code_pb2.ABORTED, "long\n" * 1000, errors.TpuUnhealthyError, ""),
@@ -195,6 +195,16 @@ def test_no_credentials_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     settings = api_settings("127.0.0.1:9").model_copy(update={"insecure": False})
     with pytest.raises(errors.CredentialsError, match="no credentials for Google Cloud"):
         CloudTpu(settings, TurnedClock())
+
+
+def test_a_reserved_node_through_the_queue_is_asked_of_any_reservation_of_the_project(tmp_path: Path) -> None:
+    """Source: cloud_tpu.proto, v2, whose ``Guaranteed`` has no ``reserved``, and gcloud's ``CreateReservationName``."""
+    assert set(tpu_v2.QueuedResource.Guaranteed.meta.fields) == {"min_duration"}
+    with bench(tmp_path, Script(life=None)) as it:
+        it.api.create_queued_resource(NODE, SPEC.model_copy(update={"reserved": True, "queued": True}))
+        made = it.cloud.get_request(NODE)
+    assert made.reservation_name == "projects/test-project/locations/us-central2-b/reservations/-"
+    assert "spot" not in made
 
 
 def test_of_a_spot_node_through_the_queue_the_request_is_spot(tmp_path: Path) -> None:

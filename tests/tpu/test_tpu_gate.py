@@ -15,6 +15,7 @@ from turned_clock import TurnedClock
 
 from podline import errors
 from podline.tpu.node import Health, State
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
@@ -36,6 +37,7 @@ SECOND_RESTART_FAILS = (Attempt(60, ILL), Attempt(60, code=code_pb2.INTERNAL, me
 AWAY = Script(life=ILL, outages=(Outage(1235, 1300), Outage(1310, 1900)))
 LOST_ANSWERS = Script(life=ILL, outages=(Outage(1195, 1205, lost=True), Outage(1235, 1245, lost=True)))
 LATE_QUOTA = Script(life=PREEMPTED, creates=(NO_QUOTA, NO_QUOTA, Attempt(120)))
+CANNOT_STOP = Attempt(code=code_pb2.INVALID_ARGUMENT, message="no stop for this type", at_once=True)
 LADDER = "wait restart wait restart wait recreate go leave"
 
 
@@ -47,7 +49,12 @@ LADDER = "wait restart wait restart wait recreate go leave"
         # Twenty minutes of patience; 30 s for the stop, 10 s in between, 60 s for the start.
         (Script(life=life(TENSORFLOW_ILL)), {}, "wait restart go leave", "stop start", 1300),
         (Script(life=ILL, starts=SECOND_RESTART_FAILS), {}, LADDER, "stop start stop start delete create", 2230),
-        (Script(life=ILL, spot=True), {}, LADDER, "delete create", 1460),
+        # cloud_tpu.proto, v2: StopNode "is only available with single TPU nodes". "Manage TPU Spot VMs": they cannot be
+        # restarted, and are recreated. Such nodes are not asked to stop.
+        (Script(life=ILL, spot=True), {}, "wait recreate go leave", "delete create", 1400),
+        (Script(life=ILL, hosts=4), {}, "wait recreate go leave", "delete create", 1400),
+        # A refusal of another kind than the stand-in's counts as a repair that did not work.
+        (Script(life=ILL, stops=(CANNOT_STOP,)), {}, LADDER, "stop stop delete create", 1460),
         (Script(life=PREEMPTED), {}, "replace go leave", "delete create", 200),
         (Script(life=life("STOPPED")), {}, "restart go leave", "start", 60),
         (Script(life=None), {}, "recreate go leave", "create", 120),
@@ -125,6 +132,28 @@ def test_no_capacity_uses_up_no_budget_and_a_place_in_the_queue_is_kept_for_the_
             pass_gate(it)
         pass_gate(it)
     assert [verb for _, verb, _ in it.cloud.calls] == ["queue"]
+
+
+def test_a_store_that_is_away_at_the_end_of_a_use_or_of_the_gate_keeps_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The errors are kept, as a task does between its attempts; their tracebacks must not hold the lock's file."""
+    kept: list[BaseException] = []
+    with bench(tmp_path, Script()) as it:
+
+        def away(*_rest: Any, **_more: Any) -> None:
+            raise errors.StoreUnavailableError("the bucket does not answer")
+
+        with it.admitted():
+            monkeypatch.setattr(TpuLog, "_write", away)
+        assert any("the bucket does not answer" in line for line in it.lines)
+        with pytest.raises(errors.StoreUnavailableError) as caught, it.admitted():
+            pass  # the log of the cool-down cannot be written either
+        kept.append(caught.value)
+        monkeypatch.undo()
+        with it.admitted():
+            assert it.events()[-1] == "go"
+        assert str(kept[0]) == "the bucket does not answer"
 
 
 def test_a_preempted_node_of_the_queue_goes_with_its_request(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ from podline.flows.stage_on_node import stage_on_node
 from podline.flows.training import training
 from podline.stages.table import STAGES
 from podline.supervision import processes
-from podline.tasks.node.node_run import DEPLOYMENT
-from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
+from podline.tasks.forms import MachineGroup, TrainingForm, TrainingGroup
+from podline.tasks.node import DEPLOYMENT
 from podline.tpu.clock import SystemClock
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

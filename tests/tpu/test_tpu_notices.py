@@ -48,6 +48,16 @@ def test_an_upcoming_maintenance_counts_when_it_is_near_or_under_way(body: str, 
     assert heard(Announcement(0, "upcoming-maintenance", body), now=now) == told
 
 
+@pytest.mark.parametrize("failing", ["upcoming-maintenance", "maintenance-event"])
+def test_a_key_that_fails_hides_no_other_notice(failing: str) -> None:
+    preempted = Announcement(0, "preempted", "TRUE")
+    assert heard(preempted, Announcement(0, failing, "fails")) == "the machine is being preempted"
+    near = Announcement(0, "upcoming-maintenance", UPCOMING)
+    assert heard(Announcement(0, "preempted", "fails"), near, now=EIGHT + 300) == (
+        "scheduled maintenance starts within 300 s"
+    )
+
+
 def test_no_metadata_server_announces_nothing() -> None:
     assert end_announced(MachineSettings(metadata_address="127.0.0.1:9"), EIGHT, 300) == ""
     assert heard(Announcement(0, "preempted", "TRUE"), flavor="Somebody") == ""

@@ -32,15 +32,15 @@ from turned_clock import TurnedClock
 from podline import cli, errors, settings
 from podline.flows.stage_on_node import stage_on_node
 from podline.flows.tpu_patrol import tpu_patrol
-from podline.tasks.node import lease, patrol
-from podline.tasks.node.node_run import DEPLOYMENT
-from podline.tasks.node.patrol import _Round, patrolled
-from podline.tasks.runs.names import TAG
+from podline.tasks import patrol
+from podline.tasks.node import DEPLOYMENT, limit_of
+from podline.tasks.patrol import _Round, memory_of, patrolled
+from podline.tasks.server import TAG
 from podline.tpu.patrol import PatrolCase, PatrolFinding
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 HOUR = 3600.0
-LIMIT = lease.limit_of(NODE)
+LIMIT = limit_of(NODE)
 
 
 @dataclass
@@ -95,7 +95,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Any:
             with contextlib.suppress(ObjectAlreadyExists):
                 client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
             client.create_deployment(client.create_flow(stage_on_node), "tpu-stage", work_pool_name="tpu")
-            Variable.set("tpu_patrol", "{}", overwrite=True)
+            Variable.unset(memory_of(NODE))
             _end_all_runs(client)
             client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
             yield Ground(client, cloud, clock)
@@ -133,6 +133,39 @@ def test_a_node_is_stopped_when_no_run_has_used_it_for_the_time_that_is_set(grou
         it.cloud.start_node(NODE)
         it.clock.turn(60)
         assert it.round()["node night"].case is PatrolCase.RESTING, "a person started it"
+
+
+def test_a_round_for_another_node_does_not_change_since_when_this_one_is_unused(ground: Any) -> None:
+    with ground() as it:
+        it.cloud.add("other-node", it.cloud.script.life)
+        tpu = settings.load().tpu
+        assert tpu is not None
+        for _ in range(3):
+            for node in (NODE, "other-node"):
+                patrolled(tpu.model_copy(update={"node": node}))
+            it.clock.turn(HOUR / 3)
+        it.cloud.stop_node("other-node")
+        it.clock.turn(60)
+        patrolled(tpu.model_copy(update={"node": "other-node"}))  # which costs nothing now, and is forgotten
+        assert it.round()["node night"].case is PatrolCase.IDLE
+        Variable.unset(memory_of("other-node"))
+
+
+def test_nothing_is_stopped_while_it_cannot_be_seen_who_uses_it(ground: Any) -> None:
+    """The server lacks the deployment, so the runs on the node cannot be listed; the lease may be taken or not."""
+    with ground() as it:
+        it.round()
+        it.clock.turn(9 * HOUR)
+        it.take_lease()
+        deployment = it.client.read_deployment_by_name(DEPLOYMENT)
+        it.client.delete_deployment(deployment.id)
+        tpu = settings.load().tpu
+        assert tpu is not None
+        findings, problem = patrolled(tpu)
+        assert [finding.case for finding in findings] == [PatrolCase.UNSEEN]
+        assert isinstance(problem, errors.TpuSetupError)
+        assert it.cloud.calls == []
+        assert it.lease_taken
 
 
 def test_a_node_that_a_flow_begins_to_use_is_not_stopped(ground: Any) -> None:

@@ -20,17 +20,17 @@ def settings(**changes: Any) -> TpuSettings:
 
 
 @pytest.mark.parametrize("state", list(State))
-@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("used", [False, True, None])
 @pytest.mark.parametrize("idle_for", [0.0, HOUR])
-@pytest.mark.parametrize("fixed", ["", "spot", "queued"])
-def test_a_node_is_touched_only_if_it_is_unused(state: State, used: bool, idle_for: float, fixed: str) -> None:
-    node = Node(name="night", state=state, spot=fixed == "spot")
+@pytest.mark.parametrize("fixed", ["", "spot", "queued", "slice"])
+def test_a_node_is_touched_only_if_it_is_unused(state: State, used: bool | None, idle_for: float, fixed: str) -> None:
+    node = Node(name="night", state=state, spot=fixed == "spot", hosts=4 if fixed == "slice" else 1)
     request = QueuedResource(name="night", state="ACTIVE") if fixed == "queued" else None
     remedy = TABLE[node_case(node, request, settings(), used=used, idle_for=idle_for)].do
     expected = Remedy.NOTHING
-    if not used and state in GONE:
+    if used is False and state in GONE:
         expected = Remedy.DELETE
-    elif not used and state is State.READY and idle_for == HOUR:
+    elif used is False and state is State.READY and idle_for == HOUR:
         expected = Remedy.DELETE if fixed else Remedy.STOP
     assert remedy is expected
 

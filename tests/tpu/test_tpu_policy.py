@@ -132,8 +132,8 @@ def test_repairs_escalate_and_end_and_preemptions_are_counted_apart(
 
 API = ApiSettings(project="p", zone="z")
 SPEC = NodeSpec(accelerator_type="v4-8", runtime_version="r")
-ON_THE_NODE = TpuSettings(node="n", api=API, spec=SPEC, machine=MachineSettings()).budget
-WITHOUT_SPEC = TpuSettings(node="n", api=API).budget
+ON_THE_NODE = TpuSettings(node="n", api=API, spec=SPEC, machine=MachineSettings()).budget()
+WITHOUT_SPEC = TpuSettings(node="n", api=API).budget()
 
 
 @pytest.mark.parametrize(

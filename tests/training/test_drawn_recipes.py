@@ -67,7 +67,6 @@ IN_WEIGHTS = (
     choice("fit.steps", 9, fit__rate=False),
     choice("duration.steps", 3),
     choice("duration.epochs", 1),
-    choice("duration.examples", 100),
     choice("optimizer.kind", "adam", "rmsprop", "adafactor", "muon"),
     choice("optimizer.kind", "adamw", optimizer__weight_decay=0.1),
     choice("optimizer.momentum", 0.5),

@@ -21,9 +21,8 @@ from podline.progress import silent
 from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
-from podline.training.finder import find_learning_rate, require_obedient
+from podline.training.finder import LEAST_STEPS, explodes_at, find_learning_rate, require_obedient, suggest
 from podline.training.optimizers import build_optimizer
-from podline.training.rate_search import LEAST_STEPS, explodes_at, suggest
 from podline.training.searches import learning_rate_spec
 from podline.training.train import train
 

@@ -17,7 +17,6 @@ from podline.kinds.pose.objective import Pose
 from podline.kinds.pose.settings import PoseSettings
 from podline.training.findings import (
     Findings,
-    JudgePace,
     JudgeStretches,
     LayerFigures,
     ProbeFigures,
@@ -139,24 +138,6 @@ def test_a_stage_that_answers_zero_or_what_it_was_given_is_found_once_the_warm_u
         )
         judge_measures(record.findings, line, objective, warmup=10)
     assert record.short == found
-
-
-def judged_pace(seconds: list[float], counts: list[int]) -> list[tuple[float, float]]:
-    """What is compared of stretches that take so many seconds, half of them waiting, for so many steps of ten."""
-    compared: list[tuple[float, float]] = []
-    findings = Findings((), lambda _line: None, lambda _message: None)
-    hook = JudgePace(findings, lambda step: 10, lambda *found: compared.append(found))
-    step = 100
-    for took, count in zip(seconds, counts, strict=True):
-        step += count
-        hook.after(Stretch({"loss": np.zeros(count, np.float32)}, took, took / 2, step=step, last=False))
-    return compared
-
-
-def test_the_pace_is_compared_once_when_enough_steps_were_taken_after_the_first_stretch() -> None:
-    assert judged_pace([60.0, 1.0, 1.0, 1.0, 1.0], [1, 4, 4, 4, 4]) == [(3 / 120, 0.5)]
-    assert judged_pace([60.0, 2.0, 2.0], [1, 1, 1]) == [], "few steps"
-    assert judged_pace([60.0, 0.1, 0.1], [1, 100, 100]) == [], "short ones"
 
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), np.uint8)

@@ -109,6 +109,11 @@ def keras_file(file: Path) -> None:
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="elsewhere")]).save(file)
 
 
+def keras2_file(file: Path) -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5(model, file)
+
+
 def damaged(file: Path) -> None:
     file.write_bytes(b"PK\x03\x04 and no more")
 
@@ -117,6 +122,7 @@ def damaged(file: Path) -> None:
     ("name", "write", "error", "words"),
     [
         ("other.keras", keras_file, SettingsError, "the file has elsewhere, the model has stem_conv, stem_norm, .*…"),
+        ("old.h5", keras2_file, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
         ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged or no file of weights: [^\n]*$"),
         ("cut.weights.h5", damaged, ArtifactError, "is damaged or no file of weights"),
         ("cut.npz", damaged, ArtifactError, "is damaged or no file of weights"),

@@ -83,12 +83,11 @@ def test_the_plan_cuts_the_run_where_a_phase_begins(manifest):
     [
         (Duration(epochs=0.5), (6, 12, 15, 18, 24, 30)),
         (Duration(steps=9), (9, 18, 27, 30)),
-        (Duration(examples=64), (8, 14, 18, 26, 30)),
         (Duration(epochs=9), (30,)),
         (None, (30,)),
     ],
 )
-def test_evaluations_come_after_so_many_epochs_or_examples_whatever_the_batch(manifest, every, due):
+def test_evaluations_come_after_so_many_epochs_whatever_the_batch(manifest, every, due):
     assert plan_training(RECIPE.model_copy(update={"evaluate_every": every}), manifest).evaluations == due
 
 

@@ -89,7 +89,7 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
                 "kind": "exponential",
                 "learning_rate": 1.0,
                 "decay": 0.5,
-                "decay_every": {"examples": 200},
+                "decay_every": {"steps": 10},
                 "warmup": {"epochs": 0.1},
             },
             {0: 0.2, 3: 0.8, 4: 1.0, 5: 1.0, 14: 1.0, 15: 0.5, 25: 0.25},

@@ -24,7 +24,7 @@ from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Re
 from podline.data.images.image_table import Image, ImageTable
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
-from podline.documents.manifest import APART, split_in_words
+from podline.documents.manifest import APART, NEARLY_REPEAT, split_in_words
 from podline.errors import SourceError
 from podline.progress import counted
 from podline.store.local_files import appearing
@@ -333,7 +333,7 @@ def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:
 def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
     """Return the number of images of a split that nearly repeat one of another split, by description."""
     return {
-        f"{split} images that nearly repeat a {split_in_words(other)} image": len(some)
+        f"{split} {NEARLY_REPEAT} a {split_in_words(other)} image": len(some)
         for (split, other), some in _by_splits(pairs)
     }
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from podline.data.letterbox import LetterBox
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
+from podline.datasets.record_names import RecordNames
 from podline.documents.completion import read_artifact
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
@@ -35,12 +36,14 @@ class JudgedPicture(NamedTuple):
         image: uint8 (height, width, 3), at the network's resolution.
         found: people found with at least the score threshold, best first: (n, joints, 3).
         wanted: annotated people: (n, joints, 3).
+        name: the image's file in the source, or else its number.
     """
 
     figures: ImageFigures
     image: Image
     found: Poses
     wanted: Poses
+    name: str
 
 
 class Scene(NamedTuple):
@@ -107,17 +110,16 @@ def judged_pictures(
     except (TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} is not a list of people ({error}); evaluate the run again") from error
     wanted = _by_image([person for person in truth["annotations"] if not person["iscrowd"]])
-    records = records_of(reader)
-    return {
-        kind: [
-            _picture(
-                scene(reader, records[image], manifest.skeleton), figures, people.get(image, []), wanted.get(image, [])
-            )
-            for figures in getattr(ranked, kind)
-            for image in (figures.image_id,)
-        ]
-        for kind in Ranked.model_fields
-    }
+    records, names = records_of(reader), RecordNames(store, manifest)
+
+    def picture(figures: ImageFigures) -> JudgedPicture:
+        image = figures.image_id
+        there = scene(reader, records[image], manifest.skeleton)
+        [known] = names.facts(split, np.array([records[image]], np.int64)).names
+        shown = there.poses(people.get(image, [])), there.poses(wanted.get(image, []))
+        return JudgedPicture(figures, there.image, *shown, known or f"image {image}")
+
+    return {kind: [picture(figures) for figures in getattr(ranked, kind)] for kind in Ranked.model_fields}
 
 
 def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation) -> MapsOfImage | None:
@@ -159,7 +161,3 @@ def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
     letterbox = LetterBox(width, height, square.shape[0])
     (left, top), (columns, rows) = letterbox.offset, letterbox.size
     return Scene(np.ascontiguousarray(square[top : top + rows, left : left + columns]), letterbox, skeleton)
-
-
-def _picture(there: Scene, figures: ImageFigures, people: Results, wanted: Results) -> JudgedPicture:
-    return JudgedPicture(figures, there.image, there.poses(people), there.poses(wanted))

@@ -51,7 +51,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
     yield _KEY
     yield Text(
         f"Images of the {run.evaluation.split} split. An image’s quality is the sum of the OKS of the "
-        "instances found, divided by the number of labelled instances and false alarms.",
+        "instances found, divided by the number of labelled instances and false alarms. Left: found; right: labelled.",
         "note",
     )
     gallery = list(_gallery(run, seen=False))
@@ -90,7 +90,7 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
             (wanted, f"Image {of.image_id} with the labelled instances"),
         ],
         about,
-        [f"image {of.image_id}; left: found, right: labelled"],
+        [picture.name],
     )
 
 

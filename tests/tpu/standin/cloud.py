@@ -84,6 +84,7 @@ class Cloud:
             accelerator_type="v4-8",
             runtime_version="tpu-vm-tf-2.20.0-pjrt",
             scheduling_config=tpu_v2.SchedulingConfig(spot=self.script.spot),
+            network_endpoints=[tpu_v2.NetworkEndpoint()] * self.script.hosts,
         )
         self._put(name, message, life)
 
@@ -115,8 +116,9 @@ class Cloud:
     def stop_node(self, name: str) -> operations_pb2.Operation:
         self._settle()
         node = self._node(name)
-        if node.message.queued_resource or node.message.scheduling_config.spot:
-            raise RefusedError(code_pb2.FAILED_PRECONDITION, "Spot and queued TPU nodes cannot be stopped.")
+        several = len(node.message.network_endpoints) > 1
+        if several or node.message.queued_resource or node.message.scheduling_config.spot:
+            raise RefusedError(code_pb2.INVALID_ARGUMENT, "Spot and queued TPU nodes and slices cannot be stopped.")
         self._must_be(node, "stop", "READY")
         attempt = self._begin("stop", name, self.script.stops)
         return self._change("stop", node, attempt, "STOPPING", lambda: node.live(STOPPED, self.clock))

@@ -111,6 +111,8 @@ def announcing(clock: Clock, announcements: Sequence[Announcement] = (), flavor:
         key = request.path.partition("?")[0].removeprefix("/computeMetadata/v1/instance/")
         now = clock.now() - started
         said = [said.value for said in announcements if said.key == key and said.start <= now < said.end]
+        if said and said[-1] == "fails":
+            return 500, b""
         if said:
             return 200, said[-1].encode()
         if key == "upcoming-maintenance":

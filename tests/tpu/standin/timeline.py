@@ -95,6 +95,7 @@ class Script:
     """How long requests stay in the queue."""
     outages: tuple[Outage, ...] = ()
     spot: bool = False
+    hosts: int = 1
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,36 @@
-"""State of a flow run on the server: its tags, and labels for actions that are done once."""
+"""Names of Podline on a Prefect server, and what a flow run keeps there: tags, and labels for actions done once."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import State, StateType
 from prefect.runtime import flow_run
+
+TAG = "podline"
+"""Deployments whose runs a person or a schedule starts: a crashed run restarts once, and failures are notified."""
+TPU_TAG = "podline-tpu"
+"""Deployments for TPUs, which exist only if the settings name a TPU."""
+OUR_TAGS = (TAG, TPU_TAG)
+SILENCE = timedelta(seconds=130)
+"""The seconds without a heartbeat after which a run counts as gone: four missed ones; see ``settings.HEARTBEAT``."""
+
+
+def key_of(recipe: str, kind: str) -> str:
+    """Return the key of a recipe's artifacts of a kind, like ``coco-pose-report``: small letters, digits, dashes.
+
+    Prefect's UI keeps a history per key, so every recipe has its own keys.
+    """
+    return f"{re.sub('[^a-z0-9]+', '-', recipe.lower())}-{kind}"
+
+
+def recipe_of(folder: str) -> str:
+    """Return the recipe in the name of a run's or search's folder: ``runs/<recipe>-<hash>``."""
+    return folder.split("/")[1].rpartition("-")[0]
 
 
 def add_tags(*tags: str) -> None:

@@ -2,12 +2,11 @@
 
 :mod:`podline.tpu.patrol` has the table of actions; this module finds the cases. It holds the lease while it stops or
 deletes the node, so that no flow starts using it meanwhile. Its only memory is a variable on the server: the time since
-which the node is unused.
+which the node is unused. It stops nothing when it cannot see who uses the node.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -19,8 +18,6 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
     FlowRunFilterTags,
-    TaskRunFilter,
-    TaskRunFilterId,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
@@ -29,9 +26,8 @@ from prefect.variables import Variable
 from podline.errors import PodlineError, TpuInUseError
 from podline.figures import duration
 from podline.reporting.escaping import markdown
-from podline.tasks.node import lease
-from podline.tasks.node.node_run import end_run, living_runs
-from podline.tasks.runs.names import TAG
+from podline.tasks.node import end_run, is_orphan, lease, limit_of, living_runs
+from podline.tasks.server import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import SYSTEM_CLOCK
 from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, costs, forbidden, node_case
@@ -39,8 +35,12 @@ from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
 
-_MEMORY = "tpu_patrol"
 _ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+
+
+def memory_of(node: str) -> str:
+    """Return the name of the variable with the time since which a node is unused, in seconds since 1970."""
+    return f"tpu_patrol_{node.replace('-', '_')}"
 
 
 def patrolled(tpu: TpuSettings) -> tuple[list[PatrolFinding], PodlineError | None]:
@@ -65,7 +65,8 @@ class _Round:
 
     def __init__(self, tpu: TpuSettings, client: SyncPrefectClient, api: CloudTpu) -> None:
         self._tpu, self._client, self._api = tpu, client, api
-        self._used = False
+        self._memory = memory_of(tpu.node)
+        self._used: bool | None = None  # it is not known yet
         self.problem: PodlineError | None = None
 
     def findings(self) -> Iterator[PatrolFinding]:
@@ -79,7 +80,7 @@ class _Round:
     def _runs(self) -> Iterator[PatrolFinding]:
         """Yield runs on the node that no flow waits for, and record whether any living run may use the node."""
         for run in self._on_node():
-            if self._is_orphan(run):
+            if is_orphan(self._client, run):
                 yield self._deal(f"run {run.name}", str(run.state_name), PatrolCase.ORPHAN, partial(self._cancel, run))
         alive = FlowRunFilter(
             tags=FlowRunFilterTags(all_=[TAG]), state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*_ALIVE]))
@@ -89,25 +90,17 @@ class _Round:
     def _on_node(self) -> list[FlowRun]:
         return living_runs(self._client, self._tpu.node) if self._tpu.placement == "node" else []
 
-    def _is_orphan(self, run: FlowRun) -> bool:
-        """Return whether a run on the node belongs to a flow that has ended."""
-        if run.parent_task_run_id is None:
-            return True
-        ours = TaskRunFilter(id=TaskRunFilterId(any_=[run.parent_task_run_id]))
-        waiting = self._client.read_flow_runs(task_run_filter=ours)
-        return not any(parent.state is not None and not parent.state.is_final() for parent in waiting)
-
     def _cancel(self, run: FlowRun) -> str:
         end_run(self._client, run, "the flow that waited for it has ended")
         return "cancelled"
 
     def _lease(self) -> Iterator[PatrolFinding]:
-        name = lease.limit_of(self._tpu.node)
+        name = limit_of(self._tpu.node)
         try:
             taken = self._client.read_global_concurrency_limit_by_name(name).active_slots
         except ObjectNotFound:
             return
-        if taken and not self._used:
+        if taken and self._used is False:
             yield self._deal(f"lease {name}", "taken", PatrolCase.LEFT, partial(self._give_back, name))
 
     def _give_back(self, name: str) -> str:
@@ -118,7 +111,7 @@ class _Round:
         name = self._tpu.node
         node = self._api.node(name)
         request = self._api.queued_resource(node.queued_resource if node and node.queued_resource else name)
-        idle = self._unused_for() if costs(node, request) and not self._used else self._forget()
+        idle = self._unused_for() if costs(node, request) and self._used is False else self._forget()
         case = node_case(node, request, self._tpu, used=self._used, idle_for=idle)
         seen = [f"{node.state}, {node.health}"] if node else ["there is none"]
         seen += [f"request {request.state} {request.problem}".strip()] if request else []
@@ -129,12 +122,12 @@ class _Round:
     def _unused_for(self) -> float:
         """Return the seconds since the node was first seen unused."""
         now = SYSTEM_CLOCK.now()
-        since = json.loads(str(Variable.get(_MEMORY, default="{}"))).get(self._tpu.node, now)
-        Variable.set(_MEMORY, json.dumps({self._tpu.node: since}), overwrite=True)
+        since = float(str(Variable.get(self._memory, default=now)))
+        Variable.set(self._memory, str(since), overwrite=True)
         return now - since
 
     def _forget(self) -> float:
-        Variable.set(_MEMORY, "{}", overwrite=True)
+        Variable.unset(self._memory)
         return 0.0
 
     def _stop(self) -> str:
@@ -156,7 +149,7 @@ class _Round:
         try:
             if remedy not in {Remedy.STOP, Remedy.DELETE}:
                 return do()
-            with lease.lease(self._tpu.node):
+            with lease(self._tpu):
                 return do()
         except TpuInUseError:
             return "not done: a run has begun to use it"

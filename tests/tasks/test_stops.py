@@ -16,10 +16,9 @@ from prefect.exceptions import Pause, TerminationSignal
 from prefect.flow_engine import run_flow
 from prefect.states import Cancelling, Completed, Crashed, Pending, Running
 
-from podline.tasks.failures import explained
-from podline.tasks.runs import planned_stop
-from podline.tasks.runs.planned_stop import put_back
-from podline.tasks.runs.this_run import starts, states_of
+from podline.tasks import stops
+from podline.tasks.server import starts, states_of
+from podline.tasks.stops import one_line_failures, put_back
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def by_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @flow
-@explained
+@one_line_failures
 def stopped() -> None:
     """As Prefect ends a flow's body at SIGTERM."""
     raise TerminationSignal(signal.SIGTERM)
@@ -60,15 +59,15 @@ def begin(client: SyncPrefectClient, run: UUID) -> None:
 def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient, deployment: UUID) -> None:
     run = client.create_flow_run_from_deployment(deployment).id
     begin(client, run)
-    for stops in (1, 2):
+    for times in (1, 2):
         state = put_back(client, run)
         assert state is not None
-        assert (state.name, state.message) == ("AwaitingRetry", planned_stop.MESSAGE)
+        assert (state.name, state.message) == ("AwaitingRetry", stops.MESSAGE)
         client.set_flow_run_state(run, Pending(), force=True)  # the moment at which it is due has not come
         assert client.set_flow_run_state(run, Running(), force=True).state.is_running()
         # What the automation that starts crashed runs again counts.
         assert client.read_flow_run(run).run_count == 1
-        assert starts(states_of(client, run)) == stops + 1
+        assert starts(states_of(client, run)) == times + 1
     client.set_flow_run_state(run, Crashed(), force=True)
     begin_again = client.set_flow_run_state(run, Running(), force=True)
     assert begin_again.state.is_running()
@@ -94,8 +93,8 @@ def test_only_a_run_that_is_under_way_or_waits_goes_back(client: SyncPrefectClie
 def _asked_in(run: UUID) -> bool:
     """What the process of a run is told."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planned_stop, "flow_run", SimpleNamespace(id=str(run)))
-        return planned_stop.is_cancelled()
+        patch.setattr(stops, "flow_run", SimpleNamespace(id=str(run)))
+        return stops.is_cancelled()
 
 
 @pytest.mark.usefixtures("by_a_worker")

@@ -1,4 +1,4 @@
-"""The rules of nights: which of several due nights runs, and when a schedule is paused.
+"""The rules of nights: which of several due nights runs, when a schedule is paused, and how runs are named.
 
 The deployment's own concurrency limit, in ``prefect.yaml``, allows one night at a time: a night that is due during
 another waits for it. This module adds further rules, for runs that a schedule or an automation made. Runs that a person
@@ -7,10 +7,10 @@ starts are always executed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -26,10 +26,16 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.logging.loggers import flow_run_logger
+from prefect.runtime import flow_run
+from pydantic import BaseModel
 
 from podline import settings
 from podline.documents.ledger_entry import Started
-from podline.tasks.runs.this_run import starts, states_of
+from podline.errors import SettingsError
+from podline.tasks.forms import read_form
+from podline.tasks.server import starts, states_of
+
+F = TypeVar("F", bound=BaseModel)
 
 PAUSED = "podline.schedule.paused"
 """The event of a paused schedule; its payload has a message."""
@@ -155,3 +161,30 @@ def is_night(run: FlowRun) -> bool:
 def _due(night: FlowRun) -> datetime:
     assert night.expected_start_time is not None  # noqa: S101 (every run that was scheduled has one)
     return night.expected_start_time
+
+
+def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
+    """Return a ``flow_run_name``: the subject and the due time.
+
+    Runs of a deployment that no schedule or automation made keep their names after the subject, since a person may have
+    given them, and Prefect does not tell.
+
+    Args:
+        form: the flow's form.
+        describe: returns the subject of the run.
+    """
+
+    def name() -> str:
+        context = FlowRunContext.get()
+        run = context.flow_run if context else None
+        due = flow_run.scheduled_start_time or datetime.now(UTC)
+        try:
+            subject = describe(read_form(form, flow_run.parameters.get("parameters", {})))
+        except SettingsError:
+            return str(flow_run.name)  # the run itself will report the error
+        if run and run.deployment_id and not is_night(run):
+            # A retry has the subject already.
+            return run.name if subject in run.name else f"{subject}: {run.name}"
+        return f"{subject} {due:%Y-%m-%d %H:%M:%S}"
+
+    return name

@@ -1,4 +1,4 @@
-"""A run on the node as the flow sees it, on a real server; the node's part is played by setting the run's state."""
+"""The lease on a node and a run on it as the flow sees them, on a real server; the node's part is played."""
 
 from __future__ import annotations
 
@@ -8,30 +8,38 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectAlreadyExists
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
+from prefect_servers import wait_until
 from small_stages import ACT, ActSpec
 
 from podline import errors
-from podline.errors import PodlineError
+from podline.errors import PodlineError, TpuInUseError
 from podline.flows.stage_on_node import stage_on_node
 from podline.progress import Event, silent
 from podline.recipes import registry
 from podline.settings import Settings
 from podline.stages.specs import TrainSpec, ValidateSpec
+from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.supervision.supervisor import Ending
-from podline.tasks.node import node_run
-from podline.tasks.node.node_run import DEPLOYMENT, explained, failure, living_runs, run_on_node
+from podline.tasks import node
+from podline.tasks.node import DEPLOYMENT, error_of, failure, limit_of, living_runs, run_on_node
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import ApiSettings, Limits, MachineSettings, TpuSettings
 
 API = ApiSettings(project="test-project", zone="us-central2-b", endpoint="127.0.0.1:1", insecure=True)
 NODE = "night"
+TPU = TpuSettings(node=NODE, api=API)
+AWAY = {PREFECT_API_URL: "http://127.0.0.1:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
 
 
 def machine(**limits: Any) -> Settings:
@@ -41,8 +49,8 @@ def machine(**limits: Any) -> Settings:
 @pytest.fixture
 def client(prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPrefectClient]:
     """A client of a server that knows the deployment; all waits are short."""
-    monkeypatch.setattr(node_run, "_POLL", 0.05)
-    monkeypatch.setattr(node_run, "_CANCEL_SECONDS", 0.5)
+    monkeypatch.setattr(node, "_POLL", 0.05)
+    monkeypatch.setattr(node, "_CANCEL_SECONDS", 0.5)
     with get_client(sync_client=True) as client:
         with contextlib.suppress(ObjectAlreadyExists):
             client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
@@ -110,9 +118,9 @@ def test_an_error_there_is_the_same_error_here(client: SyncPrefectClient, tmp_pa
 
 
 def test_what_a_state_without_an_error_of_ours_means(client: SyncPrefectClient, tmp_path: Path) -> None:
-    assert isinstance(explained("act", NODE, Crashed(message="gone")), errors.ChildKilledError)
-    assert isinstance(explained("act", NODE, Cancelled(message="by someone")), errors.PermanentError)
-    bug = explained("act", NODE, Failed(message="Flow run encountered an exception: KeyError: 'x'"))
+    assert isinstance(error_of("act", NODE, Crashed(message="gone")), errors.ChildKilledError)
+    assert isinstance(error_of("act", NODE, Cancelled(message="by someone")), errors.CancelledError)
+    bug = error_of("act", NODE, Failed(message="Flow run encountered an exception: KeyError: 'x'"))
     assert type(bug) is PodlineError
     assert "KeyError" in str(bug)
     with (
@@ -177,3 +185,124 @@ def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:
     spec = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="0", strategy="tpu")
     with pytest.raises(errors.TpuSetupError, match="this needs a flow on a Prefect server"):
         perform(spec, lambda _event: None, machine())
+
+
+def users(client: SyncPrefectClient) -> int:
+    limit = client.read_global_concurrency_limit_by_name(limit_of(NODE))
+    assert limit.limit == 1
+    return limit.active_slots
+
+
+def wait_with(root: Path, turn: float, hear: Callable[[str], None] = lambda _line: None) -> list[tuple[str, str]]:
+    """A flow that waits for its turn, and what its TPU log tells."""
+    tpu = TPU.model_copy(update={"placement": "node", "limits": Limits(turn=turn)})
+    tpu_log = TpuLog(hear, open_store(root), "runs/sample-1")
+
+    @flow
+    def waits() -> int:
+        with node.placed(tpu, tpu_log), get_client(sync_client=True) as client:
+            return users(client)
+
+    assert waits() == 1
+    return [(entry.event, entry.what) for entry in tpu_log.entries]
+
+
+def test_one_at_a_time_has_it_even_where_a_person_raised_the_limit(client: SyncPrefectClient) -> None:
+    client.upsert_global_concurrency_limit_by_name(limit_of(NODE), 2)
+    with node.lease(TPU):
+        assert users(client) == 1
+        with pytest.raises(TpuInUseError, match="another run has the node night"), node.lease(TPU):
+            pass
+        with node.lease(TPU.model_copy(update={"node": "another"})):
+            pass
+    assert users(client) == 0
+
+
+def test_a_server_that_is_away_at_the_end_fails_nothing(client: SyncPrefectClient) -> None:
+    with temporary_settings(), node.lease(TPU):
+        assert users(client) == 1
+        away = temporary_settings(AWAY)
+        away.__enter__()
+    away.__exit__(None, None, None)
+    # As the server does when the lease has run out.
+    client.delete_global_concurrency_limit_by_name(limit_of(NODE))
+
+
+def test_who_waits_says_so_and_comes_when_the_other_has_left(
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_ASK_SECONDS", 0.2)
+    has_it, over = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with node.lease(TPU):
+            has_it.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert has_it.wait(60)
+    with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
+        wait_with(tmp_path / "first", turn=0.1)
+    # A log of its own: one that goes on says nothing of a wait that it knows.
+    told = wait_with(tmp_path / "second", turn=60, hear=lambda _: over.set())
+    thread.join()
+    assert told == [("wait", "waits for its turn: another run has the node night")]
+
+
+def test_a_lease_that_the_server_dropped_is_taken_again_as_soon_as_it_is_free(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(node, "_ASK_SECONDS", 0.1)
+    taken: list[UUID] = []
+    take = node._Lease.take
+
+    def take_and_note(self: node._Lease, client: SyncPrefectClient) -> None:
+        take(self, client)
+        taken.append(self._id or UUID(int=0))
+
+    monkeypatch.setattr(node._Lease, "take", take_and_note)
+    said: list[str] = []
+    with node.lease(TPU, said.append):
+        # As the server does with a lease that has expired: another flow has it for a while.
+        client.release_concurrency_slots_with_lease(taken[0])
+        other = client.increment_concurrency_slots_with_lease([limit_of(NODE)], 1, "concurrency", 60).json()["lease_id"]
+        time.sleep(0.5)
+        assert (users(client), len(taken)) == (1, 1)
+        client.release_concurrency_slots_with_lease(UUID(other))
+        wait_until(lambda: said, 30)
+        assert (users(client), len(taken)) == (1, 2)
+    assert users(client) == 0
+    assert said == ["the lease on node night was lost while the server was away, and is taken again"]
+
+
+@task
+def waiting() -> None:
+    """The task of another flow."""
+
+
+@flow
+def another() -> None:
+    """Another flow, which waits for a run on the node."""
+
+
+def test_a_run_of_a_living_flow_is_not_ended_and_keeps_others_from_the_node(
+    client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    """The other flow has lost its lease while its server was away."""
+    parent = client.create_flow_run(another, state=Running())
+    call = client.create_task_run(waiting, parent.id, dynamic_key="1")
+    deployment = client.read_deployment_by_name(DEPLOYMENT)
+    there = client.create_flow_run_from_deployment(deployment.id, work_queue_name=NODE, parent_task_run_id=call.id)
+    client.set_flow_run_state(there.id, Running(), force=True)
+    with pytest.raises(TpuInUseError, match=f"run {there.name} .* of a living flow is on the node night"):
+        wait_with(tmp_path, turn=0.1)
+    assert users(client) == 0
+    with pytest.raises(TpuInUseError, match="of a living flow"):
+        act_on_node(tmp_path)
+    assert state(client, there) == "Running"
+    client.set_flow_run_state(parent.id, Crashed(), force=True)
+    with pytest.raises(errors.HangError):
+        act_on_node(tmp_path, worker=0.1)
+    assert state(client, there) == "Crashed", "the flow that waited for it has ended"

@@ -1,10 +1,14 @@
-"""Trains further seeds of the champion's recipe in a flow, until a model's promotion is decided."""
+"""Trainings of a flow besides its main one: the trials of a search, and further seeds that decide a promotion.
+
+Each is a run of its own in the store, and has an entry in the ledger.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from prefect.logging import get_run_logger
@@ -14,15 +18,39 @@ from podline import settings
 from podline.compare.known import next_trainings
 from podline.errors import PodlineError, one_line
 from podline.figures import duration
-from podline.ledger.recording import recorded
+from podline.ledger.recording import Notes, recorded
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.from_recipe import evaluation_spec
-from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
+from podline.stages.specs import PromoteResult, PromoteSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
-from podline.tasks.night import Night
-from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.run import Night
+from podline.tasks.shown import stage_listener
 from podline.tasks.stages import evaluate, promote, train
+
+
+def train_trial(store: Store, spec: TrainSpec) -> TrainResult:
+    """Train a trial of a search.
+
+    Raises:
+        PodlineError: what the training raised.
+    """
+    with _noted(store, spec) as notes:
+        result = replace(train, about=spec.run)(spec, notes)
+        notes.dropped = result.reused
+    return result
+
+
+@contextlib.contextmanager
+def _noted(store: Store, spec: TrainSpec) -> Iterator[Notes]:
+    """Yield the notes of a training; its data set is protected from deletion during the body."""
+    reporter = Reporter("ledger", stage_listener("ledger"))
+    with (
+        store.using([spec.dataset_folder]),
+        recorded(store, spec.recipe.name, "flow", reporter, flow_run=str(flow_run.id or "")) as notes,
+    ):
+        notes.planned(spec.recipe, settings.load(), spec.strategy)
+        yield notes
 
 
 def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: float) -> PromoteResult:
@@ -72,14 +100,9 @@ def _trained(store: Store, training: TrainSpec, aim: str) -> float:
     A failure of this training must not fail the run of the model.
     """
     started, seed = time.monotonic(), f"seed {training.recipe.seed}"
-    reporter = Reporter("ledger", stage_listener("ledger"))
     get_run_logger().info("training %s with %s as run %s; %s", training.recipe.name, seed, training.run, aim)
     try:
-        with (
-            store.using([training.dataset_folder]),
-            recorded(store, training.recipe.name, "flow", reporter, flow_run=str(flow_run.id or "")) as notes,
-        ):
-            notes.planned(training.recipe, settings.load(), training.strategy)
+        with _noted(store, training) as notes:
             trained = replace(train, about=seed)(training, notes)
             replace(evaluate, about=seed)(evaluation_spec(training, trained), notes).require_sane()
     except PodlineError as error:

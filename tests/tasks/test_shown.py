@@ -13,9 +13,8 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from podline.progress import to_logger
-from podline.tasks.runs import run_log
-from podline.tasks.runs.progress_card import open_card, say_first, show
-from podline.tasks.runs.run_log import stage_listener
+from podline.tasks import shown
+from podline.tasks.shown import open_card, say_first, show, stage_listener
 
 
 def progress(done: int) -> dict[str, Any]:
@@ -31,9 +30,9 @@ def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_
         back.wait(240)
         written.append(share)
 
-    monkeypatch.setattr(run_log, "show", show)
+    monkeypatch.setattr(shown, "show", show)
     clock = iter(range(0, 1000, 10))
-    artifact = run_log.ProgressCard("train", lambda: float(next(clock)))
+    artifact = shown.ProgressCard("train", lambda: float(next(clock)))
     for done in (1, 2, 3):
         artifact(progress(done))
     assert written == []
@@ -45,12 +44,12 @@ def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_
 
 def test_a_card_says_where_the_work_is_done_or_for_whom_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(run_log, "show", lambda *card: written.append(card))
+    monkeypatch.setattr(shown, "show", lambda *card: written.append(card))
     event = progress(4) | {"metrics": {"workers": 2.0}, "note": "dask:scheduler:8786 RUNNING http://scheduler:8787"}
-    run_log.ProgressCard("convert")(event)
+    shown.ProgressCard("convert")(event)
     assert "workers" in written[-1][2]
     assert written[-1][2].endswith("dask:scheduler:8786 RUNNING http://scheduler:8787")
-    card = run_log.ProgressCard("train")
+    card = shown.ProgressCard("train")
     card({"event": "waiting", "stage": "train", "message": "waits for its turn: train of runs/first"})
     if card._writer is not None:
         card._writer.join(240)
@@ -58,8 +57,8 @@ def test_a_card_says_where_the_work_is_done_or_for_whom_it_waits(monkeypatch: py
 
 
 def test_a_server_that_refuses_and_a_console_whose_reader_is_gone_end_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_log, "show", Mock(side_effect=ConnectionError))
-    run_log.ProgressCard("train")(progress(4))
+    monkeypatch.setattr(shown, "show", Mock(side_effect=ConnectionError))
+    shown.ProgressCard("train")(progress(4))
 
     class Gone(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -70,7 +69,7 @@ def test_a_server_that_refuses_and_a_console_whose_reader_is_gone_end_no_stage(m
     event = {"event": "log", "stage": "train", "level": "info", "message": "words"}
     with pytest.raises(SystemExit):
         to_logger(logger)(event)
-    run_log._whatever_the_console_does(to_logger(logger))(event)
+    shown._whatever_the_console_does(to_logger(logger))(event)
 
 
 STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")

@@ -27,15 +27,14 @@ from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
-from podline.tasks.forms import read_form
-from podline.tasks.leftover_tasks import close_what_is_left
-from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.nights import what_began
-from podline.tasks.runs.progress_card import open_card
-from podline.tasks.runs.run_log import stage_listener
-from podline.tasks.runs.this_run import add_tags, run_once
+from podline.supervision.starts import started_ahead
+from podline.tasks.credentials import bucket_credentials
+from podline.tasks.forms import TrainingForm, read_form
+from podline.tasks.nights import what_began
+from podline.tasks.server import add_tags, run_once
+from podline.tasks.shown import open_card, stage_listener
 from podline.tasks.stages import StageTask, pace
+from podline.tasks.stops import close_what_is_left
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,10 @@ def opened(given: Any) -> Iterator[Night]:
             for problem in loaded().problems:
                 reporter.warn(f"the run goes on without a stage: {problem}")
             skipped = [] if form.promote else [PROMOTE, *following(PROMOTE.name)]
-            open_card(recipe.name, [stage.name for stage in in_order() if stage not in skipped])
+            chain = [stage for stage in in_order() if stage not in skipped]
+            open_card(recipe.name, [stage.name for stage in chain])
+            # A TPU belongs to one process, from the import of TensorFlow on.
+            until_over.enter_context(started_ahead([] if machine.tpu or machine.launch else chain, store))
             yield night
 
 

@@ -46,6 +46,6 @@ def explained() -> Iterator[None]:
             given = "is another one" if PREFECT_API_AUTH_STRING.value() else "is not set"
             raise SettingsError(
                 f"the Prefect server {url} asks for a secret: PREFECT_API_AUTH_STRING {given}; "
-                "set it to the server's PREFECT_SERVER_API_AUTH_STRING, or to the secret that `podline up` shows"
+                "set it to the server's PREFECT_SERVER_API_AUTH_STRING, or to that in the file that `podline up` names"
             ) from error
         raise PodlineError(f"the Prefect server {url} refuses: {error}") from error

@@ -17,7 +17,7 @@ from service_account import account_at
 from podline.errors import CredentialsError
 from podline.settings import child_environment
 from podline.store.folder import FolderStore
-from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.credentials import bucket_credentials
 
 GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -90,6 +90,6 @@ def test_without_the_setting_nothing_is_imported_and_nothing_changed(cache: Path
     with bucket_credentials():
         assert os.environ[GOOGLE] == "before"
     assert not cache.exists()
-    code = "import sys, podline.tasks.runs.bucket_credentials; "
+    code = "import sys, podline.tasks.credentials; "
     code += "print([name for name in sys.modules if 'prefect_gcp' in name])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -1,1 +1,0 @@
-"""A flow run's state on the Prefect server: its log, cards, slots and stops."""
