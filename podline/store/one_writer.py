@@ -167,8 +167,12 @@ class Writer:
             self.unless_lost()
             if time.monotonic() - self._renewed >= _LEAST_SECONDS:
                 self._renew()
-            elif self._found().version != self._version:
-                self._lose()
+                return
+            version = self._version
+        found = self._store.find(self._name)
+        if found is None or found.version != version:
+            with self._lock:
+                self._renew()  # by another thread meanwhile, or by another process
 
     def publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Publish a file below the folder; see :meth:`podline.store.contract.Store.publish_file`.

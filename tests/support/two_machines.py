@@ -31,7 +31,7 @@ from podline.documents.metrics_log import METRICS, EvaluationLine, EventLog, Met
 from podline.errors import PodlineError, PreemptedError
 from podline.inventory.verification import verify
 from podline.ledger.recording import recorded
-from podline.progress import Reporter, ignored, silent
+from podline.progress import Event, Reporter, silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, load
@@ -98,12 +98,17 @@ def _line(step: int, loss: float) -> EvaluationLine:
     return EvaluationLine(step=step, time=time.time(), **told)
 
 
+def _noted(event: Event) -> None:
+    if event["event"] in ("log", "waiting"):
+        sys.stderr.write(f"{time.monotonic():.1f} {event['message']}\n")
+
+
 def main() -> None:
     spec = STAGES["train"].spec.model_validate_json(sys.argv[1])
     try:
         with recorded(open_store(spec.root), "t", "commands", silent()) as notes:
             notes.planned(spec.recipe, Settings(), "cpu")
-            result = run_stage(spec, ignored, load())
+            result = run_stage(spec, _noted, load())
     except PodlineError as error:
         sys.stdout.write(json.dumps(error.to_json()))
         sys.exit(error.exit_code)
@@ -216,13 +221,13 @@ ACTS: dict[str, Callable[[Machine], None]] = {
 
 
 def schedule(seed: int, seconds: float) -> list[tuple[float, int, str]]:
-    """Times after the first training has begun, machines and acts: a long suspension or cut, and whatever is drawn."""
+    """Times after the first lease, machines and acts: a long suspension or cut, and whatever else is drawn."""
     draw = random.Random(seed)
-    acts = [(draw.uniform(-seconds, seconds / 2), 1, "start")]
+    acts = [(draw.choice([-1.0, -1.0, draw.uniform(0, seconds)]), 1, "start")]
     first = draw.uniform(0.1, 0.8) * seconds
     acts += [(first, 0, draw.choice(["suspend", "cut"])), (first + draw.uniform(1, 4) * LEASE_SECONDS, 0, "resume")]
-    for _ in range(draw.randrange(6)):
-        acts.append((draw.uniform(0, 2 * seconds), draw.randrange(2), draw.choice([*ACTS, "start"])))
+    for _ in range(draw.randrange(4)):
+        acts.append((draw.uniform(0, 3 * seconds), draw.randrange(2), draw.choice([*ACTS, "start", "resume"])))
     return sorted(acts)
 
 
@@ -242,9 +247,11 @@ def played(folder: Path, gcs: str, store: Store, spec: TrainSpec, acts: list[tup
     folder.mkdir(exist_ok=True)
     with machines(folder, gcs, spec) as both:
         both[0].start()
+        for _, which, act in [each for each in acts if each[0] < 0]:
+            ACTS[act](both[which])
         _until(lambda: store.exists(f"{spec.folder}/{LEASE}"))
         began = time.monotonic()
-        for at, which, act in acts:
+        for at, which, act in [each for each in acts if each[0] >= 0]:
             _until(lambda at=at: _crown(store, spec, both) or time.monotonic() >= began + at)
             if act == "wait":
                 _until(lambda which=which: _has_result(both[1 - which]))
@@ -303,7 +310,7 @@ def _until(condition: Callable[[], object]) -> None:
 
 def real_recipe() -> Recipe:
     """A training of some seconds, with checkpoints all the time."""
-    return small_recipe(duration=Duration(epochs=60), evaluate_every=1)
+    return small_recipe(duration=Duration(epochs=300), evaluate_every=Duration(epochs=1))
 
 
 if __name__ == "__main__":
