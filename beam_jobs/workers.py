@@ -29,7 +29,7 @@ from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -154,7 +154,7 @@ class WriteShards(_NumberedStep):
         table = store.local(f"{tables_of(self.context, self.folder)}/{self.filler.table(plan)}")
         fill = self.filler.filler(plan, self.layout.decoded, table)
         with store.workspace("shard") as workspace:
-            census = functools.partial(kind_named(self.kind).targets().census, classes=self.classes)
+            census = functools.partial(facts_named(self.kind).targets.census, classes=self.classes)
             written = write_shard(workspace / plan.file, plan, self.layout, census, fill)
             # All shards are flushed together before the manifest is published; flushing each took 20 % of the time.
             for file in written.info.files:

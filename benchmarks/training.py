@@ -18,7 +18,7 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from podline.kinds.shipped import USUAL_KIND
@@ -62,9 +63,10 @@ class Measure:
         return 2 * assumed * abs(value) if self.in_units else assumed
 
 
+_of_labels = partial(Measure, kind="labels", least_classes=1)
 # In the order of display.
 SHIPPED = (
-    Measure("top1", "accuracy", in_percent=True, compute=lambda guesses: guesses.ranks < 1),
+    Measure("top1", "accuracy", in_percent=True, compute=lambda guesses: guesses.right),
     Measure("top5", "top-5 accuracy", in_percent=True, compute=lambda guesses: guesses.ranks < 5, least_classes=6),
     Measure("loss", "loss", higher_is_better=False, compute=lambda guesses: guesses.losses),
     Measure(
@@ -75,10 +77,10 @@ SHIPPED = (
         compute=lambda guesses: guesses.calibration_error(),
         has_interval=False,  # the bootstrap's values lie above it
     ),
-    Measure("map", "mAP"),
-    Measure("f1_micro", "F1 over all labels"),
-    Measure("f1_macro", "mean F1 of the labels"),
-    Measure("exact", "all labels right", in_percent=True),
+    _of_labels("map", "mAP", compute=lambda scores: scores.mean_precision()),
+    _of_labels("f1_micro", "F1 over all labels", compute=lambda scores: scores.f1_micro()),
+    _of_labels("f1_macro", "mean F1 of the labels", compute=lambda scores: scores.f1_macro()),
+    _of_labels("exact", "all labels right", in_percent=True, compute=lambda scores: scores.right),
     Measure("ap", "AP"),
     Measure("ap50", "AP50"),
     Measure("ap75", "AP75"),

@@ -30,7 +30,7 @@ from podline.datasets.few_images import convertible
 from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe

@@ -39,7 +39,8 @@ from podline.documents.model_description import LayerDescription, ModelDescripti
 from podline.errors import ArtifactError, RefusedError, SettingsError, SourceError, StoreError, UndecidedError
 from podline.figures import count, metric_text, moment, percent, pflop, short_count, size
 from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.table import kind_of, kinds
+from podline.kinds.contract import kind_of
+from podline.kinds.table import all_facts
 from podline.measures import measure_named
 from podline.options import Choices, TrainingGroup
 from podline.plain import plain
@@ -555,7 +556,7 @@ def _figure(store: Store, run: str) -> str:
         found = _metrics(store, run)
     except StoreError:  # deleted runs stay in the history
         return "its run was deleted"
-    measure = next((kind.measure for kind in kinds() if kind.measure in found), None)
+    measure = next((facts.measure for facts in all_facts() if facts.measure in found), None)
     return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Image
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
@@ -45,14 +48,22 @@ class Examples:
         return (*shards, *((found.truth.sha256,) if found.truth else ()))
 
 
-class Answers(Protocol):
-    """The answers of a kind's models: classes for a classifier, people as COCO results for a pose network."""
+Left = TypeVar("Left")
+Formed = TypeVar("Formed")
 
-    def left(self, store: Store, folder: str, evaluation: Any) -> Any:
+
+class Answers(ABC, Generic[Left, Formed]):
+    """The answers of a kind's models: classes for a classifier, people as COCO results for a pose network.
+
+    Its parameters are the type of stored answers, and that of the answers that rules compare.
+    """
+
+    @abstractmethod
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Left:
         """Read a model's answers from an evaluation's folder."""
-        ...
 
-    def again(self, examples: Examples, training: TrainSpec, model: Any) -> Any:
+    @abstractmethod
+    def again(self, examples: Examples, training: TrainSpec, model: Callable[..., Any]) -> Left:
         """Run a model on the compared examples.
 
         Args:
@@ -60,23 +71,26 @@ class Answers(Protocol):
             training: the spec of the model's training.
             model: a Keras model, or a function with the same interface.
         """
-        ...
 
-    def part(self, examples: Examples, answers: Any) -> Any:
+    @abstractmethod
+    def part(self, examples: Examples, answers: Left) -> Left:
         """Return the answers for the compared examples."""
-        ...
 
-    def judged(self, examples: Examples, answers: Any) -> Any:
+    @abstractmethod
+    def judged(self, examples: Examples, answers: Left) -> Formed:
         """Return the answers in the form of :class:`podline.compare.figures.Compared`."""
-        ...
 
-    def main(self, examples: Examples, answers: Any) -> Metric:
+    @abstractmethod
+    def main(self, examples: Examples, answers: Left) -> Metric:
         """Return the main metric on the compared examples, with its interval."""
-        ...
 
-    def differing(self, one: Any, other: Any) -> int | None:  # noqa: ARG002 (None unless answers are single values)
+    def differing(self, one: Left, other: Left) -> int | None:  # noqa: ARG002 (None unless answers are single values)
         """Return the number of examples that two models answer differently; None if answers are not single values."""
         return None
+
+
+AnyAnswers: TypeAlias = Answers[Any, Any]
+"""The answers of a kind that is known by its name only."""
 
 
 class LostExample(Frozen):

@@ -34,7 +34,8 @@ from podline.figures import change_text, percent
 from podline.frozen import Frozen
 from podline.intervals import sampling_variance
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of, read_evaluation
+from podline.kinds.contract import kind_of
+from podline.kinds.table import read_evaluation
 from podline.measures import measure_named
 from podline.plurals import plural
 from podline.progress import Reporter
@@ -376,10 +377,9 @@ def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Eval
         with contextlib.suppress(PodlineError):  # deleted since the promotion
             metrics.append(evaluated(store, run).evaluation.trained.metrics)
     now, examples = after.evaluation.trained.metrics, min(each.evaluation.examples for each in (before, after))
-    kind = kind_of(before.evaluation)
-    classes = len(kind.parts(before.evaluation))
+    kind, classes = before.evaluation.kind, len(before.evaluation.parts())
     return {
-        name: unpaired(name, [each[name] for each in metrics], now[name], examples, kind.name, classes)
+        name: unpaired(name, [each[name] for each in metrics], now[name], examples, kind, classes)
         for name in now
         if all(name in each for each in metrics)
     }

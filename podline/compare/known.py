@@ -16,7 +16,8 @@ from podline.documents.origins import read_origin
 from podline.documents.promotion import read_promotion
 from podline.errors import PodlineError
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of, read_evaluation
+from podline.kinds.contract import kind_of
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.alike import training_key
 from podline.stages.from_recipe import training_spec

@@ -16,7 +16,9 @@ from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, 
 from podline.documents.origins import ORIGIN
 from podline.figures import count
 from podline.frozen import Frozen
-from podline.kinds.table import AnyKind, kind_by_measure, kind_of
+from podline.kinds.contract import kind_of
+from podline.kinds.facts import KindFacts
+from podline.kinds.table import facts_by_measure
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
@@ -55,21 +57,21 @@ class Why(Frozen):
     gaps: tuple[Gap, ...]
 
     @property
-    def _kind(self) -> AnyKind:
-        return kind_by_measure(self.comparison.measure)
+    def _facts(self) -> KindFacts:
+        return facts_by_measure(self.comparison.measure)
 
     def about_pictures(self) -> str:
         """Describe the pictures of examples."""
-        says, found = self._kind.says, self.comparison
-        return f"✓ {says.format(found.against)}, ✗ {says.format(found.run)}{self._kind.lost_hint}"
+        says, found = self._facts.says, self.comparison
+        return f"✓ {says.format(found.against)}, ✗ {says.format(found.run)}{self._facts.lost_hint}"
 
     def heading(self) -> str:
         """Return the heading of the pictures."""
-        return self._kind.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
+        return self._facts.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
 
     def causes(self) -> list[str]:
         """Return as lines what moved, what differs, and where the curves differ most."""
-        found, what = self.comparison, self._kind.examples
+        found, what = self.comparison, self._facts.examples
         told = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"] if self.lost or self.gained else []
         told += [f"{part.line()}: {part.chance}" for part in found.moved]
         if found.differs is None:

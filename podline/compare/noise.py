@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
 
 NIGHTS = 365
 """The number of comparisons that share the error budget of a year."""
@@ -92,7 +92,7 @@ _UNKNOWN = Spread(0.005, 0.02)
 
 def assumed_spread(kind: str, classes: int) -> Spread:
     """Return the spread between seeds of a kind's models, as measured on data with a similar number of classes."""
-    fitting = [Spread(main, part) for least, main, part in kind_named(kind).seed_spreads if classes >= least]
+    fitting = [Spread(main, part) for least, main, part in facts_named(kind).seed_spreads if classes >= least]
     return fitting[-1] if fitting else _UNKNOWN
 
 

@@ -13,7 +13,7 @@ from podline.documents.any_evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.frozen import Frozen
-from podline.kinds.table import kind_by_measure
+from podline.kinds.table import facts_by_measure
 from podline.measures import shown
 from podline.progress import silent
 from podline.store.contract import Store
@@ -91,7 +91,7 @@ def _by_entries(store: Store, before: Entry, after: Entry, why: str) -> Comparis
     then, now = before.outcome, after.outcome
     if then is None or now is None or then.measure != now.measure:
         raise StoreError(why)
-    kind, examples = kind_by_measure(now.measure).name, min(then.examples, now.examples)
+    kind, examples = facts_by_measure(now.measure).name, min(then.examples, now.examples)
     return Comparison(
         run=after.run,
         against=before.run,

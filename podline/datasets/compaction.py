@@ -34,7 +34,7 @@ from podline.documents.manifest import (
 from podline.documents.manifest import shard_record as record_of
 from podline.documents.versions import Version, publish_version, versions
 from podline.errors import SettingsError
-from podline.kinds.table import kind_named, text_targets
+from podline.kinds.table import facts_named, text_targets
 from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.specs import ConvertResult
@@ -129,7 +129,7 @@ def _shard(
         return reader.files(ids(frames, start))
 
     with store.workspace("shard") as workspace:
-        census = partial(kind_named(manifest.kind).targets().census, classes=len(manifest.class_names))
+        census = partial(facts_named(manifest.kind).targets.census, classes=len(manifest.class_names))
         written = write_shard(workspace / plan.file, plan, layout, census, fill, files)
         for file in written.info.files:
             store.publish_file(workspace / file.file, f"{folder}/{file.file}", replace=True, flush=False)

@@ -42,7 +42,7 @@ from podline.documents.manifest import (
 )
 from podline.documents.shard_table import ShardTable
 from podline.errors import PodlineError
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
 
@@ -250,7 +250,7 @@ def _statistics(
     """Return the class counts and pixel sums of a base's split without some of its records."""
     counts = np.array(base.split(split).class_counts, np.int64)
     if len(dead):
-        reader, census = open_split(store, base.folder, base, split), kind_named(kind).targets().census
+        reader, census = open_split(store, base.folder, base, split), facts_named(kind).targets.census
         for first in range(0, len(dead), _READ_AT_ONCE):
             records = reader.gather(dead[first : first + _READ_AT_ONCE])
             pixels = without(pixels, pixel_sums(records[IMAGE]))

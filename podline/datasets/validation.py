@@ -33,7 +33,7 @@ from podline.documents.manifest import (
 )
 from podline.documents.shard_table import ShardInfo
 from podline.errors import ArtifactError
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
@@ -112,7 +112,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
         raise ArtifactError(f"{where}: the fields do not add up to the record length; {REMEDY}")
     readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
-    done, started, hashes, targets = 0, time.monotonic(), [], kind_named(manifest.kind).targets()
+    done, started, hashes, targets = 0, time.monotonic(), [], facts_named(manifest.kind).targets
     for split, reader in zip(manifest.splits, readers, strict=True):
         pixels, ids, of_images = [], [], []
         counts = np.zeros(len(manifest.class_names), np.int64)

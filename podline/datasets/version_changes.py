@@ -22,8 +22,8 @@ from podline.documents.completion import completion_name, read_artifact, record_
 from podline.documents.ledger_entry import ChangedRecords, Data, SplitChange
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import PodlineError, one_line
-from podline.kinds.contract import TextTargets
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
+from podline.kinds.targets import TextTargets
 from podline.plain import plain
 from podline.stages.table import VALIDATE
 from podline.store.contract import Store
@@ -139,7 +139,7 @@ class VersionRecords(KnownRecords):
 
     def words(self, ids: Ids) -> list[str]:
         """Return the targets of some records in words; empty texts for people."""
-        targets = kind_named(self.manifest.kind).targets()
+        targets = facts_named(self.manifest.kind).targets
         if not isinstance(targets, TextTargets) or not len(ids):
             return [""] * len(ids)
         found = self.gather(ids, [field.name for field in self.manifest.fields if field.name != IMAGE])

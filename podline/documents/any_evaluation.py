@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from podline.documents.metric import Metric
+from podline.errors import ArtifactError
 from podline.frozen import Frozen
 
 EVALUATION = "evaluation.json"
@@ -17,10 +18,10 @@ class Scored(Frozen):
     metrics: dict[str, Metric]
 
 
-F = TypeVar("F", bound=Scored)
+F_co = TypeVar("F_co", bound=Scored, covariant=True)
 
 
-class RunEvaluation(Frozen, Generic[F]):
+class RunEvaluation(Frozen, Generic[F_co]):
     """``evaluation.json`` of a run of any kind.
 
     Attributes:
@@ -46,11 +47,27 @@ class RunEvaluation(Frozen, Generic[F]):
     fingerprint: str
     weights_sha256: str
     split: str
-    trained: F
-    untrained: F
-    seen: F
+    trained: F_co
+    untrained: F_co
+    seen: F_co
     guessing: Metric
     better_than_guessing: bool
+
+    @classmethod
+    def of(cls, evaluation: AnyEvaluation) -> Self:
+        """Return an evaluation as one of this kind.
+
+        Raises:
+            ArtifactError: it is of another kind.
+        """
+        if isinstance(evaluation, cls):
+            return evaluation
+        expected = cls.model_fields["kind"].default
+        raise ArtifactError(f"{evaluation.run}: got an evaluation of the kind {evaluation.kind}, expected {expected}")
+
+    def parts(self) -> dict[str, Metric]:
+        """Return the figures of classes or joints, by name; none by default."""
+        return {}
 
     @property
     @abstractmethod
@@ -58,4 +75,4 @@ class RunEvaluation(Frozen, Generic[F]):
         """The number of evaluated examples in the split."""
 
 
-AnyEvaluation: TypeAlias = RunEvaluation[Any]
+AnyEvaluation: TypeAlias = RunEvaluation[Scored]

@@ -13,7 +13,7 @@ from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import milliseconds_an_image
 from podline.figures import value_text
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.measures import measure_named
 from podline.models.of_run import untrained_model
 from podline.plurals import plural

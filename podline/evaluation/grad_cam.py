@@ -27,7 +27,8 @@ def looked_at(model: keras.Model, images: Sequence[Image]) -> list[Image]:
         images: uint8 (height, width, channels), all of one shape.
 
     Returns:
-        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps.
+        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps, or
+            whose answer is no vector.
     """
     weights = place_weights(model, np.stack(images))
     return [] if weights is None else [_coloured(*pair) for pair in zip(images, weights, strict=True)]
@@ -37,9 +38,10 @@ def place_weights(model: keras.Model, images: Array) -> Array | None:
     """Return how much each place of the model's last maps supports its answer: float32 (n, rows, columns), 0…1."""
     with tf.GradientTape() as tape:
         logits, inner = OpenedModel(model)(tf.constant(images), training=False)
-        answered = tf.reduce_sum(tf.reduce_max(tf.nest.flatten(logits)[0], axis=-1))
+        answers = tf.nest.flatten(logits)[0]
+        answered = tf.reduce_sum(tf.reduce_max(answers, axis=-1))
     maps = _last_maps(inner)
-    if maps is None:
+    if maps is None or answers.shape.rank != 2:
         return None
     gradient: Any = tape.gradient(answered, maps, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     places = tf.nn.relu(tf.reduce_sum(tf.reduce_mean(gradient, (1, 2), keepdims=True) * maps, axis=-1)).numpy()

@@ -16,6 +16,8 @@ from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Store
 
+Bools, Floats = npt.NDArray[np.bool_], npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class PerExample:
@@ -25,6 +27,7 @@ class PerExample:
         file: name of the file.
         holds: noun for its content.
         decides: name of the array of answers.
+        has_thresholds: whether answers depend on thresholds, which examples held out of the training choose.
         labels: the truth about each example, (n, …).
     """
 
@@ -33,6 +36,25 @@ class PerExample:
     decides: ClassVar[str]
 
     labels: Array
+
+    has_thresholds: ClassVar[bool] = False
+
+    @property
+    def right(self) -> Bools | None:
+        """Return which answers are right, (n,); None if answers are not right or wrong."""
+        return None
+
+    def surest_mistakes(self) -> npt.NDArray[np.int64]:
+        """Return the places of the wrong answers, most confident first, (m,); by default none."""
+        return np.empty(0, np.int64)
+
+    def thresholds(self) -> Floats:
+        """Return the thresholds of the classes that suit these examples best, (classes,); empty without thresholds."""
+        return np.empty(0)
+
+    def at_thresholds(self, thresholds: Floats) -> Self:  # noqa: ARG002 (without thresholds)
+        """Return the answers with other thresholds."""
+        return self
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:

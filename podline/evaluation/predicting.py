@@ -9,13 +9,12 @@ import json
 import operator
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -23,20 +22,20 @@ import tensorflow as tf
 
 from podline import settings
 from podline.arrays import Array, Image
-from podline.data.fitting import fitted
 from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form
 from podline.data.sources.decoding import Pictures
 from podline.documents.forgotten import forgotten
-from podline.documents.manifest import Fit, Manifest, read_manifest
+from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError, SourceError
 from podline.evaluation.answer_table import TableForm, write_table
 from podline.evaluation.forward import finished_model
+from podline.evaluation.picture_reader import PictureReader
 from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file, left_out_lines, without_left_out
 from podline.frozen import JsonObject
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.progress import Reporter, counted, reported_by
 from podline.stages.from_recipe import converter_settings
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
@@ -70,63 +69,6 @@ class Predicted:
         return self.prediction.line()
 
     __repr__ = __str__
-
-
-Size = tuple[int, int]
-"""Width and height of a picture, in pixels."""
-
-
-class PictureReader(ABC):
-    """Prepares pictures for a model, and formats its answers; each kind of task has one."""
-
-    threshold: float | None
-    """The least score of people, or probability of labels; None for classes."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """The (height, width, channels) of the model's input."""
-
-    @property
-    @abstractmethod
-    def fit(self) -> Fit:
-        """How pictures fit into this shape."""
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes of answers, in the order of a classifier's outputs."""
-        return ()
-
-    tells: ClassVar[Literal["classes", "labels", "people", "answer"]]
-    """The kind of an answer: the most probable of all classes, some labels, people, or an installed kind's own."""
-
-    def form(self, manifest: Manifest) -> Form:
-        """Return what becomes of a picture's file, as in the conversion of the data set."""
-        return Form(self.shape, self.fit, int(manifest.converter.get("white", 0)))
-
-    def fed(self, pixels: Image) -> Image:
-        """Fit a picture, uint8 (height, width, 3), to the shape of the model's input."""
-        return fitted(pixels, self.shape, self.fit)
-
-    def answers(self, outputs: Any) -> Any:
-        """Select the model outputs that are used, by default all; runs in TensorFlow's graph."""
-        return outputs
-
-    @abstractmethod
-    def said(self, name: str, place: int, size: Size, answer: Any, most: int | None = None, /) -> PicturePrediction:
-        """Format the model's answer for a picture.
-
-        Args:
-            name: name of the picture.
-            place: number of the picture, from 1.
-            size: the picture's.
-            answer: the picture's output of :meth:`answers`.
-            most: number of classes to list; all by default.
-        """
-
-    def drawn(self, _said: PicturePrediction, pixels: Image, /) -> Image:
-        """Draw an answer on its picture; by default, return the picture."""
-        return pixels
 
 
 class Predictor:

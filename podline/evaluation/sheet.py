@@ -12,7 +12,7 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, Sheet, sheet
 from podline.evaluation.forward import finished_model
 from podline.input.pipeline import TrainingInput
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import ShowResult, ShowSpec
@@ -41,7 +41,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
     store, kind = open_store(spec.root), kind_of(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    side, fed = LARGE if kind.large_pictures else SMALL, _fed(spec, store, manifest)
+    side, fed = LARGE if kind.facts.large_pictures else SMALL, _fed(spec, store, manifest)
     if not spec.run:
         return sheet([fed], side), 0, 0
     answers, examples, correct = kind.asked(spec, finished_model(store, spec.run), store, manifest, reporter)

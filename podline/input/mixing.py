@@ -20,7 +20,7 @@ from podline.recipes.settings import AugmentationSettings
 Pixels = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
 
-SHARE = "share"
+SHARE = "share of image"
 """The field of an example's own share of its image: float32, (n,)."""
 
 

@@ -39,7 +39,7 @@ from podline.recipes.settings import AugmentationSettings
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
 
-MASK = "mask"
+MASK = "mask of examples"
 # One host with one replica, which gets whole batches.
 ALONE = tf.distribute.InputContext()
 _PREFETCHED = 4

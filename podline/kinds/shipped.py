@@ -3,9 +3,9 @@
 USUAL_KIND = "classification"
 """The kind of data sets and recipes without an explicit kind."""
 KINDS = {
-    "classification": "podline.kinds.classification.kind:Classification",
-    "labels": "podline.kinds.labels.kind:Labels",
-    "pose": "podline.kinds.pose.kind:Pose",
+    "classification": "podline.kinds.classification.facts:CLASSIFICATION",
+    "labels": "podline.kinds.labels.facts:LABELS",
+    "pose": "podline.kinds.pose.facts:POSE",
 }
 DATA_SETS = {
     "cifar10": "podline.kinds.classification.data_sets:CIFAR10",

@@ -40,7 +40,7 @@ from podline.documents.metrics_log import (
 )
 from podline.documents.origins import keep_origin, read_origin
 from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
-from podline.kinds.table import kind_of, read_evaluation
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger, provenance
 from podline.ledger.killed import Unfinished, noted, training_lines, write_killed
 from podline.ledger.time_spent import Attempt, time_spent
@@ -427,7 +427,7 @@ def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evalu
         examples=document.examples,
         metrics=document.trained.metrics,
         untrained=document.untrained.metrics[document.measure].value,
-        parts=kind_of(document).parts(document),
+        parts=document.parts(),
         parameters=parameters,
         model_bytes=model_bytes,
         weights_sha256=document.weights_sha256,

@@ -6,7 +6,7 @@ from podline.documents.completion import completion_name, read_artifact, read_co
 from podline.documents.manifest import Manifest
 from podline.documents.model_description import DESCRIPTION, ModelDescription
 from podline.errors import ArtifactError
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 

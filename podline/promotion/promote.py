@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from podline.compare.answers import Answers, Examples
+from podline.compare.answers import AnyAnswers, Examples
 from podline.compare.comparison import Grounds, examples_of
 from podline.compare.examples import Places, SharedExamples
 from podline.compare.figures import MAIN, Compared, ModelCost
@@ -23,7 +23,8 @@ from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, C
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.figures import metric_text
 from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.table import kind_of, read_evaluation
+from podline.kinds.contract import kind_of
+from podline.kinds.table import read_evaluation
 from podline.measures import measure_named
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
@@ -62,7 +63,7 @@ class _Case:
         return self.evaluation.measure
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> AnyAnswers:
         """The provider of answers for this kind of model."""
         return kind_of(self.evaluation).answers()
 
@@ -291,7 +292,7 @@ def _compared(case: _Case, reference: Crowned) -> _Comparison:
     more = known_trainings(store, training, (spec.run,), lambda run: answers_on(store, run, grounds.splits))
     *known, candidate = (answers.judged(examples, each) for each in (other, *(found for _, found in more), own))
     costs, names = (_cost(case, training), _cost(case, case.training)), case.manifest.class_names
-    checks = checks_of(Compared(kind_of(case.evaluation).name, known, candidate, names, costs), spec.rules)
+    checks = checks_of(Compared(case.evaluation.kind, known, candidate, names, costs), spec.rules)
     return _Comparison(
         [*(grounds.shared.leaks if grounds.shared else ()), *checks],
         (reference.run, *(run for run, _ in more)),

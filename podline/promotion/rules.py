@@ -21,7 +21,7 @@ from podline.compare.figures import MAIN, PARTS, Compared, Figure, Rule, rule
 from podline.compare.words import Chance
 from podline.documents.promotion import Check, ExportedFile
 from podline.figures import change_bound, change_text, value_text
-from podline.kinds.table import kind_named
+from podline.kinds.contract import kind_named
 from podline.measures import measure_named
 from podline.recipes.parts import Registry
 from podline.recipes.promotion_settings import RULES, PromotionSettings

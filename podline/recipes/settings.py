@@ -537,7 +537,7 @@ class Recipe(Frozen):
                 f"error is the share of wrong answers, and an answer of the kind {self.kind} of dataset={self.dataset} "
                 "is not simply right or wrong; use loss"
             )
-        self.task.require_fit(self)
+        self.task.require_fit(self.loss.kind)
         return self
 
     @model_validator(mode="after")

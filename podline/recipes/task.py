@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from podline.errors import SettingsError
 from podline.frozen import Frozen, Json, JsonObject
 from podline.kinds import shipped
 from podline.recipes.parts import Registry
 
-if TYPE_CHECKING:
-    from podline.recipes.settings import Recipe
-
 COMMON = ("model", "augmentation", "loss")
 """Parts of a recipe that only some kinds use."""
+
+
+class WithTask(Protocol):
+    """A recipe, as its section knows it."""
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        ...
+
+    @property
+    def task(self) -> TaskSettings:
+        """The section."""
+        ...
 
 
 class TaskSettings(Frozen):
@@ -43,7 +54,7 @@ class TaskSettings(Frozen):
     kind: str
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Self:
+    def of(cls, recipe: WithTask) -> Self:
         """Return the section of a recipe of this kind.
 
         Raises:
@@ -68,8 +79,8 @@ class TaskSettings(Frozen):
         """Return the settings that the kind needs for a conversion, by name."""
         return {}
 
-    def require_fit(self, recipe: Recipe) -> None:
-        """Raise ValueError if the rest of a recipe does not fit this section."""
+    def require_fit(self, loss: str) -> None:
+        """Raise ValueError if a recipe's loss, by its name, does not fit this section."""
 
     def trained(self) -> Self:
         """Return this section without the settings that affect only an evaluation."""
@@ -93,12 +104,15 @@ class UnknownTask(TaskSettings, extra="allow"):
 
 
 class WithSettings(Protocol):
-    """The part of a kind that recipes use; :class:`podline.kinds.contract.Kind` is the whole."""
+    """The part of a kind that recipes use; :class:`podline.kinds.facts.KindFacts` is the whole."""
 
-    settings: ClassVar[type[TaskSettings]]
+    @property
+    def settings(self) -> type[TaskSettings]:
+        """The model of a recipe's ``task``."""
+        ...
 
 
-KINDS: Registry[type[WithSettings]] = Registry("kind of task", "podline.kinds", shipped.KINDS)
+KINDS: Registry[WithSettings] = Registry("kind of task", "podline.kinds", shipped.KINDS)
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:

@@ -15,7 +15,7 @@ from podline.compare.noise import MOST_TRAININGS
 from podline.compare.words import Word, word_of
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
 from podline.documents.metric import Metric
-from podline.kinds.table import kind_by_measure
+from podline.kinds.table import facts_by_measure
 from podline.ledger.alike import same_but_for_seed, training_key
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, losses, slowness
@@ -128,7 +128,7 @@ class Series:
             return Change(f"the model of {figures.date(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
-        kind = kind_by_measure(outcome.measure).name
+        kind = facts_by_measure(outcome.measure).name
         alike = known.like(before.key, but=(before.model, model))
         examples, parts = min(before.examples, outcome.examples), len(outcome.parts)
         difference = unpaired(outcome.measure, [before.main, *alike], outcome.main, examples, kind, parts)

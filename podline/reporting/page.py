@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from podline.drawing.svg import Svg
-from podline.kinds.table import kind_of
 from podline.reporting import run_sections, verdict
 from podline.reporting.blocks import Block, Pictures, Text, charts_of, markdown_of
 from podline.reporting.document import document
 from podline.reporting.escaping import markdown
 from podline.reporting.facts import RunFacts
+from podline.reporting.kind_report import reported_kind
 from podline.reporting.sections import Section, blocks_of, installed, sections_in
 
 # The sections whose first picture, or last one, is the worst mistake.
@@ -84,7 +84,7 @@ def _picture(chart: Svg) -> str:
 
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
     """Yield each section's heading and blocks."""
-    yield from _filled([*sections_in(verdict), *kind_of(run.evaluation).sections()], run)
+    yield from _filled([*sections_in(verdict), *reported_kind(run.evaluation).sections()], run)
     added = installed()
     yield from _filled(added.objects.values(), run)
     yield "Sections that cannot be loaded", [Text(problem, "warning") for problem in added.problems]

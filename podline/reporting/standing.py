@@ -19,7 +19,8 @@ from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, StoreError
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_by_measure
+from podline.kinds.contract import kind_named
+from podline.kinds.table import facts_by_measure
 from podline.ledger.alike import same_but_for_seed
 from podline.ledger.recording import plain
 from podline.progress import Reporter
@@ -119,7 +120,7 @@ def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> 
     """Return where the run's model looks in the lost examples; empty if the model cannot be opened."""
     images = [image for image, *_ in found.pictures]
     try:
-        kind = kind_by_measure(found.why.comparison.measure)
+        kind = kind_named(facts_by_measure(found.why.comparison.measure).name)
         return tuple(kind.looked_at(store, run, images)) if images else ()
     except (StoreError, ArtifactError) as error:
         reporter.warn(f"the page does not show where the model looks: {error}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,6 @@ from podline.documents.manifest import NEARLY_REPEAT
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
-from podline.kinds.table import kind_of
 from podline.measures import measure_named
 from podline.plurals import plural
 from podline.reporting import charts, pictures
@@ -39,6 +37,7 @@ from podline.reporting.blocks import (
     Title,
 )
 from podline.reporting.facts import RunFacts
+from podline.reporting.kind_report import reported_kind
 from podline.reporting.over_nights import spark
 from podline.reporting.sections import section
 from podline.reporting.standing import Rival
@@ -51,24 +50,10 @@ _WIDE = 0.2
 _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
 
-class Headline(NamedTuple):
-    """The top of a report, as a kind of task fills it.
-
-    Attributes:
-        about: the words after the main figure, which say what it measures.
-        guessing: sentences about the baselines.
-        tiles: the figures beside it.
-    """
-
-    about: str
-    guessing: str
-    tiles: Sequence[Tile]
-
-
 def header(run: RunFacts, worst: str) -> Iterator[Block]:
     """Yield the blocks at the top of the page; ``worst`` is a sentence about the worst mistake."""
     evaluation, standing = run.evaluation, run.standing
-    kind, measure = kind_of(evaluation), evaluation.measure
+    kind, measure = reported_kind(evaluation), evaluation.measure
     headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
     finished = [f"trained {figures.moment(run.events[-1].time)}"] if run.events else []
     yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
@@ -85,7 +70,7 @@ def header(run: RunFacts, worst: str) -> Iterator[Block]:
         if compared and (rows := compared.rows()):
             yield Table(["test examples", "how many", f"{compared.measure}, this run", "the reference"], rows)
     guessing = Text(f"{headline.guessing} {worst}".strip(), "" if evaluation.better_than_guessing else "warning")
-    result = Chart(charts.verdict(evaluation), caption=kind.caption)
+    result = Chart(charts.verdict(evaluation), caption=kind.facts.caption)
     if standing.nights:
         caption = "Earlier runs with the same settings, and this run; bars are 95 % intervals."
         yield Grid(Chart(_nights(run), caption=caption), result)

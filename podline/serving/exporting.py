@@ -25,7 +25,7 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.entry_points import reason, require_extra
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.progress import Reporter
 from podline.promotion.exports import (
     Answers,

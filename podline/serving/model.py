@@ -16,7 +16,7 @@ from podline.documents.manifest import read_manifest
 from podline.evaluation.forward import finished_model
 from podline.evaluation.predicting import PictureReader
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.progress import silent
 from podline.promotion.exports import write_saved_model
 from podline.serving.layout import copy_saved_model, require_champion

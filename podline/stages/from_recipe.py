@@ -15,8 +15,8 @@ from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, ma
 from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError, SourceError
 from podline.frozen import JsonObject
-from podline.kinds.contract import Doubt
-from podline.kinds.table import kind_of
+from podline.kinds.table import facts_of
+from podline.kinds.targets import Doubt
 from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
@@ -133,7 +133,7 @@ def doubt_about(recipe: Recipe, manifest: Manifest) -> Doubt | None:
         return None
     every = [sum(each) for each in zip(*counts.values(), strict=True)]
     hashed = "test_share" in manifest.converter
-    return kind_of(recipe).doubt(manifest.class_names, counts[TEST], every, is_hashed=hashed)
+    return facts_of(recipe).targets.doubt(manifest.class_names, counts[TEST], every, is_hashed=hashed)
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
@@ -289,7 +289,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         judging=training.recipe.task.judged(),
-        measures=_code_of(measures.ENTRY_POINTS) if kind_of(training.recipe).own_measures else {},
+        measures=_code_of(measures.ENTRY_POINTS) if facts_of(training.recipe).own_measures else {},
         strategy=training.strategy,
     )
 

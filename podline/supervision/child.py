@@ -2,8 +2,8 @@
 
 ``python -m podline.supervision.child STAGE --progress-fd N --mark M`` reads one line of JSON from standard input (see
 :class:`Order`), runs the stage, and writes events (:mod:`podline.progress`) to the file descriptor. Standard input
-stays open: its end means that the parent has died, and then this process ends itself and its descendants. With
-``--ahead`` it imports the stage's code before it reads the line; see :mod:`podline.supervision.starts`.
+stays open: its end means that the parent has died, and then this process ends itself and its descendants. A process
+that is started ahead imports the stage's code before it reads the line; see :mod:`podline.supervision.starts`.
 
 SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that saves its progress installs its
 own handler during its work.

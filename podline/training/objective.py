@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-
-import keras
-import tensorflow as tf
+from typing import TYPE_CHECKING, TypeAlias
 
 from podline.arrays import Tensor
 from podline.frozen import JsonObject
 
-Batch = dict[str, tf.Tensor]
+if TYPE_CHECKING:
+    import keras
 
+Batch: TypeAlias = dict[str, Tensor]
 
 IMAGE, LABEL = "image", "label"
 
@@ -66,4 +66,6 @@ class Objective(ABC):
 
 def penalties(model: keras.Model) -> list[Tensor]:
     """Return the penalties of a model's last call, on weights and by ``add_loss`` of its layers: float32 scalars."""
+    import tensorflow as tf  # noqa: PLC0415 (kinds define objectives without it)
+
     return [tf.reduce_sum(tf.cast(penalty, tf.float32)) for penalty in model.losses]

@@ -15,7 +15,7 @@ from podline.data.reader import SplitReader
 from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
 from podline.errors import SettingsError
 from podline.figures import count
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.plurals import plural
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe, ScheduleSettings

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
-from podline.kinds.table import kind_of
+from podline.kinds.table import facts_of
 from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
@@ -189,7 +189,7 @@ def _estimate(run: Run, step: int, times: Sequence[StepTimes], hooks: Sequence[H
 def _look_at_examples(run: Run) -> None:
     """Check all examples for impossible targets without decoding their images."""
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
-    reader, targets = run.training_reader, kind_of(run.recipe).targets()
+    reader, targets = run.training_reader, facts_of(run.recipe).targets
     for start in range(0, len(reader), _AT_ONCE):
         part = np.arange(start, min(start + _AT_ONCE, len(reader)))
         found = targets.check(reader.gather(part, fields), run.manifest)

@@ -25,7 +25,7 @@ from podline.documents.metrics_log import (
 )
 from podline.errors import SettingsError
 from podline.input.pipeline import TrainingInput
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.models.counts import forward_multiply_adds
 from podline.models.variables import copy_weights
 from podline.progress import Reporter

@@ -16,7 +16,7 @@ from podline.arrays import Arrays
 from podline.data.reader import SplitReader
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, EvaluationInput
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.plurals import plural
 from podline.training.checks import BatchCheck, Fault
 from podline.training.divergence import Failure

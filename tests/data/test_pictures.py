@@ -20,7 +20,7 @@ from drawn_images import as_folders, images, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
-from small_dataset import publish_dataset
+from small_dataset import publish_dataset, small_recipe
 from tiff_files import EXTRA, LARGEST, PHOTOMETRIC, deep_png, tiff
 
 from podline.data import picture_sandbox, pictures
@@ -32,7 +32,8 @@ from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_pictu
 from podline.data.pictures import Form, PictureError, picture_of
 from podline.data.pixels import add_up, pixel_sums
 from podline.errors import SourceError
-from podline.kinds.classification.predicting import Classes
+from podline.kinds.by_example.predicting import AnswerReader
+from podline.kinds.contract import kind_named
 from podline.recipes.datasets import ConverterSettings
 
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))
@@ -406,7 +407,8 @@ def test_prediction_fits_a_picture_as_the_conversion_did(fit: str, tmp_path: Pat
     fields = tuple(
         field.model_copy(update={"shape": (16, 16, 3)}) if field.name == "image" else field for field in manifest.fields
     )
-    reader = Classes(manifest.model_copy(update={"converter": {"fit": fit, "white": 1023}, "fields": fields}))
+    manifest = manifest.model_copy(update={"converter": {"fit": fit, "white": 1023}, "fields": fields})
+    reader = AnswerReader(kind_named("classification"), small_recipe(), manifest)  # type: ignore[arg-type]
     converted = {image.tobytes() for split in source.splits for image in split.read(np.arange(len(split)))["image"]}
     with PictureSandbox() as sandbox:
         files, form = [read_picture_file(path) for path in sorted(raw.rglob("*.*"))], reader.form(reader.manifest)

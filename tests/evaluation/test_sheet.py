@@ -17,7 +17,7 @@ from podline.drawing import picture_sheet
 from podline.errors import SettingsError, StoreError
 from podline.evaluation import sheet
 from podline.input.augmentation import augment
-from podline.kinds.classification import sheet as class_sheet
+from podline.kinds.by_example import sheet as class_sheet
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings, OptimizerSettings

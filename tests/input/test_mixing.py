@@ -81,7 +81,7 @@ def test_a_partner_is_any_example_of_the_epoch_as_it_is_augmented_itself(tmp_pat
     others = augmented(made.reader.gather(partners), partners, settings, 3, epoch, manifest)
     expected = mixed(alone, {name: others[name] for name in stored}, settings, Chance(3, epoch, ids))
     batch = made.batch(17)
-    assert sorted(batch) == sorted(expected) == ["image", "label", "partner label", "share"]
+    assert sorted(batch) == sorted(expected) == ["image", "label", "partner label", SHARE]
     assert all(np.array_equal(batch[name], expected[name]) for name in batch)
     drawn = np.concatenate([made.order.partners(epoch, np.arange(COUNT)) for epoch in range(40)])
     assert np.bincount(drawn, minlength=COUNT).min() > 15  # 40 on average

@@ -13,7 +13,7 @@ from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError
 from podline.input.augmentation import augment
-from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.input.pipeline import MASK, EvaluationInput, TrainingInput
 from podline.kinds.pose.augmentation import augmented
 from podline.kinds.pose.settings import PoseAugmentationSettings
 from podline.recipes.settings import AugmentationSettings
@@ -75,7 +75,7 @@ def test_pixels_stay_uint8_and_every_shape_is_static(folder, manifest):
         "image": tf.TensorSpec((8, 8, 8, 3), tf.uint8),
         "label": tf.TensorSpec((8,), tf.int64),
     }
-    assert evaluation(folder, manifest, 4).dataset().element_spec["mask"] == tf.TensorSpec((3,), tf.float32)
+    assert evaluation(folder, manifest, 4).dataset().element_spec[MASK] == tf.TensorSpec((3,), tf.float32)
 
 
 def test_a_run_that_goes_on_at_any_step_gets_the_batches_that_it_would_have_had(folder, manifest):
@@ -104,7 +104,7 @@ def test_evaluation_has_every_example_once_and_masks_the_little_padding(folder, 
     batches = arrays(source.dataset())
     assert (source.count, source.batches()) == (len(ids), len(batches))
     assert all(len(batch["label"]) == size for batch in batches)
-    mask = np.concatenate([batch["mask"] for batch in batches])
+    mask = np.concatenate([batch[MASK] for batch in batches])
     assert mask.tolist() == [1.0] * len(ids) + [0.0] * (len(mask) - len(ids))
     for name, expected in drawn(TEST, 1).items():
         values = np.concatenate([batch[name] for batch in batches])
@@ -186,7 +186,7 @@ def test_an_evaluation_s_parts_hold_every_example_once(folder, manifest, hosts, 
         for index, part in enumerate(elements):
             parts[(index // local) * replicas + host * local + index % local] = part
     for place in sorted(parts):
-        mask = parts[place]["mask"] > 0
+        mask = parts[place][MASK] > 0
         counted += mask.sum()
         labels = np.concatenate([labels, parts[place]["label"][mask]])
     assert counted == TEST

@@ -1,4 +1,4 @@
-"""The kind of docs/how-to/kind.md in an installed package: one number for each image, through the real commands."""
+"""The kinds of docs/how-to/kind.md in installed packages, a number and a mask for each image, by the real commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError
 from podline.kinds.by_example.answered import Answered
-from podline.kinds.table import kind_named
+from podline.kinds.contract import kind_named
 from podline.progress import silent
 from podline.recipes import registry
 from podline.stages.specs import ConvertSpec
@@ -33,23 +33,21 @@ from podline.store.opening import open_store
 pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
 
 PAGE = (PAGES / "kind.md").read_text()
-MODULES = dict(re.findall(r"`number_kind/(\w+)\.py`:\n\n```python\n(.*?)```", PAGE, re.DOTALL))
+CODE, TOML = (re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("python", "toml"))
+NAMES = re.findall(r"`(\w+_kind)\.py`:", PAGE)
 Podline = Callable[..., Any]
 
 
-def install_kind(site: Path, before: str = "", after: str = "") -> None:
-    """Install the page's package, with other text in the module of its records."""
-    install(site, {"about_numbers": ""}, re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0])
-    (site / "number_kind").mkdir()
-    for name, code in MODULES.items():
-        changed = code.replace(before, after) if name == "records" else code
-        (site / "number_kind" / f"{name}.py").write_text(changed)
+def install_kinds(site: Path, before: str = "", after: str = "") -> None:
+    """Install the page's packages, with other text in the first one."""
+    for name, code, toml in zip(NAMES, CODE, TOML, strict=True):
+        install(site, {name: code.replace(before, after)}, toml)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The package, as this process and its children know it."""
-    install_kind(folder := tmp_path_factory.mktemp("site"))
+    install_kinds(folder := tmp_path_factory.mktemp("site"))
     with pytest.MonkeyPatch.context() as installed:
         installed.syspath_prepend(folder)
         installed.setenv("PYTHONPATH", str(folder))  # for the children that read files
@@ -126,6 +124,53 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
     assert "mean absolute error" in said("runs", "list")
 
 
+def masked(folder: Path, count: int = 240) -> Path:
+    """Noise with a bright rectangle, and in a table the runs of its pixels; each third is a test image."""
+    random, rows = np.random.default_rng(5), list[dict[str, Any]]()
+    (folder / "pictures").mkdir(parents=True)
+    for number in range(count):
+        pixels, mask = random.integers(0, 60, (24, 24, 3)).astype(np.uint8), np.zeros((24, 24), bool)
+        (top, left), (height, width) = random.integers(0, 14, 2), random.integers(6, 11, 2)
+        mask[top : top + height, left : left + width] = True
+        pixels[mask] += 180
+        (folder / "pictures" / f"n{number}.png").write_bytes(png(pixels))
+        runs = [f"{24 * row + left} {width}" for row in range(top, top + height)]
+        split = "train" if number % 3 else "test"
+        rows.append({"file": f"pictures/n{number}.png", "label": f"24 24 {' '.join(runs)}", "split": split})
+    with (folder / "masks.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder
+
+
+@pytest.mark.usefixtures("site")
+def test_a_kind_with_a_network_of_its_own_finds_masks(podline: Podline, stages_here: None, tmp_path: Path) -> None:
+    root, source = tmp_path / "root", masked(tmp_path / "raw")
+
+    def said(*command: object, code: int = 0) -> str:
+        answer = podline(*command, "--root", root)
+        assert answer.code == code, answer
+        return answer.out + answer.err
+
+    said("convert", "masks", "--source", source, "--side", 24)
+    trained = [said("train", "masks", "--steps", steps, "--seed", seed) for seed, steps in enumerate((80, 3))]
+    better, worse = (re.findall(r"masks-[0-9a-f]{12}", told)[-1] for told in trained)
+    for run, promoted in ((better, 0), (worse, 11)):
+        assert "mean IoU" in said("evaluate", run)
+        said("models", "promote", run, code=promoted)
+        said("report", run)
+    store, folder = open_store(str(root)), f"runs/{better}"
+    answers = Answered.read(store, folder)
+    both = (answers.answers & answers.labels).sum((1, 2)) / (answers.answers | answers.labels).sum((1, 2))
+    document = json.loads(store.read_bytes(f"{folder}/evaluation.json"))
+    assert document["trained"]["metrics"]["iou"]["value"] == pytest.approx(both.mean())
+    assert both.mean() > 0.7 > document["guessing"]["high"]
+    assert "mean IoU" in store.read_bytes(f"{folder}/report.html").decode()
+    assert "worse in mean IoU" in said("runs", "compare", worse, "--why")
+    assert re.search(r"n0\.png: \d+ of 256 cells", said("models", "predict", better, source / "pictures" / "n0.png"))
+
+
 @pytest.mark.usefixtures("site", "parsed_here")
 def test_every_record_has_the_number_of_its_image_and_one_that_cannot_be_is_named(
     podline: Podline, stages_here: None, tmp_path: Path
@@ -163,7 +208,7 @@ def test_a_number_that_cannot_be_is_named_by_its_row(podline: Podline, stages_he
 def test_the_code_of_a_kind_s_targets_is_in_the_fingerprint(tmp_path: Path) -> None:
     spec, prints = spec_of(tmp_path / "root", tmp_path), list[str]()
     for number, change in enumerate((("", ""), ("One number", "A number"), ("np.float32", "'f4'"))):
-        install_kind(tmp_path / f"{number}", *change)
+        install_kinds(tmp_path / f"{number}", *change)
         with pytest.MonkeyPatch.context() as installed:
             installed.syspath_prepend(tmp_path / f"{number}")
             for name in [name for name in sys.modules if name.startswith("number_kind")]:

@@ -10,8 +10,9 @@ import pytest
 
 from podline import entry_points
 from podline.errors import ArtifactError, SettingsError
+from podline.kinds.contract import kind_named, kind_of
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.table import kind_by_measure, kind_named, kind_of, kinds, read_evaluation, text_targets
+from podline.kinds.table import all_facts, facts_by_measure, read_evaluation, text_targets
 from podline.measures import SHIPPED
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -34,8 +35,8 @@ def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> Non
     found = {name: kind_of(registry.get(name)).name for name in registry.names()}
     others = {"coco_pose": "pose", "keypoints": "pose", "labels": "labels"}
     assert found == {name: others.get(name, "classification") for name in found}
-    assert {kind.measure for kind in kinds()} < {measure.name for measure in SHIPPED}
-    assert all(kind_by_measure(kind.measure) is kind for kind in kinds())
+    assert {facts.measure for facts in all_facts()} < {measure.name for measure in SHIPPED}
+    assert all(facts_by_measure(facts.measure) is facts for facts in all_facts())
 
 
 def test_the_section_of_another_kind_is_refused() -> None:
@@ -62,7 +63,7 @@ def test_a_recipe_whose_kind_is_gone_can_be_read_and_not_used() -> None:
 def test_what_is_installed_as_a_kind_and_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("depths", "pathlib:Path", KINDS.group)
     monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == KINDS.group else [])
-    with pytest.raises(SettingsError, match=r"depths: got Path, expected a podline\.kinds\.contract\.Kind"):
+    with pytest.raises(SettingsError, match=r"depths: got .*Path.*, expected a podline\.kinds\.facts\.KindFacts"):
         kind_named("depths")
 
 

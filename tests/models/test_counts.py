@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.models.counts import describe, described
 from podline.recipes import registry
 from podline.recipes.settings import ModelSettings

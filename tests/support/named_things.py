@@ -361,9 +361,10 @@ def _of_file(name: str) -> str | None:
     return f"no part #{anchor} of {path}" if anchor and anchor not in anchors(PROJECT / path) else None
 
 
-def prose(page: Path) -> str:
-    """Return a page without code and comments."""
-    return re.sub(r"```.*?```|<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
+def prose(page: Path, *, by_hand: bool = False) -> str:
+    """Return a page without code and comments; only what is written by hand, not what is made from the code."""
+    text = page.read_text().partition("<!-- made from the code")[0] if by_hand else page.read_text()
+    return re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from podline.documents.skeleton import COCO
+from podline.input.pipeline import MASK
 from podline.kinds.pose.judging import FIELDS
 from podline.kinds.pose.settings import PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.kinds.pose.targets import pose_targets
@@ -21,7 +22,7 @@ RECIPE = Recipe(name="p", dataset="coco_sample", task=POSES, batch_size=4)
 def perfect(batches):
     """Answers that are the targets themselves, from the records' keypoints."""
     for number in range(batches.batches()):
-        mask = batches.batch(number)["mask"] > 0
+        mask = batches.batch(number)[MASK] > 0
         positions = number * batches.batch_size + np.arange(mask.sum())
         ids = positions if batches.ids is None else batches.ids[positions]
         fields = batches.reader.gather(ids, [*FIELDS, "keypoints", "ignored"])

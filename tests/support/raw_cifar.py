@@ -16,7 +16,7 @@ from podline.datasets.draft import manifest_of, written_splits
 from podline.datasets.fingerprint import fingerprint
 from podline.datasets.growth import growth_of
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
 from podline.stages.specs import ConvertSpec
 from podline.store.one_writer import LEASE
 from podline.store.opening import open_store
@@ -71,7 +71,7 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     store.local(folder).mkdir(parents=True)
     filler, tables = source.shard_tables(plans, store.root)
     list(tables)
-    census = partial(kind_named(source.kind).targets().census, classes=len(source.class_names))
+    census = partial(facts_named(source.kind).targets.census, classes=len(source.class_names))
     for plan in plans:
         path = store.local(folder) / plan.file
         fill = filler.filler(plan, layout, store.root / filler.table(plan))

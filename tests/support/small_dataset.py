@@ -31,7 +31,7 @@ from podline.documents.manifest import (
 )
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.frozen import JsonObject
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
 from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ConvertResult, ValidateSpec
@@ -131,7 +131,7 @@ def publish(
         features[LABEL] = label_feature(LABEL, class_names)
     layout = layout_of(features.values())
     sizes = {name: len(columns[IMAGE]) for name, columns in splits.items()}
-    census = partial(kind_named(kind).targets().census, classes=len(class_names))
+    census = partial(facts_named(kind).targets.census, classes=len(class_names))
     shard_bytes = layout.frame_length * shard_records
     written = {name: [] for name in splits}
     for plan in plan_shards(dataset, sizes, layout.frame_length, shard_bytes=shard_bytes, min_shards=1):

@@ -19,7 +19,7 @@ from podline.errors import SettingsError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.kinds.classification.objective import Classification
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.table import kind_of
+from podline.kinds.contract import kind_of
 from podline.models.build import build_model
 from podline.progress import silent
 from podline.recipes.settings import Recipe

@@ -22,7 +22,7 @@ from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
 from podline.errors import SourceError
-from podline.kinds.contract import TextTargets
+from podline.kinds.targets import TextTargets
 
 # Above this share of test images that also occur in training, a test says nothing about new images.
 MAX_SHARED = 0.01

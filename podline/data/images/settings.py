@@ -10,9 +10,9 @@ from pydantic import Field
 
 from podline import entry_points
 from podline.documents.manifest import ORDER, Fit
-from podline.kinds.contract import TextTargets
 from podline.kinds.shipped import USUAL_KIND
 from podline.kinds.table import text_targets
+from podline.kinds.targets import TextTargets
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.parts import LAYOUTS

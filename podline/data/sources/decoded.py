@@ -33,7 +33,7 @@ from podline.sandbox.pool import Sandbox
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
 
-A target is a value of the data set's kind (:meth:`podline.kinds.contract.TextTargets.text`): for classes, a number from
+A target is a value of the data set's kind (:meth:`podline.kinds.targets.TextTargets.text`): for classes, a number from
 0 on. The function must be importable from a module, since a child process calls it.
 """
 

@@ -38,8 +38,8 @@ from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import TEST, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import Skeleton
 from podline.frozen import JsonObject
-from podline.kinds.contract import Doubt, TextTargets
-from podline.kinds.table import kind_named
+from podline.kinds.table import facts_named
+from podline.kinds.targets import Doubt, TextTargets
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.store.contract import Store
 
@@ -200,7 +200,7 @@ class Source:
     @cached_property
     def class_counts(self) -> dict[str, list[int]]:
         """Number of images of each class, by split."""
-        census = kind_named(self.kind).targets().census
+        census = facts_named(self.kind).targets.census
         return {
             split.name: census(
                 {name: values[split.kept] for name, values in split.targets.items()}, len(self.class_names)
@@ -213,7 +213,7 @@ class Source:
         """Return what an evaluation on the test split cannot prove, or None."""
         counts = self.class_counts
         every = [sum(each) for each in zip(*counts.values(), strict=True)]
-        return kind_named(self.kind).doubt(self.class_names, counts[TEST], every, is_hashed=True)
+        return facts_named(self.kind).targets.doubt(self.class_names, counts[TEST], every, is_hashed=True)
 
     def in_order(self, seed: int) -> Source:
         """Return the source with each split's records in their order in shards.

@@ -15,18 +15,22 @@ class ImageFigures(Scored):
     examples: int = Field(ge=1)
 
 
-F = TypeVar("F", bound=ImageFigures)
+F_co = TypeVar("F_co", bound=ImageFigures, covariant=True)
 
 
-class ImageEvaluation(RunEvaluation[F], Generic[F]):
+class ImageEvaluation(RunEvaluation[F_co], Generic[F_co]):
     """The evaluation of a model that answers each image separately.
 
     Attributes:
         class_names: names in the order of the logits.
         seen: of the first training records, at most as many as the judged split has.
+        views: number of views of each image that ``over_views`` averages; see docs/how-to/train.md.
+        over_views: the trained model's figures on the split with averaged views; other figures use one view.
     """
 
     class_names: tuple[str, ...]
+    views: int = Field(default=1, exclude_if=lambda views: views == 1)
+    over_views: F_co | None = Field(default=None, exclude_if=lambda figures: figures is None)
 
     @property
     def examples(self) -> int:

@@ -1,109 +1,155 @@
-"""The base of kinds whose models answer each image separately: one output with one array per image."""
+"""The base of kinds whose models answer each image separately: one output with one array per image.
+
+Its models are the networks of recipes. The code that needs TensorFlow is imported by the methods that run a model.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from podline.kinds.contract import E, Kind, TextTargets
-from podline.kinds.deferred import Deferred, method
+import numpy as np
+
+from podline.arrays import Array, Arrays, Image
+from podline.compare.answers import LostExamples
+from podline.compare.figures import Compared, Rule
+from podline.compare.noise import Floats
+from podline.data.reader import SplitReader
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
+from podline.documents.model_description import ModelDescription
+from podline.frozen import JsonObject
+from podline.kinds.by_example import lost_answers, rules
+from podline.kinds.by_example.answered import Answered
+from podline.kinds.by_example.answers import ExampleAnswers
+from podline.kinds.by_example.hooks import A, ExampleHooks
+from podline.kinds.by_example.measures import figure_of
+from podline.measures import measure_named
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.stages.specs import TrainSpec
+from podline.stages.tools import PicturePrediction, ShowSpec
+from podline.store.contract import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.arrays import Array, Arrays, Image
-    from podline.compare.answers import Answers, LostExamples
-    from podline.compare.figures import Compared, Rule
-    from podline.data.reader import SplitReader
-    from podline.documents.manifest import Manifest
-    from podline.documents.metric import Metric
-    from podline.documents.model_description import ModelDescription
     from podline.drawing.picture_sheet import Block, Picture
-    from podline.evaluation import forward, grad_cam
     from podline.evaluation.case import Case, Judgement
-    from podline.evaluation.predicting import PictureReader
-    from podline.frozen import JsonObject
-    from podline.input import augmentation
-    from podline.kinds.by_example import sections
-    from podline.kinds.by_example.document import ExampleEvaluation
-    from podline.progress import Reporter
-    from podline.recipes.settings import Recipe
+    from podline.evaluation.picture_reader import PictureReader
+    from podline.reporting.facts import RunFacts
+    from podline.reporting.kind_report import Headline
     from podline.reporting.sections import Section
-    from podline.stages.specs import TrainSpec
-    from podline.stages.tools import ShowSpec
-    from podline.store.contract import Store
-else:
-    augmentation, sections = Deferred("podline.input.augmentation"), Deferred(f"{__package__}.sections")
-    forward, grad_cam = Deferred("podline.evaluation.forward"), Deferred("podline.evaluation.grad_cam")
 
 
-class ImageKind(Kind[E]):
-    """A kind whose models are the networks of recipes, from an image to a vector."""
+class ExampleKind(ExampleHooks[A]):
+    """A kind whose models answer each image separately; its figures are measures of the answers."""
 
-    examples = "examples"
+    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
+        """Check that the augmentation fits images of this shape."""
+        from podline.input.augmentation import require_room
 
-    require_fit = method(augmentation.require_room)
-
-    def outputs(self, classes: int) -> int:
-        """Return the number of outputs of a model: by default one per class."""
-        return classes
+        require_room(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Build the network of a recipe."""
-        from podline.models.build import image_model
+        """Build the network of a recipe, or the kind's own."""
+        from podline.models.build import image_model, trainable_model
 
-        return image_model(recipe, manifest, self.outputs(len(manifest.class_names)))
+        height, width, channels = manifest.image_shape
+        classes, split = len(manifest.class_names), manifest.split("train")
+        own = self.network(recipe, (height, width, channels), classes)
+        if own is None:
+            return image_model(recipe, manifest, self.outputs(classes))
+        return trainable_model(own, self.name, split.mean, split.std, recipe.seed, precision=recipe.precision)
 
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
         """Return the network's layers and costs."""
-        from podline.models.counts import describe
+        from podline.models.build import trainable_model
+        from podline.models.counts import describe, described
 
-        return describe(recipe.model, image_shape, self.outputs(classes))
+        own, channels = self.network(recipe, image_shape, classes), image_shape[-1]
+        if own is None:
+            return describe(recipe.model, image_shape, self.outputs(classes))
+        return described(trainable_model(own, self.name, [0.0] * channels, [1.0] * channels, recipe.seed))
 
-    def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
-        """Return the images with colours on the places that support the model's answer."""
-        return grad_cam.looked_at(forward.finished_model(store, run), images)
+    def judge(self, case: Case) -> Judgement:
+        """Evaluate a model by the measures of the kind; write its answers beside the document."""
+        from podline.kinds.by_example.judging import judge
 
-    @abstractmethod
-    def targets(self) -> TextTargets:
-        """Return the targets of its records."""
+        return judge(self, case)
+
+    def reader(
+        self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
+    ) -> PictureReader:
+        """Return the reader of pictures for a model."""
+        from podline.kinds.by_example.predicting import reader
+
+        return reader(self, store, training, manifest, threshold, reporter)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
         """Return images with their targets as text; mixed images list the share of each."""
         from podline.drawing.picture_sheet import Picture
         from podline.input.mixing import captions
 
-        words = captions(records, lambda each: self.targets().words(each, manifest.class_names))
+        words = captions(records, lambda each: self.truths(each[self.target], manifest))
         return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
 
+    def asked(
+        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    ) -> tuple[Block, int, int]:
+        """Return the first test examples with a run's answers, and its mistakes."""
+        from podline.kinds.by_example.sheet import asked
 
-class ExampleKind(ImageKind["ExampleEvaluation"]):
-    """A kind whose models answer each image with a value in the form of its target.
+        return asked(self, spec, model, store, manifest, reporter)
 
-    Its figures are the measures of installed packages for this kind; one of them is ``document.measure``.
+    def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
+        """Return the images with colours on the places that support the model's answer."""
+        from podline.evaluation import forward, grad_cam
 
-    Attributes:
-        target: the record field that the answer is compared with.
-    """
+        return grad_cam.looked_at(forward.finished_model(store, run), images)
 
-    target: ClassVar[str]
-    caption = "Bars are 95 % intervals."
-    lost = "Better answered before: {shown} of {lost}"
-    says = "what {} answers"
-    own_measures = True
+    def headline(self, run: RunFacts) -> Headline:
+        """Return the main measure for the top of the page."""
+        from podline.kinds.by_example import sections
 
-    headline = method(sections.headline)
+        return sections.headline(run, self.about, self.guess)
+
+    def sections(self) -> Iterable[Section]:
+        """Return a table of all figures; a kind adds its own sections."""
+        from podline.kinds.by_example import sections
+
+        return (sections.metrics,)
+
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules for the main measure and for guarded measures."""
+        return (rules.main, rules.guards)
+
+    def lost_examples(
+        self, compared: Compared, reader: SplitReader, manifest: Manifest, before: AnyEvaluation, after: AnyEvaluation
+    ) -> LostExamples:
+        """Return examples that the first model answered better."""
+        return lost_answers.lost_examples(self, compared, reader, manifest)
+
+    def answers(self) -> ExampleAnswers[A]:
+        """Return the provider of answers."""
+        return ExampleAnswers(self)
+
+
+class ValueKind(ExampleKind[Answered]):
+    """A kind whose models answer each image with a value in the form of its target."""
+
+    read_by = Answered
 
     @abstractmethod
     def decoded(self, outputs: Array, recipe: Recipe) -> Array:
         """Convert a model's outputs to the form of the target.
 
         Args:
-            outputs: float32, (n, outputs).
+            outputs: float32, (n, …).
             recipe: the model's recipe.
         """
 
@@ -115,63 +161,22 @@ class ExampleKind(ImageKind["ExampleEvaluation"]):
             labels: the targets, (n, …).
         """
 
-    def words(self, values: Array, manifest: Manifest) -> list[str]:
-        """Return targets or answers as text."""
-        return self.targets().words({self.target: values}, manifest.class_names)
+    def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Answered:
+        """Return the decoded outputs."""
+        return Answered(targets, self.decoded(outputs, recipe))
 
-    def judge(self, case: Case) -> Judgement:
-        """Evaluate a model by the measures of the kind; write its answers beside the document."""
-        from podline.kinds.by_example.judging import judge
+    def guessing(self, trained: Answered) -> Metric:
+        """Return the figure of the guesses."""
+        return figure_of(measure_named(self.measure), Answered(trained.labels, self.guesses(trained.labels)))
 
-        return judge(self, case)
+    def words(self, answers: Answered, manifest: Manifest) -> list[str]:
+        """Return answers as the text of targets."""
+        return self.truths(answers.answers, manifest)
 
-    def parts(self, document: ExampleEvaluation) -> dict[str, Metric]:
-        """Return no parts."""
-        return {}
-
-    def reader(
-        self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
-    ) -> PictureReader:
-        """Return the reader of pictures for a model."""
-        from podline.kinds.by_example.predicting import AnswerReader
-
-        return AnswerReader(manifest, kind=self, recipe=training.recipe)
-
-    def asked(
-        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
-    ) -> tuple[Block, int, int]:
-        """Return the first test examples with a run's answers."""
-        from podline.kinds.by_example.judging import asked
-
-        return asked(self, spec, model, store, manifest, reporter)
-
-    def sections(self) -> Iterable[Section]:
-        """Return a table of all figures; a kind adds its own sections."""
-        from podline.kinds.by_example import sections
-
-        return (sections.metrics,)
-
-    def rules(self) -> Sequence[Rule]:
-        """Return the rules for the main measure and for guarded measures."""
-        from podline.kinds.by_example import rules
-
-        return (rules.main, rules.guards)
-
-    def lost_examples(
-        self,
-        compared: Compared,
-        reader: SplitReader,
-        manifest: Manifest,
-        before: ExampleEvaluation,
-        after: ExampleEvaluation,
-    ) -> LostExamples:
-        """Return examples that the first model answered better."""
-        from podline.kinds.by_example.lost_answers import lost_examples
-
-        return lost_examples(self, compared, reader, manifest)
-
-    def answers(self) -> Answers:
-        """Return the provider of answers."""
-        from podline.kinds.by_example.answers import KindAnswers
-
-        return KindAnswers(self)
+    def prediction(
+        self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
+    ) -> PicturePrediction:
+        """Return the answer and its text."""
+        decoded = self.decoded(output[np.newaxis], recipe)
+        answer: Any = decoded[0].tolist()
+        return picture.changed(answer=answer, words=self.truths(decoded, manifest)[0])

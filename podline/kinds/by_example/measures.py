@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from podline import entry_points
 from podline.arrays import Array
+from podline.compare.noise import Floats
 from podline.documents.metric import Metric
 from podline.errors import SettingsError
 from podline.evaluation.per_example import PerExample
 from podline.intervals import mean_interval, wilson_interval
-from podline.kinds.table import kind_named
+from podline.kinds.by_example.estimate import Estimate
+from podline.kinds.table import facts_named
 from podline.measures import Measure, loaded, of_kind
 
 _RESAMPLES = 1_000
@@ -24,7 +26,8 @@ def figures_of(
 ) -> dict[str, Metric]:
     """Return every measure of a kind with its 95 % interval.
 
-    A share gets Wilson's interval, any other mean the normal one, a single number the bootstrap's over examples.
+    A share gets Wilson's interval, any other mean the normal one, an estimate its own, a single number the bootstrap's
+    over examples.
 
     Args:
         said: the answers.
@@ -35,7 +38,7 @@ def figures_of(
     Raises:
         SettingsError: the kind's main measure cannot be loaded, raises, or does not return finite numbers.
     """
-    found, main = dict[str, Metric](), kind_named(kind).measure
+    found, main = dict[str, Metric](), facts_named(kind).measure
     for measure in of_kind(kind):
         if classes is None or classes >= measure.least_classes:
             try:
@@ -58,7 +61,8 @@ def value_of(measure: Measure, said: PerExample) -> float:
     Raises:
         SettingsError: see :func:`figures_of`.
     """
-    return float(values_of(measure, said).mean())
+    found = values_of(measure, said)
+    return found.value if isinstance(found, Estimate) else float(found.mean())
 
 
 def figure_of(measure: Measure, said: PerExample) -> Metric:
@@ -68,20 +72,28 @@ def figure_of(measure: Measure, said: PerExample) -> Metric:
         SettingsError: see :func:`figures_of`.
     """
     found = values_of(measure, said)
+    if isinstance(found, Estimate):
+        return found.metric()
     if found.ndim:
         share = found.dtype == bool
         return wilson_interval(int(found.sum()), len(found)) if share else mean_interval(found.tolist())
     value = float(found)
     if not measure.has_interval:
         return Metric(value=value, low=value, high=value)
-    low, high = np.quantile(
-        [values_of(measure, said.at(rows)) for rows in drawn_rows(len(said.labels))], (0.025, 0.975)
-    )
+    low, high = np.quantile([value_of(measure, said.at(rows)) for rows in drawn_rows(len(said.labels))], (0.025, 0.975))
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
-def values_of(measure: Measure, said: PerExample) -> Array:
-    """Return a measure's number, of shape (), or its values, of shape (n,).
+def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
+    """Return the improvement of each example's answer, (n,); empty for a measure that is a single number."""
+    found = [values_of(measure, each) for each in (before, after)]
+    then, now = (np.atleast_1d(each.value if isinstance(each, Estimate) else each).astype(float) for each in found)
+    gain = now - then if measure.higher_is_better else then - now
+    return gain if len(gain) == len(after.labels) else np.empty(0)
+
+
+def values_of(measure: Measure, said: PerExample) -> Array | Estimate:
+    """Return a measure's number, of shape (), or its values, of shape (n,); or its estimate.
 
     Raises:
         SettingsError: see :func:`figures_of`.
@@ -90,7 +102,10 @@ def values_of(measure: Measure, said: PerExample) -> Array:
     if compute is None:
         raise SettingsError(f"measure {measure.name} has no function (compute=None); set compute")
     with entry_points.explained(f"measure {measure.name} ({compute.__module__})"):
-        found = np.asarray(compute(said))
+        computed = compute(said)
+        if isinstance(computed, Estimate):
+            return computed
+        found = np.asarray(computed)
         finite = bool(np.isfinite(found).all())
     if found.shape not in ((), (examples,)) or not finite:
         got = f"{found}" if found.shape == () else f"an array of shape {found.shape}"

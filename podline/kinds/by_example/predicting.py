@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
-import tensorflow as tf
 
+from podline.arrays import Array
+from podline.compare.noise import Floats
 from podline.data.fitting import SQUEEZE
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Fit, Manifest
-from podline.evaluation.predicting import PictureReader, Size
-from podline.kinds.by_example.kind import ExampleKind
+from podline.evaluation.picture_reader import PictureReader, Size
+from podline.kinds.by_example.hooks import ExampleHooks
+from podline.kinds.table import read_evaluation
+from podline.progress import Reporter
 from podline.recipes.settings import Recipe
+from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction
+from podline.store.contract import Store
 
 
 @dataclass(frozen=True)
-class ImageFeeder(PictureReader):
-    """Fits pictures like the data set's conversion, and makes them grey if the data set is."""
+class AnswerReader(PictureReader):
+    """Fits pictures like the data set's conversion, and formats a model's answers.
 
+    Attributes:
+        kind: the kind of the model.
+        recipe: the recipe of the model.
+        manifest: the manifest of its data set.
+        threshold: the least probability of labels that a caller gave.
+        thresholds: the threshold of each class, (classes,), if the kind has thresholds.
+    """
+
+    kind: ExampleHooks[Any]
+    recipe: Recipe
     manifest: Manifest
     threshold: float | None = None
+    thresholds: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def tells(self) -> Literal["classes", "labels", "people", "answer"]:
+        """The form of the kind's answers."""
+        return self.kind.tells
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,24 +61,30 @@ class ImageFeeder(PictureReader):
         found: Any = self.manifest.converter.get("fit", SQUEEZE)
         return found
 
-    def answers(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Return all outputs."""
-        return outputs
-
-
-@dataclass(frozen=True)
-class AnswerReader(ImageFeeder):
-    """Formats the answers of a kind's model as JSON and text."""
-
-    tells = "answer"
-
-    kind: ExampleKind = field(kw_only=True)
-    recipe: Recipe = field(kw_only=True)
-
-    def said(
-        self, name: str, _place: int, size: Size, answer: npt.NDArray[np.float32], _most: int | None = None
-    ) -> PicturePrediction:
+    def said(self, name: str, place: int, size: Size, answer: Array, most: int | None = None, /) -> PicturePrediction:
         """Return the answer for a picture."""
-        decoded = self.kind.decoded(answer[None], self.recipe)
-        [words] = self.kind.words(decoded, self.manifest)
-        return PicturePrediction(file=name, width=size[0], height=size[1], answer=decoded[0].tolist(), words=words)
+        picture = PicturePrediction(file=name, width=size[0], height=size[1])
+        found = self.kind.prediction(picture, answer, self.recipe, self.manifest, self.thresholds)
+        return found if found.classes is None else found.changed(classes=found.classes[:most])
+
+
+def reader(
+    kind: ExampleHooks[Any],
+    store: Store,
+    training: TrainSpec,
+    manifest: Manifest,
+    threshold: float | None,
+    reporter: Reporter,
+) -> AnswerReader:
+    """Return a reader of a run's answers.
+
+    If its kind has thresholds, and none is given, it uses those that the run's evaluation chose; without one, 0.5.
+    """
+    thresholds = np.empty(0)
+    if kind.read_by.has_thresholds:
+        thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
+        if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
+            thresholds = kind.thresholds_in(read_evaluation(store, training.folder))
+        elif threshold is None:
+            reporter.warn("labels are predicted from 50 % on, since no evaluation chose thresholds; give --threshold")
+    return AnswerReader(kind, training.recipe, manifest, threshold, thresholds)

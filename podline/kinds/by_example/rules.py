@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from podline.compare.figures import MAIN, Compared, Figure, drawn, rule
+import numpy as np
+
+from podline.compare.figures import MAIN, Compared, Figure, drawn, rule, shares
+from podline.compare.noise import Noise, luck_of, seeds_of
 from podline.errors import SettingsError
-from podline.kinds.by_example.measures import value_of
-from podline.kinds.table import kind_named
+from podline.kinds.by_example.estimate import Estimate
+from podline.kinds.by_example.measures import value_of, values_of
+from podline.kinds.table import facts_named
 from podline.measures import Measure, measure_named, of_kind
-from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 
 @rule(MAIN)
 def main(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the main measure is not worse."""
-    yield replace(
-        measured(compared, measure_named(kind_named(compared.kind).measure), settings), margin=settings.margin
-    )
+    measure = measure_named(facts_named(compared.kind).measure)
+    yield replace(measured(compared, measure, settings), margin=settings.margin)
 
 
 @rule("guard")
@@ -34,6 +38,31 @@ def guards(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
 
 
 def measured(compared: Compared, measure: Measure, settings: PromotionSettings) -> Figure:
-    """Return a measure as a figure of the rules, with an automatic margin."""
+    """Return a measure as a figure of the rules, with an automatic margin: a share, an estimate, or by drawing."""
+    *known, now = [values_of(measure, each) for each in (*compared.known, compared.candidate)]
+    spread = compared.spread(settings).main
+    if isinstance(now, Estimate):
+        estimates = [each for each in known if isinstance(each, Estimate)]
+        return estimated(measure.label, measure.name, estimates, now, spread, "auto")
+    if now.dtype == bool and now.ndim and measure.higher_is_better:
+        label, right = measure.label, [np.asarray(each).astype(float) for each in known]
+        [figure] = shares({label: np.stack(right)}, {label: now.astype(float)}, spread, "auto")
+        return replace(figure, measure=measure.name)
     sign = 1 if measure.higher_is_better else -1
     return drawn(measure.label, compared, lambda answers: sign * value_of(measure, answers), settings, measure.name)
+
+
+def estimated(
+    name: str, measure: str, known: Sequence[Estimate], now: Estimate, spread: float, margin: Margin
+) -> Figure:
+    """Return a figure like :func:`podline.compare.figures.shares`, from influences instead of correct answers."""
+    values, influences = np.array([[each.value] for each in known]), np.stack([each.influence for each in known])
+    trainings, images = influences.shape
+    # An image's value is the figure plus its influence times the number of images, so the mean of the values is the
+    # figure.
+    within = images**2 * influences.var(axis=0, ddof=1).mean() if trainings > 1 else 0.0
+    luck = float(luck_of(images * known[0].variance, images, within, trainings))
+    [seeds] = seeds_of(values, math.inf, luck, spread)
+    noise = Noise(luck, float(seeds), trainings)
+    sampled = float(((now.influence - influences.mean(axis=0)) ** 2).sum())
+    return Figure(name, measure, float(values.mean()), now.value, sampled, noise, margin)

@@ -11,29 +11,29 @@ import numpy as np
 from podline import figures
 from podline.data.reader import open_split
 from podline.datasets.record_names import RecordNames
-from podline.kinds.by_example.document import ExampleEvaluation, ImageFigures
-from podline.measures import shown
+from podline.kinds.by_example.document import ImageFigures
+from podline.measures import measure_named, shown
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Code, Picture, Pictures, Table, Text
 from podline.reporting.facts import RunFacts
+from podline.reporting.kind_report import Headline
 from podline.reporting.pictures import data_uri
 from podline.reporting.sections import section
 
 
-def headline(run: RunFacts) -> verdict.Headline:
-    """Return the main measure for the top of the page."""
-    found: ExampleEvaluation = run.evaluation
+def headline(run: RunFacts, about: str, guess: str) -> Headline:
+    """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.hooks.ExampleHooks`."""
+    found = run.evaluation
     guessing, untrained, seen = (
         figures.metric_text(found.measure, metric)
         for metric in (found.guessing, *(side.metrics[found.measure] for side in (found.untrained, found.seen)))
     )
     judged = "" if found.better_than_guessing else " The result cannot be told from guessing: find the cause first."
-    return verdict.Headline(
-        about=f"on the {found.split} split of {found.dataset}",
+    return Headline(
+        about=about.format(split=found.split, dataset=found.dataset),
         guessing=(
-            f"The best answer that ignores the image gives {guessing}. The network with random weights has "
-            f"{untrained}.{judged} On {figures.count(found.seen.examples)} examples of the training the model has "
-            f"{seen}."
+            f"{guess} {guessing}. The network with random weights has {untrained}.{judged} On "
+            f"{figures.count(found.seen.examples)} examples of the training the model has {seen}."
         ),
         tiles=further_tiles(run),
     )
@@ -48,7 +48,11 @@ def further_tiles(run: RunFacts) -> list[verdict.Tile]:
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained and the untrained model, and on training examples."""
-    yield figures_table(sides_of(run))
+    sides, measure = sides_of(run), measure_named(run.evaluation.measure)
+    right = {"": "right"} | {
+        title: figures.count(round(side.metrics[measure.name].value * side.examples)) for title, side in sides.items()
+    }
+    yield figures_table(sides, *([right] if measure.in_percent else []))
     yield Text(INTERVALS, "note")
 
 
@@ -61,11 +65,14 @@ INTERVALS = (
 def sides_of(run: RunFacts) -> dict[str, Any]:
     """Return the figures of every evaluation by column title."""
     found = run.evaluation
-    return {
+    sides = {
         f"trained, {found.split} split": found.trained,
         f"untrained, {found.split} split": found.untrained,
         "trained, examples it has seen": found.seen,
     }
+    if found.over_views:
+        sides[f"trained, mean over {found.views} views of each image"] = found.over_views
+    return sides
 
 
 def figures_table(sides: Mapping[str, ImageFigures], *further: dict[str, str]) -> Table:

@@ -53,8 +53,8 @@ class CalibrationBin(Frozen):
     accuracy: float = Field(description="share of correct first guesses")
 
 
-class Guess(Frozen):
-    """The model's answer for one example.
+class Mistake(Frozen):
+    """A wrong answer for one example.
 
     Attributes:
         record: its position in the split, for ``SplitReader.gather``.
@@ -69,10 +69,6 @@ class Guess(Frozen):
     prediction: int
     confidence: float
     label_probability: float
-
-
-class Mistake(Guess):
-    """A wrong answer for one example."""
 
 
 def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
@@ -92,8 +88,6 @@ class Evaluation(ImageEvaluation[Figures]):
         confused: above that number of classes, (label, prediction, times) of every mistake, most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: at most 25 mistakes, most confident first.
-        views: number of views of each image that ``over_views`` averages; see docs/how-to/train.md.
-        over_views: the trained model's figures on the split with averaged views; other figures use one view.
     """
 
     measure: ClassVar[str] = "top1"
@@ -105,8 +99,10 @@ class Evaluation(ImageEvaluation[Figures]):
     confused: tuple[tuple[int, int, int], ...] = Field(default=(), exclude_if=lambda confused: not confused)
     calibration: tuple[CalibrationBin, ...]
     mistakes: tuple[Mistake, ...]
-    views: int = Field(default=1, exclude_if=lambda views: views == 1)
-    over_views: Figures | None = Field(default=None, exclude_if=lambda figures: figures is None)
+
+    def parts(self) -> dict[str, Metric]:
+        """Return each class's accuracy."""
+        return {found.name: found.accuracy for found in self.per_class}
 
     @property
     def confusions(self) -> Sequence[tuple[int, int, int]]:

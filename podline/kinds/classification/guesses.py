@@ -64,6 +64,11 @@ class Guesses(PerExample):
         """Return which examples the model answered correctly, (n,)."""
         return self.labels == self.predictions
 
+    def surest_mistakes(self) -> npt.NDArray[np.int64]:
+        """Return the places of the mistakes with the highest confidence, (m,); ties keep the order of the split."""
+        wrong = np.flatnonzero(~self.right)
+        return wrong[np.argsort(-self.confidences[wrong], kind="stable")]
+
     @property
     def label_probabilities(self) -> npt.NDArray[np.float64]:
         """The probabilities of the labels, (n,)."""

@@ -2,88 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from podline.kinds.by_example.kind import ImageKind
-from podline.kinds.classification.document import Evaluation
+import numpy as np
+
+from podline.arrays import Array, Tensor
+from podline.compare.figures import Rule
+from podline.compare.noise import Floats
+from podline.data.records import LABEL
+from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
+from podline.intervals import guessing_interval
+from podline.kinds.by_example.hooks import Judged, Views, shares_of
+from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.measures import figures_of
+from podline.kinds.by_example.rules import guards, main
+from podline.kinds.by_example.sections import metrics
+from podline.kinds.classification import rules, sections, tally
+from podline.kinds.classification.document import Figures
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.deferred import Deferred, method
+from podline.recipes.settings import Recipe
+from podline.reporting.sections import Section, sections_in
+from podline.stages.tools import PicturePrediction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from podline.compare.figures import Rule
-    from podline.documents.metric import Metric
-    from podline.kinds.classification import (
-        answers,
-        doubts,
-        judging,
-        lost_answers,
-        objective,
-        predicting,
-        records,
-        sections,
-        sheet,
-        weights,
-    )
-    from podline.reporting.sections import Section
-else:
-    answers, doubts, judging, objective, lost_answers, predicting, records, sections, sheet, weights = (
-        Deferred(f"{__package__}.{name}")
-        for name in (
-            "answers",
-            "doubts",
-            "judging",
-            "objective",
-            "lost_answers",
-            "predicting",
-            "records",
-            "sections",
-            "sheet",
-            "weights",
-        )
-    )
+    from podline.training.objective import Objective
 
 
-class Classification(ImageKind["Evaluation"]):
+class Classification(ExampleKind[Guesses]):
     """One class per image."""
 
-    name = "classification"
-    settings = ClassificationSettings
-    document = Evaluation
-    caption = "Accuracy; bars are 95 % intervals (Wilson)."
-    lost = "Correct before, wrong now: {shown} of {lost}"
-    says = "what {} says"
-    own_measures = True
-    # Of CIFAR-10 (benchmarks/RESULTS.md). Fewer classes: six of 150 images differ by 0.9 points at 66 %, of which luck
-    # explains 0.6. Ten classes: seeds of the cifar10 recipes differ by 0.1 to 0.2 points at 90 %, luck included.
-    seed_spreads = ((0, 0.007, 0.012), (10, 0.0025, 0.012))
+    target = LABEL
+    read_by = Guesses
+    tells = "classes"
+    about = "of the {split} split of {dataset} labelled correctly"
+    guess = "Always naming the most frequent class would be right for"
 
-    require_fit = method(weights.require_fit)
-    targets = method(records.ClassTargets)
-    objective = method(objective.class_objective)
-    doubt = method(doubts.doubt)
-    judge = method(judging.judge)
-    reader = method(predicting.reader)
-    asked = method(sheet.asked)
-    headline = method(sections.headline)
-    lost_examples = method(lost_answers.lost_examples)
-    answers = method(answers.ClassAnswers)
+    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
+        """Check the class weights, and that the augmentation fits images of this shape."""
+        from podline.kinds.classification.weights import class_weights
 
-    def parts(self, document: Evaluation) -> dict[str, Metric]:
-        """Return each class's accuracy."""
-        return {found.name: found.accuracy for found in document.per_class}
+        class_weights(recipe, manifest)
+        super().require_fit(recipe, manifest)
+
+    def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
+        """Build the objective of a recipe for classes."""
+        from podline.kinds.classification.objective import class_objective
+
+        return class_objective(recipe, manifest)
+
+    def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Guesses:
+        """Return the guesses of logits, (n, classes)."""
+        return Guesses.of_logits(outputs, targets.astype(np.int64))
+
+    def guessing(self, trained: Guesses) -> Metric:
+        """Return the accuracy of always naming the most frequent class."""
+        return guessing_interval(np.bincount(trained.labels).tolist())
+
+    def words(self, answers: Guesses, manifest: Manifest) -> list[str]:
+        """Return the names of the guesses with their probabilities."""
+        said = zip(answers.predictions.tolist(), answers.confidences.tolist(), strict=True)
+        return [f"{manifest.class_names[label]}, {100 * confidence:.0f} %" for label, confidence in said]
+
+    def prediction(
+        self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
+    ) -> PicturePrediction:
+        """Return each class with its probability, most probable first."""
+        odds = np.exp(output.astype(np.float64) - output.max())
+        order = np.argsort(-odds, kind="stable").tolist()
+        return picture.changed(classes=shares_of(manifest.class_names, odds / odds.sum(), order))
+
+    def figures(self, answers: Guesses, classes: int, failed: Callable[[str], object] | None = None) -> Figures:
+        """Return the number of correct examples, and every measure."""
+        metrics = figures_of(answers, self.name, classes, failed)
+        return Figures(examples=len(answers.labels), correct=int(answers.right.sum()), metrics=metrics)
+
+    def fields(self, judged: Judged[Guesses]) -> Mapping[str, object]:
+        """Return the figures by class, the confusions, the calibration and the mistakes."""
+        trained, names = judged.trained, judged.class_names
+        return {
+            "per_class": tally.per_class(trained, names),
+            "confusion": tally.confusion(trained, len(names)),
+            "confused": tally.confused(trained, len(names)),
+            "calibration": trained.calibration(),
+            "mistakes": tally.mistakes(trained),
+        }
+
+    def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
+        """Return the model that averages its answers over the recipe's number of views."""
+        from podline.kinds.classification.views import over_views
+
+        views = ClassificationSettings.of(recipe).views
+        return Views(views, over_views(model, views)) if views > 1 else None
+
+    def lost_order(self, before: Guesses, after: Guesses) -> Floats:
+        """Return the first model's confidences, the most confident first."""
+        return -before.confidences
 
     def sections(self) -> Iterable[Section]:
         """Return the sections of a classifier's report."""
-        from podline.kinds.classification import sections
-        from podline.reporting.sections import sections_in
-
-        return sections_in(sections)
+        return (metrics, *sections_in(sections))
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules for classifiers."""
-        from podline.kinds.by_example.rules import guards
-        from podline.kinds.classification import rules
-
-        return (rules.accuracy, rules.classes, rules.calibration, guards)
+        return (main, rules.classes, rules.calibration, guards)

@@ -13,7 +13,8 @@ from podline.data.images.columns import text_of
 from podline.data.records import LABEL, Feature, label_feature
 from podline.data.shown import shortened
 from podline.documents.manifest import Manifest
-from podline.kinds.contract import TextTargets
+from podline.kinds.classification.doubts import doubt
+from podline.kinds.targets import Doubt, TextTargets
 from podline.plurals import plural
 
 
@@ -60,6 +61,12 @@ class ClassTargets(TextTargets):
     def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:
         """Count labels; see :meth:`Targets.census`."""
         return np.bincount(records[LABEL], minlength=classes)
+
+    def doubt(
+        self, names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is_hashed: bool
+    ) -> Doubt | None:
+        """Return what the test split cannot prove; see :meth:`Targets.doubt`."""
+        return doubt(names, test, every, is_hashed=is_hashed)
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
         """Return the first invalid label; see :meth:`Targets.check`."""

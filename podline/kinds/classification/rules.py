@@ -1,4 +1,4 @@
-"""Promotion rules for classifiers: accuracy, classes, calibration error."""
+"""Promotion rules for classifiers: the accuracy of each class, and the calibration error."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from podline.compare.figures import MAIN, Compared, Figure, rule, shares
+from podline.compare.figures import Compared, Figure, rule, shares
 from podline.compare.noise import Floats
 from podline.kinds.by_example.rules import measured
 from podline.kinds.classification.guesses import Guesses
 from podline.measures import measure_named
 from podline.recipes.promotion_settings import PromotionSettings
-
-
-@rule(MAIN)
-def accuracy(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
-    """Require that the accuracy does not fall."""
-    known, now = _right(compared.known), _right([compared.candidate])[0]
-    yield from shares({"accuracy": known}, {"accuracy": now}, compared.spread(settings).main, settings.margin)
 
 
 @rule("class")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podline import figures
-from podline.documents.metric import Metric
-from podline.kinds.by_example.sections import INTERVALS, Wrong, figures_table, further_tiles, pictures_of, sides_of
+from podline.kinds.by_example.sections import Wrong, pictures_of
 from podline.kinds.classification import charts
 from podline.kinds.classification.document import Evaluation
-from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.run_sections import MOST_CLASSES
@@ -20,46 +18,10 @@ _CONFUSIONS = _WEAKEST = 10
 _CALIBRATED = 0.02  # difference of mean confidence and accuracy that needs no word
 
 
-def headline(run: RunFacts) -> verdict.Headline:
-    """Return the accuracy for the top of the page."""
-    evaluation: Evaluation = run.evaluation
-    judged = (
-        ""
-        if evaluation.better_than_guessing
-        else " The result cannot be told from guessing: find the cause before anything else."
-    )
-    return verdict.Headline(
-        about=f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly",
-        guessing=(
-            f"Always naming the most frequent class would be right for {_accuracy(evaluation.guessing)}. The network "
-            f"with random weights is right for {_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On "
-            f"{figures.count(evaluation.seen.examples)} examples of the training the model is right for "
-            f"{_accuracy(evaluation.seen.metrics['top1'])}."
-        ),
-        tiles=further_tiles(run),
-    )
-
-
-def _accuracy(metric: Metric) -> str:
-    return figures.metric_text("top1", metric)
-
-
-@section("Figures")
-def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every measure of the trained and the untrained model, and on training examples."""
-    evaluation: Evaluation = run.evaluation
-    sides = sides_of(run)
-    if evaluation.over_views:
-        sides[f"trained, mean over {evaluation.views} views of each image"] = evaluation.over_views
-    right = {"": "right"} | {title: figures.count(side.correct) for title, side in sides.items()}
-    yield figures_table(sides, right)
-    yield Text(INTERVALS, "note")
-
-
 @section("Classes")
 def classes(run: RunFacts) -> Iterator[Block]:
     """Show the confusion matrix and each class's accuracy; of many classes only the weakest."""
-    evaluation: Evaluation = run.evaluation
+    evaluation = Evaluation.of(run.evaluation)
     count = len(evaluation.class_names)
     many = count > charts.MANY_CLASSES
     caption = "A row is a label, a column a prediction; the stronger the colour, the larger the share of the row."
@@ -145,7 +107,7 @@ def _confusions(evaluation: Evaluation) -> Table:
 @section("Calibration")
 def calibration(run: RunFacts) -> Iterator[Block]:
     """Show the accuracy per confidence."""
-    evaluation: Evaluation = run.evaluation
+    evaluation = Evaluation.of(run.evaluation)
     bins = Table.of(
         {
             "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
@@ -188,7 +150,7 @@ def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the most confident mistakes as images."""
-    evaluation: Evaluation = run.evaluation
+    evaluation = Evaluation.of(run.evaluation)
     names = evaluation.class_names
     wrong = [
         Wrong(

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from podline.data.records import LABEL
-from podline.recipes.settings import Recipe
 from podline.recipes.task import TaskSettings
 
 
@@ -23,11 +22,11 @@ class ImageSettings(TaskSettings):
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
-    def require_fit(self, recipe: Recipe) -> None:
+    def require_fit(self, loss: str) -> None:
         """Refuse label smoothing with another loss."""
-        if self.label_smoothing and recipe.loss.kind != "cross_entropy":
+        if self.label_smoothing and loss != "cross_entropy":
             raise ValueError(
-                f"task.label_smoothing={self.label_smoothing} vs loss.kind={recipe.loss.kind}: it needs "
+                f"task.label_smoothing={self.label_smoothing} vs loss.kind={loss}: it needs "
                 "cross_entropy; give task.label_smoothing=0"
             )
 

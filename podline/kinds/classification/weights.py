@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.input.augmentation import require_room
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.recipes.settings import Recipe
 from podline.settings import nearest
@@ -34,13 +33,3 @@ def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32]
                 f"task.class_weights: got {name!r}, expected a class of {manifest.dataset}; {nearest(name, names)}"
             )
     return np.array([asked.get(name, 1.0) for name in names], np.float32)
-
-
-def require_fit(recipe: Recipe, manifest: Manifest) -> None:
-    """Check the class weights, and that the augmentation fits images of this shape.
-
-    Raises:
-        SettingsError: see :func:`class_weights` and :func:`podline.input.augmentation.require_room`.
-    """
-    class_weights(recipe, manifest)
-    require_room(recipe, manifest)

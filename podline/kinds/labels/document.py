@@ -9,16 +9,6 @@ from podline.frozen import Frozen
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 
-class LabelsFigures(ImageFigures):
-    """A model's figures on some examples.
-
-    Attributes:
-        metrics: ``map`` (mean of the labels' average precision), ``f1_micro`` and ``f1_macro`` (at the thresholds),
-            ``exact`` (share of examples with exactly the right labels) and ``loss`` (mean over the examples of the
-            summed cross-entropies of their labels, in nats), each with its 95 % interval.
-    """
-
-
 class LabelFigures(Frozen):
     """The figures of one label.
 
@@ -59,7 +49,7 @@ class LabelMistake(Frozen):
     probability: float
 
 
-class LabelsEvaluation(ImageEvaluation[LabelsFigures]):
+class LabelsEvaluation(ImageEvaluation[ImageFigures]):
     """The evaluation of one model on one split, every example once; see :class:`ImageEvaluation`.
 
     Attributes:
@@ -82,6 +72,10 @@ class LabelsEvaluation(ImageEvaluation[LabelsFigures]):
     labels: tuple[LabelFigures, ...]
     wrongly_beside: tuple[tuple[int, int, int], ...]
     mistakes: tuple[LabelMistake, ...]
+
+    def parts(self) -> dict[str, Metric]:
+        """Return the average precision of each judged label."""
+        return {found.name: found.ap for found in self.labels if found.ap}
 
     @property
     def unjudged(self) -> tuple[str, ...]:

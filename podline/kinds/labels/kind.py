@@ -2,59 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from podline.kinds.by_example.kind import ImageKind
-from podline.kinds.deferred import Deferred, method
-from podline.kinds.labels.document import LabelsEvaluation
-from podline.kinds.labels.settings import LabelsSettings
+import numpy as np
+
+from podline.arrays import Array
+from podline.compare.figures import Rule
+from podline.compare.noise import Floats
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
+from podline.errors import ArtifactError
+from podline.intervals import mean_interval
+from podline.kinds.by_example.document import ImageFigures
+from podline.kinds.by_example.hooks import Judged, shares_of
+from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.rules import guards, main
+from podline.kinds.labels import rules, sections
+from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation
+from podline.kinds.labels.records import LABELS
+from podline.kinds.labels.scores import Scores, enough, probabilities
+from podline.recipes.settings import Recipe
+from podline.reporting.sections import Section, sections_in
+from podline.stages.tools import PicturePrediction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from podline.training.objective import Objective
 
-    from podline.compare.figures import Rule
-    from podline.documents.metric import Metric
-    from podline.kinds.labels import answers, judging, lost_answers, objective, predicting, records, sections, sheet
-    from podline.reporting.sections import Section
-else:
-    answers, judging, objective, lost_answers, predicting, records, sections, sheet = (
-        Deferred(f"{__package__}.{name}")
-        for name in ("answers", "judging", "objective", "lost_answers", "predicting", "records", "sections", "sheet")
-    )
+_MOST_MISTAKES = _MOST_PAIRS = 25
 
 
-class Labels(ImageKind["LabelsEvaluation"]):
+class Labels(ExampleKind[Scores]):
     """Any number of labels per image."""
 
-    name = "labels"
-    settings = LabelsSettings
-    document = LabelsEvaluation
-    caption = "mAP; bars are 95 % intervals (infinitesimal jackknife over images)."
-    lost = "All labels correct before, not now: {shown} of {lost}"
-    says = "what {} names"
+    target = LABELS
+    read_by = Scores
+    tells = "labels"
+    about = "over the labels of the {split} split of {dataset}"
+    guess = "Guessing, the same scores for other images, gives"
 
-    targets = method(records.LabelTargets)
-    objective = method(objective.labels_objective)
-    judge = method(judging.judge)
-    reader = method(predicting.reader)
-    asked = method(sheet.asked)
-    headline = method(sections.headline)
-    lost_examples = method(lost_answers.lost_examples)
-    answers = method(answers.LabelAnswers)
+    def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
+        """Build the objective of a recipe for several labels."""
+        from podline.kinds.labels.objective import labels_objective
 
-    def parts(self, document: LabelsEvaluation) -> dict[str, Metric]:
-        """Return the average precision of each judged label."""
-        return {found.name: found.ap for found in document.labels if found.ap}
+        return labels_objective(recipe, manifest)
+
+    def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Scores:
+        """Return the scores of logits, (n, labels), from one half on until thresholds are chosen."""
+        return Scores.of_logits(outputs, targets, np.full(targets.shape[1:], 0.5))
+
+    def guessing(self, trained: Scores) -> Metric:
+        """Return the mAP of the same scores for other images.
+
+        Raises:
+            ArtifactError: no example has a label.
+        """
+        if not trained.labels.any():
+            raise ArtifactError("no judged example has a label: there is nothing to evaluate")
+        return trained.guessing()
+
+    def words(self, answers: Scores, manifest: Manifest) -> list[str]:
+        """Return the names of the predicted labels."""
+        return self.truths(answers.named, manifest)
+
+    def prediction(
+        self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
+    ) -> PicturePrediction:
+        """Return each label whose probability reaches its threshold, most probable first."""
+        shares = probabilities(output)
+        named = [label for label in np.argsort(-shares, kind="stable").tolist() if shares[label] >= thresholds[label]]
+        return picture.changed(classes=shares_of(manifest.class_names, shares, named))
+
+    def figures(self, answers: Scores, classes: int, failed: Callable[[str], object] | None = None) -> ImageFigures:
+        """Return every measure, and the loss: the mean of an example's summed cross-entropies, in nats."""
+        found = super().figures(answers, classes, failed)
+        return found.changed(metrics={**found.metrics, "loss": mean_interval(answers.losses.tolist())})
+
+    def fields(self, judged: Judged[Scores]) -> Mapping[str, object]:
+        """Return the figures of each label, and the mistakes."""
+        return {
+            "thresholds_on": judged.chosen_on,
+            "threshold_examples": len(judged.held_out.labels),
+            "labels": tuple(_labels(judged)),
+            "wrongly_beside": _wrongly_beside(judged.trained),
+            "mistakes": tuple(_mistakes(judged.trained)),
+        }
+
+    def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:
+        """Return the thresholds of an evaluation, (labels,)."""
+        return np.array([label.threshold for label in LabelsEvaluation.of(evaluation).labels])
+
+    def lost_order(self, before: Scores, after: Scores) -> Floats:
+        """Return the change of the losses, the largest loss of certainty first."""
+        return before.losses - after.losses
 
     def sections(self) -> Iterable[Section]:
         """Return the sections of a report on several labels."""
-        from podline.kinds.labels import sections
-        from podline.reporting.sections import sections_in
-
         return sections_in(sections)
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules for several labels."""
-        from podline.kinds.labels import rules
+        return (main, rules.labels, guards)
 
-        return (rules.mean_precision, rules.labels, rules.guards)
+
+def _labels(judged: Judged[Scores]) -> Iterator[LabelFigures]:
+    scores, names = judged.trained, judged.class_names
+    precisions, own = dict(scores.precisions()), enough(judged.held_out.labels)
+    right, positives, named = (
+        each.sum(axis=0).tolist() for each in (scores.labels & scores.named, scores.labels, scores.named)
+    )
+    for label, name in enumerate(names):
+        yield LabelFigures(
+            name=name,
+            positives=positives[label],
+            named=named[label],
+            right=right[label],
+            threshold=float(judged.thresholds[label]),
+            own_threshold=bool(own[label]),
+            ap=precisions[label].metric() if label in precisions else None,
+            f1=scores.f1(label).metric() if label in precisions else None,
+        )
+
+
+def _wrongly_beside(scores: Scores) -> tuple[tuple[int, int, int], ...]:
+    wrong = scores.named & ~scores.labels
+    times = (scores.labels.T.astype(np.float32) @ wrong.astype(np.float32)).astype(int)
+    order = np.argsort(-times, axis=None, kind="stable")[:_MOST_PAIRS]
+    pairs = zip(*np.unravel_index(order, times.shape), strict=True)
+    return tuple((int(label), int(other), int(times[label, other])) for label, other in pairs if times[label, other])
+
+
+def _mistakes(scores: Scores) -> Iterator[LabelMistake]:
+    """Yield the most confident mistakes, at most one per example, in descending order."""
+    for record, label in scores.surest_wrong_labels()[:_MOST_MISTAKES].tolist():
+        yield LabelMistake(
+            record=record,
+            label=label,
+            named=bool(scores.named[record, label]),
+            probability=float(probabilities(scores.logits[record, label])),
+        )

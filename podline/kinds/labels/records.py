@@ -18,7 +18,7 @@ from podline.data.shown import shortened
 from podline.data.sources.class_names import problem_of
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.records import ClassTargets
-from podline.kinds.contract import TextTargets
+from podline.kinds.targets import TextTargets
 
 LABELS = "labels"
 """The field: uint8 (labels,), 1 for each label of the image."""

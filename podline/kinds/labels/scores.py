@@ -14,13 +14,10 @@ import numpy.typing as npt
 from podline.arrays import Array
 from podline.compare.noise import Floats
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError
 from podline.evaluation.per_example import PerExample
-from podline.intervals import mean_interval, wilson_interval
-from podline.kinds.labels.document import LabelsEvaluation
-from podline.kinds.labels.precision import Estimate, average_precision, best_threshold, f1, mean_of
-from podline.kinds.table import read_evaluation
-from podline.store.contract import Store
+from podline.intervals import mean_interval
+from podline.kinds.by_example.estimate import Estimate, mean_of
+from podline.kinds.labels.precision import average_precision, best_threshold, f1
 
 LEAST_POSITIVES = 5
 """A label with fewer examples uses the best common threshold of all labels instead of its own."""
@@ -38,6 +35,7 @@ class Scores(PerExample):
     """
 
     file, holds, decides = "scores.npz", "scores", "named"
+    has_thresholds = True
 
     labels: npt.NDArray[np.bool_]
     logits: npt.NDArray[np.float32]
@@ -76,23 +74,31 @@ class Scores(PerExample):
         """Return F1 of a judged label."""
         return f1(self.labels[:, label], self.named[:, label])
 
-    def shares(self) -> dict[str, Estimate]:
-        """Return mAP and both F1 over all labels."""
-        return {
-            "map": self.mean_precision(),
-            "f1_micro": f1(self.labels, self.named),
-            "f1_macro": mean_of([self.f1(label) for label in self.judged.tolist()]),
-        }
+    def f1_micro(self) -> Estimate:
+        """Return F1 over all answers."""
+        return f1(self.labels, self.named)
 
-    def metrics(self) -> dict[str, Metric]:
-        """Return the figures, each with its 95 % interval."""
-        return {
-            **{name: found.metric() for name, found in self.shares().items()},
-            "exact": wilson_interval(int(self.right.sum()), len(self.right)),
-            "loss": mean_interval(self.losses.tolist()),
-        }
+    def f1_macro(self) -> Estimate:
+        """Return the mean of the judged labels' F1."""
+        return mean_of([self.f1(label) for label in self.judged.tolist()])
+
+    def thresholds(self) -> Floats:
+        """Return the probabilities with the highest F1, (labels,); for labels with few examples a common one."""
+        said = probabilities(self.logits)
+        shared = best_threshold(self.labels.ravel(), said.ravel()) if self.labels.any() else 0.5
+        own = enough(self.labels)
+        chosen = [best_threshold(self.labels[:, at], said[:, at]) if own[at] else shared for at in range(len(own))]
+        return np.array(chosen)
+
+    def at_thresholds(self, thresholds: Floats) -> Scores:
+        """Return the scores with each label's threshold, a probability, (labels,)."""
+        return Scores.of_logits(self.logits, self.labels, thresholds)
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:
+        """Return the examples with mistakes, most confident first, (m,)."""
+        return self.surest_wrong_labels()[:, 0]
+
+    def surest_wrong_labels(self) -> npt.NDArray[np.int64]:
         """Return (example, label) of each example's most confident mistake, in descending order, (m, 2).
 
         The most confident mistake is the label whose truth has the lowest predicted probability.
@@ -116,6 +122,11 @@ class Scores(PerExample):
         return Metric(value=found.value, low=max(0.0, found.value - half), high=min(1.0, found.value + half))
 
 
+def enough(labels: Array) -> npt.NDArray[np.bool_]:
+    """Return which labels have enough examples for a threshold of their own, (labels,)."""
+    return labels.sum(axis=0) >= LEAST_POSITIVES
+
+
 def probabilities(logits: npt.NDArray[np.float32]) -> Floats:
     """Convert log-odds to probabilities, float64."""
     return 0.5 * (1 + np.tanh(logits.astype(np.float64) / 2))
@@ -124,40 +135,3 @@ def probabilities(logits: npt.NDArray[np.float32]) -> Floats:
 def _surprise(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Floats:
     """Return the cross-entropy of each answer in nats, (n, labels)."""
     return np.logaddexp(0.0, np.where(labels, -1.0, 1.0) * logits)
-
-
-def thresholds_of(store: Store, folder: str) -> Floats:
-    """Return the thresholds in an evaluation's folder, (labels,).
-
-    Raises:
-        StoreError: the evaluation is missing.
-        ArtifactError: the evaluation cannot be read, or belongs to another kind.
-    """
-    document = read_evaluation(store, folder)
-    if not isinstance(document, LabelsEvaluation):
-        raise ArtifactError(f"{store.where(folder)}: got an evaluation of {document.kind}, expected labels")
-    return np.array([label.threshold for label in document.labels])
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The least probability at which each label is predicted.
-
-    Attributes:
-        values: the threshold of each label, (labels,).
-        own: whether the threshold was chosen for this label alone, (labels,).
-    """
-
-    values: Floats
-    own: npt.NDArray[np.bool_]
-
-    @classmethod
-    def chosen(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Thresholds:
-        """Choose the thresholds with the highest F1 on some examples, which must not be the judged ones."""
-        said, positives = probabilities(logits), labels.sum(axis=0)
-        shared = best_threshold(labels.ravel(), said.ravel()) if positives.any() else 0.5
-        own = positives >= LEAST_POSITIVES
-        chosen = [
-            best_threshold(labels[:, label], said[:, label]) if own[label] else shared for label in range(len(own))
-        ]
-        return cls(np.array(chosen), own)

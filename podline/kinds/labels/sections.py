@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline import figures
-from podline.kinds.by_example.sections import Wrong, figures_table, further_tiles, pictures_of, sides_of
+from podline.kinds.by_example.sections import Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
 from podline.plurals import plural
-from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.run_sections import MOST_CLASSES
@@ -18,26 +17,10 @@ from podline.reporting.sections import section
 _PAIRS = 10
 
 
-def headline(run: RunFacts) -> verdict.Headline:
-    """Return the mAP for the top of the page."""
-    found: LabelsEvaluation = run.evaluation
-    judged = "" if found.better_than_guessing else " The result cannot be told from guessing: find the cause first."
-    untrained, seen = (figures.metric_text("map", side.metrics["map"]) for side in (found.untrained, found.seen))
-    return verdict.Headline(
-        about=f"over the labels of the {found.split} split of {found.dataset}",
-        guessing=(
-            f"Guessing, the same scores for other images, gives {figures.metric_text('map', found.guessing)}. The "
-            f"network with random weights has {untrained}.{judged} On {figures.count(found.seen.examples)} examples of "
-            f"the training the model has {seen}."
-        ),
-        tiles=further_tiles(run),
-    )
-
-
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained and the untrained model, and on training examples."""
-    found: LabelsEvaluation = run.evaluation
+    found = LabelsEvaluation.of(run.evaluation)
     yield figures_table(sides_of(run))
     where = (
         "images held out of the training split"
@@ -56,7 +39,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
 @section("Labels")
 def labels(run: RunFacts) -> Iterator[Block]:
     """Show each label's average precision and F1; of many labels only the weakest."""
-    found: LabelsEvaluation = run.evaluation
+    found = LabelsEvaluation.of(run.evaluation)
     judged = {label.name: label.ap for label in found.labels if label.ap is not None}
     weakest = sorted(
         (label for label in found.labels if label.ap is not None), key=lambda label: label.ap.value if label.ap else 0
@@ -112,7 +95,7 @@ def _beside(found: LabelsEvaluation) -> Table:
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the images with the most confident mistakes."""
-    found: LabelsEvaluation = run.evaluation
+    found = LabelsEvaluation.of(run.evaluation)
     names = found.class_names
     wrong = [
         Wrong(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
-import keras
 import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
@@ -12,12 +13,13 @@ from podline.compare.answers import Answers, Examples
 from podline.data.people.truth import read_truth
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose import oks
 from podline.kinds.pose.coco_results import Results, Truth
-from podline.kinds.pose.document import PoseEvaluation, read_people
+from podline.kinds.pose.document import read_people
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
 from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.pose.settings import PoseSettings
@@ -25,14 +27,14 @@ from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
 
-class PoseAnswers(Answers):
+class PoseAnswers(Answers[Results, COCOeval]):
     """The people found by pose networks, as COCO results."""
 
-    def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> Results:
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Results:
         """Read the people from an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
-    def again(self, examples: Examples, training: TrainSpec, model: keras.Model) -> Results:
+    def again(self, examples: Examples, training: TrainSpec, model: Callable[..., Any]) -> Results:
         """Run a network on the examples."""
         poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from podline.documents.any_evaluation import RunEvaluation, Scored
 from podline.documents.completion import read_artifact
+from podline.documents.metric import Metric
 from podline.frozen import Frozen, JsonObject
+from podline.intervals import wilson_interval
 from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 from podline.kinds.pose.ranked_images import Ranked
 from podline.store.contract import Store
@@ -100,6 +102,10 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     pictures: Ranked
     seen_pictures: Ranked
     maps_of: int | None
+
+    def parts(self) -> dict[str, Metric]:
+        """Return the share of close joints among each joint's labelled places."""
+        return {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in self.joints}
 
     @property
     def examples(self) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -118,7 +117,7 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
     return chosen.judged.score if chosen else None
 
 
-def pose_answers(model: keras.Model, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
+def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
     """Return a function from a batch to the last heatmaps and fields of a network."""
     return answers_of(model, strategy, last_stages(poses))
 

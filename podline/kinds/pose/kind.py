@@ -2,104 +2,106 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from podline.kinds.contract import Kind
-from podline.kinds.deferred import Deferred, method
+import keras  # pyright: ignore[reportMissingTypeStubs]
+
+from podline.arrays import Arrays
+from podline.compare.answers import LostExamples
+from podline.compare.figures import Compared, Rule
+from podline.data.reader import SplitReader
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest
+from podline.documents.model_description import ModelDescription
+from podline.documents.skeleton import COCO, SKELETON, Skeleton
+from podline.drawing.picture_sheet import Block, Picture
+from podline.evaluation.case import Case, Judgement
+from podline.evaluation.picture_reader import PictureReader
+from podline.frozen import JsonObject
+from podline.kinds.pose import augmentation, judging, lost_answers, network, predicting, rules, sections, sheet
+from podline.kinds.pose.answers import PoseAnswers
 from podline.kinds.pose.document import PoseEvaluation
+from podline.kinds.pose.objective import pose_objective
 from podline.kinds.pose.settings import PoseSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from podline.compare.figures import Rule
-    from podline.documents.metric import Metric
-    from podline.documents.model_description import ModelDescription
-    from podline.frozen import JsonObject
-    from podline.kinds.pose import (
-        answers,
-        augmentation,
-        judging,
-        lost_answers,
-        network,
-        objective,
-        predicting,
-        records,
-        sections,
-        sheet,
-    )
-    from podline.recipes.settings import Recipe
-    from podline.reporting.sections import Section
-else:
-    answers, augmentation, judging, network, objective, lost_answers, predicting, records, sections, sheet = (
-        Deferred(f"{__package__}.{name}")
-        for name in (
-            "answers",
-            "augmentation",
-            "judging",
-            "network",
-            "objective",
-            "lost_answers",
-            "predicting",
-            "records",
-            "sections",
-            "sheet",
-        )
-    )
+from podline.models.counts import described
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.reporting.facts import RunFacts
+from podline.reporting.kind_report import Headline, ReportedKind
+from podline.reporting.sections import Section, sections_in
+from podline.stages.specs import TrainSpec
+from podline.stages.tools import ShowSpec
+from podline.store.contract import Store
+from podline.training.objective import Objective
 
 
-class Pose(Kind["PoseEvaluation"]):
+class Pose(ReportedKind):
     """The kind of people and their joints."""
 
-    name = "pose"
-    settings = PoseSettings
-    document = PoseEvaluation
-    examples = "people"
-    caption = "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images)."
-    lost = "Found before, not now: the {shown} images that lost the most joints"
-    says = "what {} finds"
-    large_pictures = True
-    lost_hint = "; instances that only the first model finds have a frame, joints a ring"
+    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
+        """Check that the augmentation fits the skeleton."""
+        augmentation.require_fit(recipe, manifest)
 
-    targets = method(records.PeopleTargets)
-    require_fit = method(augmentation.require_fit)
-    objective = method(objective.pose_objective)
-    model = method(network.pose_model)
-    judge = method(judging.judge)
-    reader = method(predicting.reader)
-    drawn = method(sheet.drawn)
-    asked = method(sheet.asked)
-    headline = method(sections.headline)
-    lost_examples = method(lost_answers.lost_examples)
-    answers = method(answers.PoseAnswers)
+    def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
+        """Build the objective of maps."""
+        return pose_objective(recipe, manifest)
+
+    def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
+        """Build the pose network."""
+        return network.pose_model(recipe, manifest)
+
+    def judge(self, case: Case) -> Judgement:
+        """Evaluate a network by the people that it finds."""
+        return judging.judge(case)
+
+    def reader(
+        self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
+    ) -> PictureReader:
+        """Return the reader of a run's model; the default threshold is the one its evaluation chose."""
+        return predicting.reader(store, training, manifest, threshold, reporter)
+
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+        """Return images with the people of their records."""
+        return sheet.drawn(records, manifest)
+
+    def asked(
+        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    ) -> tuple[Block, int, int]:
+        """Return the first test images with people, as found and as labelled."""
+        return sheet.asked(spec, model, store, manifest, reporter)
+
+    def headline(self, run: RunFacts) -> Headline:
+        """Return the AP."""
+        return sections.headline(run)
+
+    def lost_examples(
+        self,
+        compared: Compared,
+        reader: SplitReader,
+        manifest: Manifest,
+        before: AnyEvaluation,
+        after: AnyEvaluation,
+    ) -> LostExamples:
+        """Return images in which the second network finds fewer joints."""
+        pair = PoseEvaluation.of(before), PoseEvaluation.of(after)
+        return lost_answers.lost_examples(compared, reader, manifest, *pair)
+
+    def answers(self) -> PoseAnswers:
+        """Return the provider of people."""
+        return PoseAnswers()
 
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
         """Return a pose network's layers and costs; without a data set, for COCO's skeleton."""
-        from podline.documents.skeleton import COCO, SKELETON, Skeleton
-        from podline.kinds.pose.network import build_pose_model
-        from podline.models.counts import described
-
         skeleton = Skeleton.model_validate(facts[SKELETON]) if facts else COCO
         poses, no_change = PoseSettings.of(recipe), ([0.0] * 3, [1.0] * 3)
-        return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
-
-    def parts(self, document: PoseEvaluation) -> dict[str, Metric]:
-        """Return the share of close joints among each joint's labelled places."""
-        from podline.intervals import wilson_interval
-
-        return {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in document.joints}
+        return described(network.build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
     def sections(self) -> Iterable[Section]:
         """Return the sections of a pose network's report."""
-        from podline.kinds.pose import sections
-        from podline.reporting.sections import sections_in
-
         return sections_in(sections)
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules for pose networks."""
-        from podline.kinds.pose import rules
-
         return (rules.average_precision, rules.joints, rules.guards)

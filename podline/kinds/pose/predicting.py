@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from podline.arrays import Array, Image
 from podline.data.letterbox import LetterBox
 from podline.documents.manifest import Fit, Manifest
 from podline.documents.skeleton import Skeleton
-from podline.evaluation.predicting import PictureReader, Size
+from podline.evaluation.picture_reader import PictureReader, Size
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
 from podline.kinds.pose.judging import chosen_threshold, last_stages
@@ -36,7 +37,10 @@ class PeopleReader(PictureReader):
     threshold: float | None
     skeleton: Skeleton
 
-    tells = "people"
+    @property
+    def tells(self) -> Literal["people"]:
+        """The network finds people."""
+        return "people"
 
     @property
     def fit(self) -> Fit:

@@ -6,7 +6,7 @@ import numpy as np
 
 from podline.arrays import Arrays
 from podline.documents.manifest import Manifest
-from podline.kinds.contract import Targets
+from podline.kinds.targets import Targets
 
 KEYPOINTS = "keypoints"
 

@@ -17,6 +17,7 @@ from podline.measures import shown
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
 from podline.reporting.facts import RunFacts
+from podline.reporting.kind_report import Headline
 from podline.reporting.pictures import SMALL_PHOTO, photo_uri
 from podline.reporting.sections import section
 
@@ -26,11 +27,11 @@ _KEY = Key({"its own left": LEFT, "right": RIGHT, "between": CENTER})
 _RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
 
 
-def headline(run: RunFacts) -> verdict.Headline:
+def headline(run: RunFacts) -> Headline:
     """Return the AP for the top of the page."""
     evaluation: PoseEvaluation = run.evaluation
     known = evaluation.trained.metrics
-    return verdict.Headline(
+    return Headline(
         about=f"for {_keypoints(run)} on the {evaluation.split} split of {evaluation.dataset}",
         guessing=evaluation.verdict(),
         tiles=[

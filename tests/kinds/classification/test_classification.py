@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tensorflow as tf
+from small_dataset import publish_dataset, small_recipe
 
-from podline.errors import ArtifactError, DivergenceError
-from podline.kinds.classification.tally import ClassificationTally
+from podline.data.reader import open_split
+from podline.documents.manifest import dataset_folder
+from podline.errors import DivergenceError
+from podline.kinds.by_example.judging import answered
+from podline.kinds.by_example.measures import figures_of
+from podline.kinds.classification import tally
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.contract import kind_of
+from podline.progress import silent
+from podline.store.opening import open_store
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
@@ -22,55 +33,54 @@ def examples(count: int, classes: int, seed: int = 0) -> Batch:
     return logits, labels
 
 
-def tallied(batch: Batch, *sizes: int) -> ClassificationTally:
-    """What is counted of batches of these sizes, or of one."""
+def guessed(batch: Batch, *sizes: int) -> Guesses:
+    """What is answered in batches of these sizes, or in one."""
     logits, labels = batch
-    tally = ClassificationTally(logits.shape[1])
     ends = np.cumsum(sizes or (len(labels),))
-    for end, size in zip(ends, sizes or (len(labels),), strict=True):
-        tally.add(logits[end - size : end].copy(), labels[end - size : end].copy())
     assert ends[-1] == len(labels)
-    return tally
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes or (len(labels),), strict=True)]
+    return Guesses.joined([Guesses.of_logits(logits[part].copy(), labels[part].copy()) for part in parts])
 
 
-def everything(tally: ClassificationTally) -> list[object]:
-    names = [str(number) for number in range(tally.classes)]
-    mistaken = tally.confusion() or tally.confused()
-    return [tally.figures(), mistaken, tally.per_class(names), tally.guesses().to_bytes(), tally.mistakes()]
+def everything(guesses: Guesses, classes: int) -> list[object]:
+    names = [str(number) for number in range(classes)]
+    mistaken = tally.confusion(guesses, classes) or tally.confused(guesses, classes)
+    figures = figures_of(guesses, "classification", classes)
+    return [figures, mistaken, tally.per_class(guesses, names), guesses.to_bytes(), tally.mistakes(guesses)]
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200])
 def test_batches_of_1_7_and_128_give_the_same_bits(classes: int) -> None:
     batch = examples(517, classes)
-    whole = everything(tallied(batch))
+    whole = everything(guessed(batch), classes)
     for size in (1, 7, 128):
-        assert everything(tallied(batch, *[size] * (517 // size), *([517 % size] if 517 % size else []))) == whole
+        parts = [*[size] * (517 // size), *([517 % size] if 517 % size else [])]
+        assert everything(guessed(batch, *parts), classes) == whole
 
 
 def test_of_many_classes_the_mistakes_stand_for_the_matrix() -> None:
     logits, labels = examples(2_000, 300)
-    tally, matrix = tallied((logits, labels)), np.zeros((300, 300), int)
+    guesses, matrix = guessed((logits, labels)), np.zeros((300, 300), int)
     np.add.at(matrix, (labels, logits.argmax(axis=1)), 1)
     np.fill_diagonal(matrix, 0)
-    assert tally.confusion() == ()
-    found = tally.confused()
+    assert tally.confusion(guesses, 300) == ()
+    found = tally.confused(guesses, 300)
     assert sorted(found) == [(*pair, matrix[tuple(pair)]) for pair in np.argwhere(matrix).tolist()]
     assert [-times for _, _, times in found] == sorted(-times for _, _, times in found)
 
 
 def test_the_figures_by_hand() -> None:
     logits = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]], np.float32))
-    tally = tallied((logits, np.array([0, 0, 1, 1])))
-    figures = tally.figures()
-    assert (figures.examples, figures.correct) == (4, 2)
-    assert figures.metrics.keys() == {"loss", "top1", "calibration_error"}
-    assert figures.metrics["top1"].value == 0.5
+    guesses = guessed((logits, np.array([0, 0, 1, 1])))
+    metrics = figures_of(guesses, "classification", 3)
+    assert metrics.keys() == {"loss", "top1", "calibration_error"}
+    assert metrics["top1"].value == 0.5
     expected_loss = -math.fsum(math.log(p) for p in (0.5, 0.1, 0.7, 0.3)) / 4
-    assert figures.metrics["loss"].value == pytest.approx(expected_loss, rel=1e-6)  # the logits are float32
+    assert metrics["loss"].value == pytest.approx(expected_loss, rel=1e-6)  # the logits are float32
     # Confidences 0.5 and 0.7 were right, 0.8 and 0.6 wrong, each in a bin of its own.
-    assert figures.metrics["calibration_error"].value == pytest.approx((0.5 + 0.3 + 0.8 + 0.6) / 4, rel=1e-6)
-    assert tally.confusion() == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
-    worst, other = tally.mistakes()
+    assert metrics["calibration_error"].value == pytest.approx((0.5 + 0.3 + 0.8 + 0.6) / 4, rel=1e-6)
+    assert tally.confusion(guesses, 3) == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
+    worst, other = tally.mistakes(guesses)
     assert (worst.record, worst.label, worst.prediction) == (1, 0, 2)
     assert (worst.confidence, worst.label_probability) == pytest.approx((0.8, 0.1), rel=1e-6)
     assert other.record == 3
@@ -78,7 +88,7 @@ def test_the_figures_by_hand() -> None:
 
 def test_classes_by_hand() -> None:
     logits = np.eye(3, dtype=np.float32)[[0, 2, 1, 0]]
-    first, second, third = tallied((logits, np.array([0, 0, 1, 1]))).per_class(["a", "b", "c"])
+    first, second, third = tally.per_class(guessed((logits, np.array([0, 0, 1, 1]))), ["a", "b", "c"])
     assert (first.name, first.examples, first.correct, first.predicted) == ("a", 2, 1, 2)
     assert (second.examples, second.correct, second.predicted) == (2, 1, 1)
     assert (third.examples, third.predicted) == (0, 1)
@@ -88,27 +98,22 @@ def test_classes_by_hand() -> None:
 def test_calibration_bins_are_closed_above() -> None:
     # Three equal logits give exactly 1/3 = 5/15, which belongs to (4/15, 5/15]; the other example has nearly 1.
     logits = np.array([[0, 0, 0], [0, 30, 0], [0, 0, 0]], np.float32)
-    bins = tallied((logits, np.array([0, 0, 2]))).guesses().calibration()
+    bins = guessed((logits, np.array([0, 0, 2]))).calibration()
     assert [found.examples for found in bins] == [0] * 4 + [2] + [0] * 9 + [1]
     assert (bins[4].confidence, bins[4].accuracy) == (1 / 3, 0.5)
     assert (bins[14].accuracy, bins[0].accuracy, bins[0].confidence) == (0, 0, 0)
     assert (bins[0].low, bins[4].high, bins[14].high) == (0, 5 / 15, 1)
 
 
-def test_logits_that_are_not_finite_and_a_label_that_is_no_class_name_the_record() -> None:
-    logits, labels = examples(10, 3)
-    logits[6, 1] = np.inf
-    with pytest.raises(DivergenceError, match="record 6: the model's logits are not finite"):
-        tallied((logits, labels), 4, 4, 2)
-    for label in (-1, 3):
-        logits, labels = examples(10, 3)
-        labels[9] = label
-        with pytest.raises(ArtifactError, match=f"record 9: label {label} vs 3 classes"):
-            tallied((logits, labels), 4, 4, 2)
+def test_outputs_that_are_not_finite_name_the_record(tmp_path: Path) -> None:
+    manifest, store, recipe = publish_dataset(tmp_path, test=10), open_store(tmp_path), small_recipe()
+    reader = open_split(store, dataset_folder(manifest.dataset, manifest.fingerprint), manifest, "test")
+    sixth = reader.gather(np.array([6]), ("image",))["image"]
 
+    def model(images: tf.Tensor, **_: bool) -> tf.Tensor:
+        same = tf.reduce_all(images == tf.constant(sixth), [1, 2, 3])
+        return tf.where(same[:, None], np.inf, 0.0) * tf.ones((1, len(manifest.class_names)))
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"logits of shape \(4, 3\) vs 4 labels of 5 classes"):
-        ClassificationTally(5).add(*examples(4, 3))
-    with pytest.raises(ValueError, match="no examples were judged"):
-        ClassificationTally(5).figures()
+    batches = recipe.changed(evaluation_batch_size=4)
+    with pytest.raises(DivergenceError, match="record 6: the model's outputs are not finite"):
+        answered(kind_of(recipe), batches, model, reader, manifest, silent())  # type: ignore[type-var]

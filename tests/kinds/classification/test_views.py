@@ -11,8 +11,8 @@ from trained_runs import untrained
 from podline.documents.completion import read_completion
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.document import Evaluation
-from podline.kinds.classification.judging import over_views
 from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.views import over_views
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.recipes.settings import ModelSettings

@@ -159,7 +159,9 @@ def test_one_broken_label_refuses_a_model() -> None:
     assert [name for name, check in found.items() if check.refused and check.rule == "class"] == ["often"]
 
 
-def test_f1_can_be_guarded_and_nothing_else() -> None:
+def test_a_measure_of_labels_can_be_guarded_and_no_other() -> None:
     assert checks(model(13, skill=1.5), guards=("f1_micro",))["F1 over all labels"].refused
-    with pytest.raises(SettingsError, match="got top1, expected a measure of several labels: f1_micro, f1_macro"):
+    with pytest.raises(
+        SettingsError, match="got top1, expected a measure of the kind labels: map, f1_micro, f1_macro, exact"
+    ):
         checks(model(13), guards=("top1",))

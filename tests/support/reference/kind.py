@@ -1,29 +1,41 @@
-"""docs/how-to/kind.md: what a kind of task declares and does."""
+"""docs/how-to/kind.md: what a kind of task declares and gives."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 
-from podline.kinds.by_example.kind import ExampleKind, ImageKind
+from podline.kinds.by_example.hooks import ExampleHooks
+from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.contract import Kind
+from podline.kinds.facts import KindFacts
+from podline.reporting.kind_report import ReportedKind
 from reference import attributes_of, table
 
 
 def tables() -> dict[str, str]:
-    """The attributes of the contract, its methods in their order, and what an ExampleKind adds to them."""
-    methods = {name: each for name, each in vars(Kind).items() if inspect.isfunction(each)}
-    added = {**vars(ImageKind), **vars(ExampleKind)}
-    own = {name: each for name, each in added.items() if inspect.isfunction(each) and name not in methods}
-    own |= {name: methods[name] for name in sorted(ExampleKind.__abstractmethods__ & methods.keys())}
-    described = attributes_of(Kind)
-    assert set(described) >= {name for name in inspect.get_annotations(Kind) if not name.startswith("_")}
+    """The facts about a kind, its methods, and what an ExampleKind gives."""
+    methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
+    described = attributes_of(KindFacts)
+    assert set(described) == set(inspect.get_annotations(KindFacts))
+    left = {"objective": methods["objective"], **{name: each for name, each in hooks.items() if name not in methods}}
+    assert ExampleKind.__abstractmethods__ <= left.keys()
     return {
         "What a kind declares": table(
             ("attribute", "meaning"), ((f"`{name}`", text) for name, text in described.items())
         ),
         "What a kind does": table(("method", "returns, or does"), rows(methods)),
-        "What an ExampleKind leaves to write": table(("method", "returns, or does"), rows(own)),
+        "What an ExampleKind gives": table(("method", "returns, or does"), rows(left)),
+    }
+
+
+def methods_of(*owners: type) -> dict[str, Callable[..., object]]:
+    """The methods that classes define, in their order."""
+    return {
+        name: each
+        for owner in owners
+        for name, each in vars(owner).items()
+        if inspect.isfunction(each) and not name.startswith("_")
     }
 
 

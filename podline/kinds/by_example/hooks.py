@@ -1,0 +1,163 @@
+"""What a kind whose models answer each image separately gives: its answers, their words and figures."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from podline.arrays import Array, Tensor
+from podline.compare.noise import Floats
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
+from podline.evaluation.per_example import PerExample
+from podline.kinds.by_example.document import ImageFigures
+from podline.kinds.by_example.measures import figures_of, gains_of
+from podline.kinds.targets import TextTargets
+from podline.measures import measure_named
+from podline.recipes.settings import Recipe
+from podline.reporting.kind_report import ReportedKind
+from podline.stages.tools import ClassShare, PicturePrediction
+
+if TYPE_CHECKING:
+    import keras  # pyright: ignore[reportMissingTypeStubs]
+
+A = TypeVar("A", bound=PerExample)
+
+
+class Views(NamedTuple):
+    """A model that averages its answers over a number of views of each image."""
+
+    number: int
+    model: Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Judged(Generic[A]):
+    """A run's judged model.
+
+    Attributes:
+        class_names: the classes of its data set.
+        trained: the trained model's answers on the split.
+        held_out: its answers to the examples that choose thresholds: held out of the training, or seen in it.
+        thresholds: the thresholds, (classes,); empty without.
+        chosen_on: the split of these examples.
+    """
+
+    class_names: Sequence[str]
+    trained: A
+    held_out: A
+    thresholds: Floats
+    chosen_on: str
+
+
+class ExampleHooks(ReportedKind, Generic[A]):
+    """The part of an :class:`podline.kinds.by_example.kind.ExampleKind` that a kind gives.
+
+    Attributes:
+        target: the record field that the answer is compared with.
+        read_by: the class of its models' answers.
+        tells: see :attr:`podline.evaluation.picture_reader.PictureReader.tells`.
+        about: the words after the main figure in a report; ``split`` and ``dataset`` are filled in.
+        guess: the words before the figure of guessing.
+    """
+
+    target: ClassVar[str]
+    read_by: type[A]
+    tells: ClassVar[Literal["classes", "labels", "answer"]] = "answer"
+    about: ClassVar[str] = "on the {split} split of {dataset}"
+    guess: ClassVar[str] = "The best answer that ignores the image gives"
+
+    def outputs(self, classes: int) -> int:
+        """Return the number of outputs of a model: by default one per class."""
+        return classes
+
+    def network(self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> keras.Model | None:
+        """Return the kind's own network, from normalised images to one output; None for the model of the recipe.
+
+        Args:
+            recipe: the recipe.
+            image_shape: (height, width, channels) of every image.
+            classes: number of classes of the data set.
+        """
+        return None
+
+    @abstractmethod
+    def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> A:
+        """Return the answers to some examples.
+
+        Args:
+            outputs: the model's outputs, float32, (n, …).
+            targets: the targets, (n, …).
+            recipe: the model's recipe.
+        """
+
+    @abstractmethod
+    def guessing(self, trained: A) -> Metric:
+        """Return the main figure of guessing without the images, and the range that chance gives it."""
+
+    @abstractmethod
+    def words(self, answers: A, manifest: Manifest) -> list[str]:
+        """Return answers as text."""
+
+    @abstractmethod
+    def prediction(
+        self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
+    ) -> PicturePrediction:
+        """Return a picture's prediction with the answer, classes by falling probability.
+
+        Args:
+            picture: the prediction without an answer.
+            output: the model's output, (…).
+            recipe: the model's recipe.
+            manifest: the manifest of its data set.
+            thresholds: the thresholds of its classes; empty without.
+        """
+
+    def figures(self, answers: A, classes: int, failed: Callable[[str], object] | None = None) -> ImageFigures:
+        """Return every measure of the answers.
+
+        Args:
+            answers: the answers.
+            classes: number of classes.
+            failed: called with the reason why a measure is left out.
+        """
+        return ImageFigures(
+            examples=len(answers.labels), metrics=figures_of(answers, self.name, classes or None, failed)
+        )
+
+    def fields(self, judged: Judged[A]) -> Mapping[str, object]:
+        """Return further fields of the evaluation."""
+        return {}
+
+    def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
+        """Return a model that answers by the mean over views of an image, for further figures; or None."""
+        return None
+
+    def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:
+        """Return the thresholds that an evaluation chose, (classes,); empty without."""
+        return np.empty(0)
+
+    def lost_order(self, before: A, after: A) -> Floats:
+        """Return the order of lost examples, a number for each, lowest first, (n,)."""
+        return gains_of(measure_named(self.measure), before, after)
+
+    def truths(self, labels: Array, manifest: Manifest) -> list[str]:
+        """Return targets as text."""
+        targets = self.facts.targets
+        return targets.words({self.target: labels}, manifest.class_names) if isinstance(targets, TextTargets) else []
+
+
+def shares_of(class_names: Sequence[str], shares: Floats, labels: Sequence[int]) -> tuple[ClassShare, ...]:
+    """Return some classes with their probabilities, in order.
+
+    Args:
+        class_names: names of all classes.
+        shares: their probabilities, (classes,).
+        labels: the classes to list.
+    """
+    return tuple(ClassShare(name=class_names[label], probability=float(shares[label])) for label in labels)

@@ -1,0 +1,70 @@
+"""Pictures for a sheet of a run: its answers to test examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.reader import SplitReader, open_split
+from podline.documents.manifest import Manifest
+from podline.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.evaluation.per_example import PerExample
+from podline.figures import count, metric_text, percent
+from podline.kinds.by_example.hooks import ExampleHooks
+from podline.kinds.by_example.judging import answered, at_its_thresholds
+from podline.kinds.by_example.measures import figure_of
+from podline.measures import measure_named
+from podline.progress import Reporter
+from podline.stages.tools import ShowSpec
+from podline.store.contract import Store
+from podline.training.objective import IMAGE
+from podline.training.plan import EVALUATION_SPLIT
+
+RIGHT, WRONG = "#1a7f37", "#c0392b"
+"""Colours of captions."""
+_MISTAKE_ROWS = 2
+
+
+def asked(
+    kind: ExampleHooks[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+) -> tuple[Block, int, int]:
+    """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""
+    reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
+    said: PerExample = answered(kind, spec.recipe, model, reader, manifest, reporter)
+    said = at_its_thresholds(kind, said, store, f"runs/{spec.run}")
+    examples, right, wide = len(said.labels), said.right, spec.examples
+    rows = [PictureRow("the first", _pictures(kind, said, np.arange(min(wide, examples)), reader, manifest))]
+    mistakes = said.surest_mistakes()[: _MISTAKE_ROWS * wide]
+    for start in range(0, len(mistakes), wide):
+        label = "most confident\nmistakes" if start == 0 else ""
+        rows.append(PictureRow(label, _pictures(kind, said, mistakes[start : start + wide], reader, manifest)))
+    if right is None:
+        measure = measure_named(kind.measure)
+        figure = f"its {measure.label} on all of them is {metric_text(measure.name, figure_of(measure, said))}"
+        return Block(f"Answers of {spec.run}", f"test examples with its answers; {figure}", rows), 0, 0
+    correct = int(right.sum())
+    share = f"{count(correct)} of {count(examples)} are right, {percent(correct / examples)}"
+    about = f"test examples with its answers; {share}"
+    return Block(f"Answers of {spec.run}", about, rows), examples, correct
+
+
+def _pictures(
+    kind: ExampleHooks[Any],
+    said: PerExample,
+    records: npt.NDArray[np.int64],
+    reader: SplitReader,
+    manifest: Manifest,
+) -> list[Picture]:
+    """Return records as pictures with answers; captions have the colour of right or wrong ones."""
+    shown = said.at(records)
+    images, words = reader.gather(records, (IMAGE,))[IMAGE], kind.words(shown, manifest)
+    truths, right = kind.truths(shown.labels, manifest), shown.right
+    if right is None:
+        return [Picture(image, f"{a}\nis {t}") for image, a, t in zip(images, words, truths, strict=True)]
+    return [
+        Picture(image, f"✓ {a}", RIGHT) if correct else Picture(image, f"✗ {a}\nis {t}", WRONG)
+        for image, a, t, correct in zip(images, words, truths, right, strict=True)
+    ]
