@@ -138,7 +138,7 @@ def _writing(
         mine, lost = store, _never
         if writer := writer_of(store, spec.folder):
             lost = functools.partial(getattr, writer, "lost")
-            if writer.waited:
+            if writer.waited and isinstance(store, FolderStore):
                 _copy_open_files(store, spec.folder)
         if agreement.chief and not isinstance(store, FolderStore):
             mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
@@ -151,10 +151,9 @@ def _writing(
         yield mine, lost
 
 
-def _copy_open_files(store: Store, folder: str) -> None:
-    """Replace each file of a run in a folder by a copy: the former writer, if suspended, has the old ones open."""
-    names = [name for name in store.list(folder) if not name.endswith(f"/{LEASE}")]
-    for name in names if isinstance(store, FolderStore) else ():
+def _copy_open_files(store: FolderStore, folder: str) -> None:
+    """Replace each file of a run by a copy: the former writer, if suspended, has the old ones open."""
+    for name in [name for name in store.list(folder) if not name.endswith(f"/{LEASE}")]:
         with store.workspace("copy") as place, contextlib.suppress(FileNotFoundError):  # its last one is taken back
             copy = place / "copy"
             shutil.copyfile(store.local(name), copy)
