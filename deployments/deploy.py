@@ -32,8 +32,7 @@ from podline import settings
 from podline.deployments import automations, project_file
 from podline.deployments.automations import AS_IT_WAS
 from podline.errors import PodlineError, SettingsError
-from podline.tasks.asking import explained, require_named
-from podline.tasks.server import TPU_TAG
+from podline.tasks.server import TPU_TAG, explained, require_named
 
 _KEPT = f"as on the server; --overwrite sets those of {project_file.NAME}"
 _PWD = re.compile(r"\{\{ *\$PWD *\}\}")

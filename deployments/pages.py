@@ -28,11 +28,11 @@ from starlette.types import Receive, Scope, Send
 
 from podline import settings
 from podline.errors import PodlineError
+from podline.secret import checked
 from podline.store.contract import INDEX, Store
 from podline.store.folder import FolderStore
 from podline.store.page_links import served
 from podline.supervision import processes
-from podline.tasks.secret import checked
 
 KINDS = {
     ".html": "text/html; charset=utf-8",

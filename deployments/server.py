@@ -23,10 +23,10 @@ from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING, PREFE
 
 from podline.deployments.sqlite_writes import lock_at_begin
 from podline.errors import SettingsError
+from podline.secret import checked
 from podline.settings import SERVER_SECRET
 from podline.store.locks import locked
 from podline.supervision import processes
-from podline.tasks.secret import checked
 
 
 class _Server(uvicorn.Server):

@@ -23,12 +23,12 @@ from urllib.parse import urlsplit
 from podline import settings
 from podline.deployments import project_file
 from podline.errors import PodlineError, SettingsError
+from podline.secret import checked, kept, kept_or_made
 from podline.settings import Settings, variable_of
 from podline.store.contract import explained
 from podline.store.locks import locked
 from podline.store.opening import open_store
 from podline.supervision import processes
-from podline.tasks.secret import checked, kept, kept_or_made
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A server that listens on all addresses can also be reached at these.

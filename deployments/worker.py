@@ -2,7 +2,7 @@
 
 On SIGTERM, Prefect's worker kills the processes of its runs, which then appear to have crashed; their work since the
 last checkpoint is lost. This worker accepts no more runs, lets the current runs save their work, and returns them to
-the queue.
+the queue. Runs of other flows of the pool end as Crashed, as Prefect's worker leaves them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from podline import settings
 from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
 from podline.supervision import processes
-from podline.tasks.asking import require_named
-from podline.tasks.stops import put_back
+from podline.tasks.server import require_named
+from podline.tasks.stops import leave_by_worker
 
 _RUN = "PREFECT__FLOW_RUN_ID"
 _API_SECONDS = 10.0
@@ -80,4 +80,4 @@ def _put_back(runs: set[str]) -> None:
     with get_client(sync_client=True) as client:
         for run in runs:
             with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
-                put_back(client, UUID(run))
+                leave_by_worker(client, UUID(run))

@@ -30,8 +30,6 @@ from podline.training.searches import learning_rate_spec
 @flow(
     name="learning-rate-finder",
     flow_run_name=run_name(FinderParameters, lambda parameters: f"lr-find {parameters.recipe}"),
-    persist_result=True,
-    result_serializer="json",
     # The body checks the parameters, and reports a problem in one line.
     validate_parameters=False,
     on_crashed=[close_tasks],

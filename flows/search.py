@@ -30,8 +30,6 @@ from podline.tasks.trainings import train_trial
 @flow(
     name="search",
     flow_run_name=run_name(SearchParameters, lambda parameters: f"search {parameters.recipe}"),
-    persist_result=True,
-    result_serializer="json",
     # The body checks the parameters, and reports a problem in one line.
     validate_parameters=False,
     on_crashed=[close_tasks],

@@ -11,8 +11,8 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from podline import settings
-from podline.tasks.asking import explained, require_named
 from podline.tasks.patrol import patrolled, publish
+from podline.tasks.server import explained, require_named
 from podline.tpu.patrol import PatrolFinding
 
 

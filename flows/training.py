@@ -33,8 +33,6 @@ from podline.tasks.trainings import decided
     flow_run_name=run_name(TrainingForm, described),
     # The body checks the parameters, and reports a problem in one line.
     validate_parameters=False,
-    persist_result=True,
-    result_serializer="json",
     on_failure=[pause_if_hopeless],
     on_crashed=[close_tasks, pause_if_hopeless],
 )

@@ -39,7 +39,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         "train": ListedCommand("stage:train", "Train a recipe; resume from its last checkpoint."),
         "evaluate": ListedCommand("stage:evaluate", "Evaluate a trained model on every test example."),
         "report": ListedCommand("stage:report", "Write one HTML page about a run."),
-        "stage": ListedCommand("stage:stage_command", "Run a stage of an installed package."),
+        "stage": ListedCommand("stage:installed_stage", "Run a stage of an installed package."),
     },
     "Look, choose and tidy up": {
         "data": ListedCommand(

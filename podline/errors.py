@@ -9,7 +9,9 @@ class with :func:`from_json`.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -328,6 +330,13 @@ class Budgets:
         delay = error.retry_delays[self.used[error.budget]]
         self.used[error.budget] += 1
         return Retry(delay, self.used[error.budget], len(error.retry_delays))
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; real-time signals have none but their number."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
 
 
 def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:

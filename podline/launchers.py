@@ -21,8 +21,20 @@ from podline import cluster as clusters
 from podline.cluster import Cluster
 from podline.errors import SettingsError
 
-HOSTS = r"[1-9][0-9]{0,3}(\.\.[1-9][0-9]{0,3})?"
+_HOSTS = re.compile(r"([1-9][0-9]{0,3})(\.\.([1-9][0-9]{0,3}))?")
 _SLURM_NODES = re.compile(r"([^,\[]+)(?:\[([^\]]+)\]([^,\[]*))?(?:,|$)")
+
+
+def host_range(text: str) -> str:
+    """Return a number of hosts, or a range in order; an empty text stands for any number.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    match = _HOSTS.fullmatch(text)
+    if text and (match is None or int(match[1]) > int(match[3] or match[1])):
+        raise ValueError(f"got {text!r}, expected a number of hosts, or two in order as 2..4")
+    return text
 
 
 class Wanted(NamedTuple):

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from podline import use_tensorflow
 from podline.commands import display
-from podline.commands.stage import Request, evaluate_spec, performed
 from podline.data.reader import open_split
 from podline.datasets.examples import Examples
 from podline.datasets.few_images import convertible
@@ -34,6 +33,7 @@ from podline.kinds.contract import kind_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
+from podline.requests import Request, evaluate_spec, performed
 from podline.settings import load
 from podline.stages.from_recipe import converter_settings, fitted, training_spec
 from podline.stages.specs import JUDGED, ConvertResult, ConvertSpec, EvaluateResult, TrainResult

@@ -28,7 +28,7 @@ from podline.cluster import Cluster
 from podline.engines import LOCAL, EngineName
 from podline.errors import SettingsError
 from podline.frozen import Frozen, problem_in
-from podline.launchers import HOSTS, Wanted, discover
+from podline.launchers import Wanted, discover, host_range
 from podline.strategies import StrategyName
 from podline.tpu_settings import TpuSettings
 
@@ -53,7 +53,7 @@ STAGE_MARK = "_PODLINE_STAGE"
 
 
 class StoreSettings(Frozen):
-    """Settings for a store in a bucket; a folder needs none. Times are in seconds."""
+    """Settings for a store, most of them for one in a bucket. Times are in seconds."""
 
     cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="the largest total size of the copies, in bytes")
@@ -67,6 +67,10 @@ class StoreSettings(Frozen):
         gt=0,
         description="the time without a sign of life of a run's writer after which another machine takes over, in a "
         "folder too",
+    )
+    group: bool = Field(
+        default=False,
+        description="lets a group share a root in a folder: docs/reference/store.md#share-a-folder",
     )
     user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
     credentials_block: str | None = Field(
@@ -147,9 +151,8 @@ class Settings(Frozen):
     require_accelerator: bool = Field(
         default=False, description="makes strategy `auto` an error if it would use the CPU"
     )
-    hosts: str = Field(
+    hosts: Annotated[str, AfterValidator(host_range)] = Field(
         default="",
-        pattern=f"^({HOSTS})?$",
         description="how many hosts train together, `4` or `2..4`; empty: as many as the launcher starts",
     )
     launch: str = Field(
@@ -200,7 +203,7 @@ class Settings(Frozen):
         default="", description="the server that also logs runs, `mlflow:URI`; see docs/how-to/report.md#mlflow"
     )
     store: StoreSettings = Field(
-        default=StoreSettings(), description="settings for a root in a bucket: docs/how-to/bucket.md"
+        default=StoreSettings(), description="settings for the store, above all in a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
     pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
@@ -238,6 +241,18 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
         return Settings.model_validate(values)
     except ValidationError as error:
         raise _refused(error, sources) from None
+
+
+def with_options(machine: Settings, options: Mapping[str, Any]) -> Settings:
+    """Return settings with the values of options of the command line.
+
+    Raises:
+        SettingsError: a value is out of bounds.
+    """
+    try:
+        return machine.changed(**options)
+    except ValidationError as error:
+        raise _refused(error, {name: f"--{name}" for name in options}) from None
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:

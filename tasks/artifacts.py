@@ -126,20 +126,18 @@ def _key_figures(night: Night, results: ChainResults, links: PageLinks) -> dict[
 
 
 def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks, note: str = "") -> str:
-    """Return the report as Markdown, with the page's charts; it begins with a link to the page, and with the note.
+    """Return the verdict of the report as Markdown, after links to its page and the note.
 
-    The pictures are embedded in the text, since a browser on another machine may have no access to the store.
+    The rest is on the page: a copy in each run's artifacts would take most of the server's database.
     """
-    text = store.read_bytes(reported.markdown).decode()
-    head, section, rest = text.partition(_SECTION)
+    verdict, _, _ = store.read_bytes(reported.markdown).decode().partition(_SECTION)
     parts = [
         f"{links.to(reported.html, 'Open the report')} · {links.to(INDEX, 'all nights')}",
         *filter(None, (note,)),
-        head.strip(),
+        verdict.strip(),
         f"TensorBoard: `tensorboard --logdir {store.where(f'{trained.folder}/tensorboard')}`",
     ]
-    parts += ["## Charts", store.read_bytes(reported.charts).decode().strip()]
-    return "\n\n".join(parts) + "\n" + section + rest
+    return "\n\n".join(parts) + "\n"
 
 
 def publish_chart(store: Store, recipe: str, found: LearningRateResult) -> None:

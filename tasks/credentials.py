@@ -85,5 +85,6 @@ def _written(info: Any, file: Path) -> Path:
 
 
 def _look_again() -> None:
-    # Importing Google's client takes a second, which only users of blocks pay.
-    importlib.import_module("podline.store.buckets").forget_clients()
+    from podline.store.buckets import forget_clients  # noqa: PLC0415 (Google's client, which takes a second)
+
+    forget_clients()

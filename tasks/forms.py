@@ -92,7 +92,8 @@ class TrainingForm(RunOptions):
     def command(self, root: str) -> str:
         """Return the equivalent command, without repeated stages and promotion."""
         given = self.as_options(but=("recipe", "start_from", "promote")), self.data.as_options()
-        return f"podline run {self.recipe} --root {shlex.quote(root)}{''.join(given)}{self.training.as_options()}"
+        recipe, root = map(shlex.quote, (self.recipe, root))
+        return f"podline run {recipe} --root {root}{''.join(given)}{self.training.as_options()}"
 
 
 class _OfRecipe(Options):

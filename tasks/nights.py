@@ -91,8 +91,9 @@ def later_night() -> FlowRun | None:
 def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
     """Pause the schedules of a deployment after a series of failed nights; a hook of flows.
 
-    The setting ``nights.pause_after`` is the number of failures. The hook writes to the run's log, and emits the event
-    :data:`PAUSED`, which triggers notifications.
+    Nights that ended before a schedule was switched on, or changed, do not count. The setting ``nights.pause_after`` is
+    the number of failures. The hook writes to the run's log, and emits the event :data:`PAUSED`, which triggers
+    notifications.
     """
     most = settings.load().nights.pause_after
     if not most or not flow_run.auto_scheduled or flow_run.deployment_id is None:
@@ -102,11 +103,12 @@ def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
         # A run that crashed at its first start is restarted, see podline.deployments.automations.
         if run.state_type == StateType.CRASHED and run.run_count == 1:
             return
+        deployment = client.read_deployment(flow_run.deployment_id)
+        changed = [schedule.updated for schedule in deployment.schedules if schedule.updated]
         ended = {StateType.COMPLETED, StateType.FAILED, StateType.CRASHED}
         last = list(islice(_nights(client, flow_run, ended), most))
-        if len(last) < most or any(night.state_type == StateType.COMPLETED for night in last):
+        if not changed or len(last) < most or not all(_failed_since(max(changed), night) for night in last):
             return
-        deployment = client.read_deployment(flow_run.deployment_id)
         for schedule in deployment.schedules:
             client.update_deployment_schedule(deployment.id, schedule.id, active=False)
     message = (
@@ -129,6 +131,10 @@ def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
         ],
         payload={"message": message},
     )
+
+
+def _failed_since(time: datetime, night: FlowRun) -> bool:
+    return night.state_type != StateType.COMPLETED and night.end_time is not None and night.end_time > time
 
 
 def _nights(

@@ -11,9 +11,9 @@ import threading
 
 from podline import settings
 from podline.errors import PodlineError
+from podline.secret import new
 from podline.store.contract import Store, explained
 from podline.supervision import processes
-from podline.tasks.secret import new
 
 # A machine may have one of the two alone.
 _HOSTS = (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
@@ -50,7 +50,7 @@ class OwnServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         # The secret is known to this process and its children; no other program needs this server.
         settings.use_embedded_prefect(self._home, f"http://{host}:{self._port}/api", new())
-        self._stopping = threading.Event()
+        self._stopping, self._changes = False, threading.Lock()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep_up, name="prefect-server", daemon=True)
         self._keeper.start()
@@ -76,7 +76,8 @@ class OwnServer:
 
     def stop(self) -> None:
         """End the server with all its processes."""
-        self._stopping.set()
+        with self._changes:
+            self._stopping = True
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
@@ -99,11 +100,12 @@ class OwnServer:
     def _keep_up(self) -> None:
         for _ in range(_STARTS - 1):
             self._end()
-            if self._stopping.is_set():
-                return
-            self._process = self._start()
+            with self._changes:
+                if self._stopping:
+                    return
+                self._process = self._start()
         self._end()
-        if not self._stopping.is_set():
+        if not self._stopping:
             # Report the end of the server, at any time, to those who wait for it.
             self._socket.close()
 

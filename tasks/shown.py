@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact
@@ -28,6 +29,11 @@ from podline.stopwatch import measured
 from podline.tasks.server import key_of
 
 _ARTIFACT_SECONDS = 3.0
+# The process itself can write nothing then.
+_IF_CRASHED = (
+    "If this run is *Crashed*, its process was ended from outside: by a person, or by the kernel as memory ran out. "
+    "What it had saved is kept. A run of a deployment restarts by itself once; after that, *Retry* goes on from there."
+)
 _LAST_SECONDS = 5.0
 
 
@@ -38,7 +44,7 @@ class _Card:
     Attributes:
         artifact: id of the artifact.
         stages: each stage's share in percent and its words, in order.
-        head: Markdown above the table of stages.
+        head: Markdown above the table of stages; until something came of the run, what to know of its end.
         title: text of the card in the list of artifacts; by default the newest words of a stage.
     """
 
@@ -71,7 +77,9 @@ def open_card(recipe: str, stages: Sequence[str]) -> None:
     """
     # A run can work without its card.
     with contextlib.suppress(Exception):
+        begun = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         card = _cards[str(flow_run.id)] = _Card(_artifact(recipe), dict.fromkeys(stages, (0.0, "not begun")))
+        card.head = f"Begun {begun}. {_IF_CRASHED}"
         card.write("not begun")
 
 
@@ -99,7 +107,8 @@ def say_first(recipe: str, text: str, title: str) -> None:
     """
     with contextlib.suppress(Exception):
         card = _cards.get(str(flow_run.id)) or _Card(_artifact(recipe))
-        card.head, card.title = "\n\n".join(filter(None, (text, card.head))), title
+        said = card.head if card.title else ""
+        card.head, card.title = "\n\n".join(filter(None, (text, said))), title
         card.write(title)
 
 

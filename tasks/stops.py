@@ -52,7 +52,7 @@ from podline import settings
 from podline.errors import PodlineError, one_line
 from podline.options import DataGroup, MachineGroup, RunOptions, SearchOptions, TrainingGroup, TrialOptions, flag_of
 from podline.reporting.escaping import markdown
-from podline.tasks.server import TAG
+from podline.tasks.server import OUR_TAGS, TAG
 from podline.tasks.shown import say_first
 
 P = ParamSpec("P")
@@ -172,6 +172,19 @@ def interrupted() -> Pause | None:
             get_run_logger().info(MESSAGE)
             return Pause(state=state)
     return None
+
+
+def leave_by_worker(client: SyncPrefectClient, run_id: UUID) -> None:
+    """Return a run whose process did not end in time to the queue, if it may begin again; else mark it as Crashed.
+
+    Runs of Podline go on from what they saved, and those that have not begun lose nothing. Of other flows of the pool,
+    nobody knows.
+    """
+    run = client.read_flow_run(run_id)
+    if set(OUR_TAGS).isdisjoint(run.tags) and run.state is not None and run.state.is_running():
+        client.set_flow_run_state(run_id, Crashed(message="Its worker was stopped, and its process with it."))
+    else:
+        put_back(client, run_id)
 
 
 def put_back(client: SyncPrefectClient, run_id: UUID) -> State | None:

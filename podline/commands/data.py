@@ -21,14 +21,13 @@ from podline.commands.options import (
     deep_option,
     existing_store,
     fingerprint_option,
-    in_order,
     json_option,
     load_settings,
     recipe_argument,
     say,
     store_options,
 )
-from podline.commands.stage import Request
+from podline.commands.stage_command import stage_command
 from podline.data.sources import download as downloading
 from podline.datasets.compaction import compact
 from podline.datasets.growth import CHANGES
@@ -54,6 +53,7 @@ from podline.plurals import plural
 from podline.progress import Listener, Reporter
 from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
+from podline.requests import Request
 from podline.settings import Settings
 from podline.stages.data_changes import DataChangesSpec
 from podline.stages.from_recipe import fitted, validation_spec
@@ -360,26 +360,30 @@ def _check(
     checked.refuse(store)
 
 
-@data.command("preview")
-@recipe_argument
-@click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes.")
-@click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
-@click.option(
-    "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples side by side."
+@stage_command(
+    "preview",
+    recipe_argument,
+    click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes."),
+    click.option(
+        "--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]"
+    ),
+    click.option(
+        "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples side by side."
+    ),
+    click.option("--draws", type=Whole(1, 20), default=4, show_default=True, help="The number of epochs with draws."),
+    command_line(TrainingGroup, "batch_size", "seed", "assignments"),
+    fingerprint_option,
+    group=data,
 )
-@click.option("--draws", type=Whole(1, 20), default=4, show_default=True, help="The number of epochs with draws.")
-@in_order(command_line(TrainingGroup, "batch_size", "seed", "assignments"), fingerprint_option, store_options)
-@json_option
 def _preview(
-    recipe: str,
+    request: Request,
     run: str | None,
     out: Path | None,
     pictures: int,
     draws: int,
     fingerprint: str | None,
-    as_json: bool,
     **options: Any,
-) -> None:
+) -> ShowSpec:
     """Draw examples as the model receives them, before and after augmentation.
 
     Each column is an example of the first batch; below it are its augmented images in the first epochs. --run adds the
@@ -391,28 +395,22 @@ def _preview(
 
     The command writes only the PNG. `podline runs list` shows the runs.
     """
-    settings = load_settings(options)
-    store = open_store(settings.root)
-    with display.shown() as listener:
-        request = Request(recipe, store, settings, listener)
-        chosen = request.recipe
-        if run is not None:
-            training = training_of(store, run, chosen)
-            chosen, fingerprint = training.recipe, training.fingerprint
-        target = out or store.beside / "sheets" / f"{run or recipe}.png"
-        chosen = Choices(**options).apply(chosen)
-        found = dataset_for(store, chosen, fingerprint, request.reporter(SHOW))
-        spec = ShowSpec(
-            root=store.uri,
-            recipe=fitted(store, chosen, found.folder),
-            fingerprint=found.fingerprint,
-            run=run or "",
-            out=str(target.expanduser().absolute()),
-            examples=pictures,
-            epochs=draws,
-        )
-        result = perform(spec, listener, settings)
-    answer(result, result.lines, as_json=as_json)
+    store, chosen = request.store, request.recipe
+    if run is not None:
+        training = training_of(store, run, chosen)
+        chosen, fingerprint = training.recipe, training.fingerprint
+    target = out or store.beside / "sheets" / f"{run or request.name}.png"
+    chosen = Choices(**options).apply(chosen)
+    found = dataset_for(store, chosen, fingerprint, request.reporter(SHOW))
+    return ShowSpec(
+        root=store.uri,
+        recipe=fitted(store, chosen, found.folder),
+        fingerprint=found.fingerprint,
+        run=run or "",
+        out=str(target.expanduser().absolute()),
+        examples=pictures,
+        epochs=draws,
+    )
 
 
 @data.command("download")

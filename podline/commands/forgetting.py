@@ -53,7 +53,7 @@ def forget(
     learned from it. After an interruption, the same command continues. Delete the outputs of `data review`, `--sheet`
     and `models predict` elsewhere yourself. --prove exits with code 4 if it finds the image.
     """
-    store, dataset = existing_store(options), dataset_named(name)
+    store, dataset = existing_store(options, deletes=True), dataset_named(name)
     if prove is None and not (key and (reason or dry_run)):
         raise SettingsError("got no --key with a --reason and no --prove, expected either; see --help")
     if prove and (key or reason or dry_run):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from podline.commands import display, pages
+from podline.commands import pages
 from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
     answer,
@@ -17,15 +17,12 @@ from podline.commands.options import (
     dataset_named,
     existing_store,
     fingerprint_option,
-    in_order,
     json_option,
-    load_settings,
     recipe_argument,
-    recipe_of,
     store_options,
     strategy_option,
 )
-from podline.commands.stage import trainer
+from podline.commands.stage_command import stage_command
 from podline.datasets.record_names import find_records
 from podline.documents.corrections import Correction, corrections, publish_review
 from podline.documents.suspects import PAGE, newest_suspects
@@ -34,42 +31,41 @@ from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, manifest_of
 from podline.options import Choices, Length, TrainingGroup
 from podline.plurals import plural
-from podline.progress import Reporter, silent
+from podline.progress import silent
 from podline.recipes import datasets
+from podline.requests import Request
+from podline.stages.suspects import SuspectsSpec
+from podline.stages.table import SUSPECTS
 from podline.store.contract import explained
-from podline.store.opening import open_store
-from podline.supervision.running import perform
 from podline.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
 from podline.suspects.review import read_review, write_review
 
 _NAMED = 10
 
 
-@click.command("suspects", cls=pages.Command)
-@recipe_argument
-@click.option(
-    "--parts",
-    type=Whole(2, 100),
-    default=PARTS,
-    show_default=True,
-    help="The number of parts; for each part, one model trains without it.",
-)
-@click.option(
-    "--precision",
-    type=Number(0.01, 0.99),
-    default=PRECISION,
-    show_default=True,
-    help="List suspects so that about this share of them is wrong.",
-)
-@in_order(
+@stage_command(
+    "suspects",
+    recipe_argument,
+    click.option(
+        "--parts",
+        type=Whole(2, 100),
+        default=PARTS,
+        show_default=True,
+        help="The number of parts; for each part, one model trains without it.",
+    ),
+    click.option(
+        "--precision",
+        type=Number(0.01, 0.99),
+        default=PRECISION,
+        show_default=True,
+        help="List suspects so that about this share of them is wrong.",
+    ),
     command_line(Length, "epochs"),
     command_line(TrainingGroup, "model", "steps", "batch_size", "learning_rate", "seed", "init", "assignments"),
     strategy_option,
     fingerprint_option,
-    store_options,
 )
-@json_option
-def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+def suspects(request: Request, parts: int, precision: float, fingerprint: str | None, **options: Any) -> SuspectsSpec:
     """Find labels that models which were not trained on them doubt, and estimate the share of wrong ones.
 
     The command trains the recipe several times, each time without a part of the training split, which the model then
@@ -81,24 +77,16 @@ def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None,
     Next: `podline data review NAME`. It needs the extra `suspects`; without it, an error names the command.
     """
     require_extra("suspects", "data suspects")
-    settings = load_settings(options)
-    store = open_store(settings.root)
-    with display.shown() as listener:
-        reporter = Reporter("suspects", listener)
-
-        train = trainer(store, settings, listener)
-
-        trainings = fold_specs(
-            store,
-            Choices(**options).apply(recipe_of(recipe)),
-            reporter,
-            fingerprint=fingerprint,
-            parts=parts,
-            strategy=settings.strategy,
-        )
-        spec = suspects_spec(store, trainings, train, reporter, precision)
-        result = perform(spec, listener, settings)
-    answer(result, lambda: result.lines(store.where), as_json=as_json)
+    reporter = request.reporter(SUSPECTS)
+    trainings = fold_specs(
+        request.store,
+        Choices(**options).apply(request.recipe),
+        reporter,
+        fingerprint=fingerprint,
+        parts=parts,
+        strategy=request.settings.strategy,
+    )
+    return suspects_spec(request.store, trainings, request.train, reporter, precision)
 
 
 @click.command("review", cls=pages.Command)

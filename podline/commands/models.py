@@ -25,12 +25,12 @@ from podline.commands.options import (
     json_option,
     load_settings,
     recipe_argument,
-    recipe_of,
     run_argument,
     say,
     say_json,
     store_options,
 )
+from podline.commands.stage_command import stage_command
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
@@ -49,6 +49,7 @@ from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
+from podline.requests import Request, recipe_of
 from podline.serving.layout import lay_out, require_champion, require_unchanged
 from podline.settings import search_first
 from podline.stages.from_recipe import promotion_spec
@@ -255,23 +256,34 @@ def _layer(layer: LayerDescription, width: int, batch_size: int) -> str:
     return line.rstrip()
 
 
-@models_group.command("promote")
-@run_argument
-@click.option("--dry-run", is_flag=True, help="Show the decision and its thresholds; the champion stays.")
-@click.option("--anyway", is_flag=True, help="Ignore the rules; only a broken export is still refused.")
-@_reason_option
-@assignments_option
-@store_options
-@json_option
+def _say_promotion(spec: PromoteSpec, result: PromoteResult, *, as_json: bool) -> None:
+    """Print the verdict, and end with its exit code."""
+    if as_json:
+        say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
+        click.get_current_context().exit(_EXIT_CODES[result.verdict])
+    if spec.dry_run:
+        headline, *reasons = result.lines()
+        say([f"dry run: {headline}", *reasons])
+        click.get_current_context().exit(_EXIT_CODES[result.verdict])
+    # The log has the reasons already.
+    if result.verdict != "promoted":
+        raise _ERRORS[result.verdict](result.headline)
+    say([result.headline])
+
+
+@stage_command(
+    "promote",
+    run_argument,
+    click.option("--dry-run", is_flag=True, help="Show the decision and its thresholds; the champion stays."),
+    click.option("--anyway", is_flag=True, help="Ignore the rules; only a broken export is still refused."),
+    _reason_option,
+    assignments_option,
+    group=models_group,
+    say=_say_promotion,
+)
 def promote(
-    run: str,
-    dry_run: bool,
-    anyway: bool,
-    reason: str,
-    assignments: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> None:
+    request: Request, run: str, dry_run: bool, anyway: bool, reason: str, assignments: tuple[str, ...]
+) -> PromoteSpec:
     """Make an evaluated run its recipe's champion if the rules show that it is not worse.
 
       podline models promote sample-0123456789ab --root podline-root
@@ -283,22 +295,7 @@ def promote(
     and the exit code is 12. Of two simultaneous promotions one wins; the other changes nothing and exits with code 75.
     See docs/how-to/promote.md.
     """
-    settings = load_settings(options)
-    store = open_store(settings.root)
-    spec = _spec(store, run, assignments, anyway=anyway, reason=reason).changed(dry_run=dry_run)
-    with display.shown() as listener:
-        result: PromoteResult = perform(spec, listener, settings)
-    if as_json:
-        say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
-        click.get_current_context().exit(_EXIT_CODES[result.verdict])
-    if dry_run:
-        headline, *reasons = result.lines()
-        say([f"dry run: {headline}", *reasons])
-        click.get_current_context().exit(_EXIT_CODES[result.verdict])
-    # The log has the reasons already.
-    if result.verdict != "promoted":
-        raise _ERRORS[result.verdict](result.headline)
-    say([result.headline])
+    return _spec(request.store, run, assignments, anyway=anyway, reason=reason).changed(dry_run=dry_run)
 
 
 @models_group.command("rollback")
@@ -319,28 +316,32 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
     answer(_document(store, recipe, entry), lambda: [again], as_json=as_json)
 
 
-@models_group.command("predict")
-@run_argument
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts.")
-@click.option(
-    "--table",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a row for each picture to FILE.csv or FILE.parquet, in place of --out.",
+@stage_command(
+    "predict",
+    run_argument,
+    click.argument("paths", metavar="PATH...", nargs=-1, required=True),
+    click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts."),
+    click.option(
+        "--table",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write a row for each picture to FILE.csv or FILE.parquet, in place of --out.",
+    ),
+    click.option(
+        "--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table."
+    ),
+    click.option(
+        "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
+    ),
+    click.option(
+        "--threshold",
+        type=Number(0, 1),
+        help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
+    ),
+    group=models_group,
 )
-@click.option("--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
-)
-@click.option(
-    "--threshold",
-    type=Number(0, 1),
-    help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
-)
-@store_options
-@json_option
 def predict(
+    request: Request,
     run: str,
     paths: tuple[str, ...],
     champion: bool,
@@ -348,9 +349,7 @@ def predict(
     top: int,
     out: Path | None,
     threshold: float | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+) -> PredictSpec:
     """Predict with a finished run's model for pictures, folders, or sources in any layout.
 
     A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
@@ -370,11 +369,10 @@ def predict(
             "got --table and --out, expected one of them: a table takes the place of the folder's files"
         )
     asked = [path for given in paths for path in _expanded(given)]
-    settings = load_settings(options)
-    store = open_store(settings.root)
+    store = request.store
     run = _champion(store, run).run if champion else _trained(store, run)
     target = out or store.beside / "predictions" / run
-    spec = PredictSpec(
+    return PredictSpec(
         root=store.uri,
         run=run,
         images=tuple(asked),
@@ -383,9 +381,6 @@ def predict(
         out=str(target.expanduser().absolute()),
         threshold=threshold,
     )
-    with display.shown() as listener:
-        result = perform(spec, listener, settings)
-    answer(result, result.lines, as_json=as_json)
 
 
 def _expanded(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Types of click for numbers within bounds, whose errors are in plain words."""
+"""Types of click for numbers within bounds, whose errors name the bounds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import click
 
 
 class Whole(click.IntRange):
-    """A whole number within bounds, and of 64 bits."""
+    """A whole number within bounds, and of 64 bits, which code in C can take."""
 
     name = "whole number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number, which code in C can take."""
-        number: int = super().convert(value, param, ctx)
+        """Return the number."""
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter:
+            return self.fail(_expected(self, value), param, ctx)
         return number if abs(number) <= sys.maxsize else self.fail(f"{value!r} is too large.", param, ctx)
 
 
@@ -27,5 +30,15 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number; comparisons with bounds let NaN pass, and infinity where a bound is missing."""
-        number: float = super().convert(value, param, ctx)
-        return number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number.", param, ctx)
+        try:
+            number: float = super().convert(value, param, ctx)
+        except click.BadParameter:
+            number = math.nan
+        return number if math.isfinite(number) else self.fail(_expected(self, value), param, ctx)
+
+
+def _expected(kind: Whole | Number, value: Any) -> str:
+    low, high = (None if bound is None else f"{bound:.15g}" for bound in (kind.min, kind.max))
+    bounds = [] if low is None else [f"above {low}" if kind.min_open else f"of at least {low}"]
+    bounds += [] if high is None else [f"below {high}" if kind.max_open else f"of at most {high}"]
+    return f"got {value!r}, expected a {kind.name} {' and '.join(bounds)}".rstrip() + "."

@@ -16,9 +16,9 @@ from pydantic.fields import FieldInfo
 from podline import engines
 from podline import settings as settings_module
 from podline.commands.numbers import Number, Whole
-from podline.errors import SettingsError, StoreError
+from podline.errors import StoreError
 from podline.frozen import name_check
-from podline.launchers import HOSTS
+from podline.launchers import host_range
 from podline.options import (
     AS_WRITTEN,
     Choices,
@@ -32,10 +32,10 @@ from podline.options import (
 )
 from podline.plain import plain
 from podline.recipes import registry
-from podline.recipes.settings import Recipe
 from podline.settings import Settings
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
+from podline.store.marker import require_marker
 from podline.store.opening import open_store
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -200,7 +200,7 @@ launch_options = (
     click.option(
         "--hosts",
         metavar="N..M",
-        callback=_checked(name_check("--hosts", HOSTS, "a number, or two as 2..4")),
+        callback=_checked(host_range),
         help="The number of hosts that train together.  [default: the setting hosts, else all hosts]",
     ),
 )
@@ -215,30 +215,26 @@ def load_settings(options: dict[str, Any]) -> Settings:
     if file is not None:
         settings_module.use_file(file)
     given = {name: options.pop(name, None) for name in ("root", "engine", "workers", "strategy", "hosts")}
-    return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    return settings_module.with_options(settings_module.load(), given)
 
 
-def existing_store(options: dict[str, Any]) -> Store:
+def existing_store(options: dict[str, Any], *, deletes: bool = False) -> Store:
     """Return the store in ``--root`` or the settings, for commands that create nothing in it.
 
+    Args:
+        options: the options of the command; those of the store are removed.
+        deletes: whether the command deletes runs or data sets, which needs the store's marker.
+
     Raises:
-        StoreError: the store is a folder that does not exist.
+        StoreError: the store is a folder that does not exist, or has no marker.
     """
     store = open_store(load_settings(options).root)
     if isinstance(store, FolderStore) and not store.root.is_dir():
         raise StoreError(f"the store {store.uri} does not exist; give --root DIR, or make one with `podline run`")
+    if deletes:
+        require_marker(store)
     return store
-
-
-def recipe_of(name: str | None) -> Recipe:
-    """Return the recipe with this name.
-
-    Raises:
-        SettingsError: the recipe does not exist, or no name was given.
-    """
-    if name is None:
-        raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, a Python file, or --spec FILE")
-    return registry.get(name)
 
 
 def dataset_named(name: str) -> str:

@@ -16,7 +16,6 @@ from podline.commands.options import (
     json_option,
     load_settings,
     recipe_argument,
-    recipe_of,
     store_options,
 )
 from podline.documents.metric import Metric
@@ -24,6 +23,7 @@ from podline.figures import metric_text
 from podline.measures import measure_named
 from podline.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
 from podline.recipes.registry import FILE_SUFFIX
+from podline.requests import recipe_of
 from podline.store.opening import open_store
 
 # By name, since the library must not import packages above it.

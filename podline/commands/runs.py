@@ -249,7 +249,7 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
-    store = existing_store(options)
+    store = existing_store(options, deletes=True)
     found = holdings(store)
     if days is None:
         runs = runs_named(found, store, chosen)

@@ -10,13 +10,15 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.numbers import Number
-from podline.commands.options import answer, existing_store, json_option, store_options
+from podline.commands.options import answer, existing_store, json_option, say, store_options
 from podline.errors import ArtifactError
 from podline.figures import moment, size
 from podline.inventory import inventory, verification
-from podline.inventory.inventory import Holding, UnpackedSource
+from podline.inventory.inventory import Holding
+from podline.inventory.machine_files import MachineFiles, cached_sources, machine_files
 from podline.plurals import plural
 from podline.progress import Reporter
+from podline.store import marker
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 
@@ -43,11 +45,11 @@ def list_holdings(as_json: bool, **options: Any) -> None:
     Next: `podline store verify`.
     """
     store = existing_store(options)
-    found = [*inventory.holdings(store), *inventory.unpacked_sources(store)]
+    found = [*inventory.holdings(store), *cached_sources(store)]
     answer([_document(one) for one in found], lambda: _table(store, found), as_json=as_json)
 
 
-def _table(store: Store, found: Sequence[Holding | UnpackedSource]) -> list[str]:
+def _table(store: Store, found: Sequence[Holding | MachineFiles]) -> list[str]:
     if not found:
         return [f"{store.uri} holds nothing; make something with `podline run`"]
     return [*_lines(found), f"in all {size(sum(one.bytes for one in found))}"]
@@ -75,6 +77,20 @@ def verify(as_json: bool, **options: Any) -> None:
         raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
 
 
+@store_group.command("mark")
+@store_options
+def mark(**options: Any) -> None:
+    """Mark a folder or a bucket's prefix as a store, so that commands delete what nobody needs there.
+
+      podline store mark --root podline-root
+
+    A new store is marked by its first publication, and one of Podline 1.0 by its next.
+    """
+    store = existing_store(options)
+    marker.mark(store)
+    say([store.where(marker.MARKER)])
+
+
 @store_group.command("prune")
 @click.option("--yes", is_flag=True, help="Delete the files; without it, they are only listed.")
 @click.option(
@@ -87,7 +103,7 @@ def verify(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Delete unneeded files: unfinished work, data sets without trained runs, cached sources.
+    """Delete unneeded files: unfinished work, data sets without trained runs, cached sources, old lock files.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
@@ -95,33 +111,33 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     The command never deletes finished runs, their inputs, or files that a living process on this machine uses. In a
     bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
     """
-    store = existing_store(options)
+    store = existing_store(options, deletes=True)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
     deleted, busy = inventory.pruned(store, before, delete=yes)
-    sources = [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
-    gone = [*deleted, *(one for one in sources if (one.remove() if yes else not one.in_use))]
-    used = [f"{one.name} stays: a living process uses it" for one in (*busy, *sources) if one not in gone]
+    ours = machine_files(store, time.time() - days * _DAY_SECONDS)
+    gone = [*deleted, *(one for one in ours if (one.remove() if yes else not one.in_use))]
+    used = [f"{one.name} stays: a living process uses it" for one in (*busy, *ours) if one not in gone]
     total = f"{plural(len(gone), 'folder')}, {size(sum(one.bytes for one in gone))}"
     total += ", deleted" if yes else ", would be deleted; give --yes to do it"
     document = {"deleted": yes, "holdings": [_document(one) for one in gone]}
     answer(document, lambda: [*_lines(gone), *used, total], as_json=as_json)
 
 
-def _lines(found: Sequence[Holding | UnpackedSource]) -> list[str]:
+def _lines(found: Sequence[Holding | MachineFiles]) -> list[str]:
     width = max((len(one.name) for one in found), default=0)
     return [f"{one.name:{width}}  {size(one.bytes):>10}  {moment(one.touched)}{_state(one)}" for one in found]
 
 
-def _state(one: Holding | UnpackedSource) -> str:
+def _state(one: Holding | MachineFiles) -> str:
     used = "  in use" if one.in_use else ""
-    if isinstance(one, UnpackedSource):
-        return f"  a cached source{used}"
+    if isinstance(one, MachineFiles):
+        return f"  {one.kind}{used}"
     users = f"  used by {', '.join(one.users)}" if one.users else ""
     return f"{'' if one.whole else '  not finished'}{users}{used}"
 
 
-def _document(one: Holding | UnpackedSource) -> dict[str, Any]:
+def _document(one: Holding | MachineFiles) -> dict[str, Any]:
     shared = {"folder": one.name, "bytes": one.bytes, "touched": one.touched, "in_use": one.in_use}
-    if isinstance(one, UnpackedSource):
+    if isinstance(one, MachineFiles):
         return shared
     return {**shared, "objects": len(one.objects), "whole": one.whole, "users": list(one.users)}

@@ -16,19 +16,18 @@ from podline.commands.options import (
     json_option,
     load_settings,
     recipe_argument,
-    recipe_of,
     store_options,
     strategy_option,
 )
-from podline.commands.stage import Request, trainer
+from podline.commands.stage_command import stage_command
 from podline.inventory.catalogue import dataset_for
 from podline.options import Choices, SearchOptions, TrainingGroup, TrialOptions
 from podline.progress import Reporter
+from podline.requests import Request
 from podline.search.searching import search, search_spec
 from podline.stages.table import INPUT_SPEED, LR_FIND
-from podline.stages.tools import InputSpeedSpec
+from podline.stages.tools import InputSpeedSpec, LearningRateSpec
 from podline.store.opening import open_store
-from podline.supervision.running import perform
 from podline.training.searches import learning_rate_spec
 
 
@@ -37,17 +36,16 @@ def tune() -> None:
     """Find a learning rate or other values, or measure the input."""
 
 
-@tune.command("lr")
-@recipe_argument
-@in_order(
+@stage_command(
+    "lr",
+    recipe_argument,
     command_line(SearchOptions),
     command_line(TrainingGroup, "model", "batch_size", "seed", "init", "assignments"),
     strategy_option,
     fingerprint_option,
-    store_options,
+    group=tune,
 )
-@json_option
-def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+def learning_rate(request: Request, fingerprint: str | None, **options: Any) -> LearningRateSpec:
     """Find the learning rate to train a recipe with.
 
     The rate rises from step to step, and the loss shows how high it may be. The command trains a copy of the state,
@@ -62,21 +60,16 @@ def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options
     Next: `podline train RECIPE --learning-rate` with the suggested rate. docs/how-to/learning-rate.md explains the
         chart.
     """
-    settings = load_settings(options)
-    search = {name: options.pop(name) for name in SearchOptions.model_fields}
-    store = open_store(settings.root)
-    with display.shown() as listener:
-        spec = learning_rate_spec(
-            store,
-            recipe_of(recipe),
-            Reporter(LR_FIND.name, listener),
-            fingerprint=fingerprint,
-            choices=Choices(**options),
-            strategy=settings.strategy,
-            **dict(SearchOptions(**search)),
-        )
-        result = perform(spec, listener, settings)
-    answer(result, lambda: result.lines(store.where), as_json=as_json)
+    search = SearchOptions(**{name: options.pop(name) for name in SearchOptions.model_fields})
+    return learning_rate_spec(
+        request.store,
+        request.recipe,
+        request.reporter(LR_FIND),
+        fingerprint=fingerprint,
+        choices=Choices(**options),
+        strategy=request.settings.strategy,
+        **dict(search),
+    )
 
 
 @tune.command("search")
@@ -106,13 +99,10 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
     given = TrialOptions(**{name: options.pop(name) for name in TrialOptions.model_fields})
     store = open_store(settings.root)
     with display.shown() as listener:
-        reporter = Reporter("search", listener)
-
-        train = trainer(store, settings, listener)
-
+        request, reporter = Request(recipe, store, settings, listener), Reporter("search", listener)
         spec = search_spec(
             store,
-            Choices(**options).apply(recipe_of(recipe)),
+            Choices(**options).apply(request.recipe),
             given.over,
             reporter,
             fingerprint=fingerprint,
@@ -120,22 +110,25 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
             trials=given.trials,
             minutes=given.minutes,
         )
-        result = search(store, spec, train, reporter)
+        result = search(store, spec, request.train, reporter)
     answer(result, lambda: result.lines(store.where), as_json=as_json)
 
 
-@tune.command("input")
-@recipe_argument
-@click.option(
-    "--seconds",
-    type=Number(0.01, 60),
-    default=0.5,
-    show_default=True,
-    help="The seconds for which each stage of the input is measured.",
+@stage_command(
+    "input",
+    recipe_argument,
+    click.option(
+        "--seconds",
+        type=Number(0.01, 60),
+        default=0.5,
+        show_default=True,
+        help="The seconds for which each stage of the input is measured.",
+    ),
+    command_line(TrainingGroup, "model", "batch_size", "assignments"),
+    fingerprint_option,
+    group=tune,
 )
-@in_order(command_line(TrainingGroup, "model", "batch_size", "assignments"), fingerprint_option, store_options)
-@json_option
-def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+def input_speed(request: Request, seconds: float, fingerprint: str | None, **options: Any) -> InputSpeedSpec:
     """Measure a recipe's input and its training step, to find the slower one.
 
     It measures the recipe's converted data set, with training's own functions, in about 20 seconds: reading and
@@ -146,11 +139,6 @@ def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: b
 
     Rates differ between machines, so run it where you train. docs/how-to/input.md has remedies for slow stages.
     """
-    settings = load_settings(options)
-    with display.shown() as listener:
-        request = Request(recipe, open_store(settings.root), settings, listener)
-        chosen = Choices(**options).apply(request.recipe)
-        dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(INPUT_SPEED))
-        spec = InputSpeedSpec(root=request.store.uri, recipe=chosen, fingerprint=dataset.fingerprint, seconds=seconds)
-        speed = perform(spec, listener, settings)
-    answer(speed, speed.lines, as_json=as_json)
+    chosen = Choices(**options).apply(request.recipe)
+    dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(INPUT_SPEED))
+    return InputSpeedSpec(root=request.store.uri, recipe=chosen, fingerprint=dataset.fingerprint, seconds=seconds)

@@ -21,7 +21,8 @@ from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError, StoreUnavailableError
 from podline.frozen import Frozen
-from podline.inventory.inventory import holdings, unpacked_sources
+from podline.inventory.inventory import holdings
+from podline.inventory.machine_files import cached_sources
 from podline.progress import Reporter
 from podline.stages.specs import SPEC, TrainSpec
 from podline.stages.table import REPORT, SUSPECTS
@@ -139,7 +140,7 @@ def forget(
         made = None if dry_run else compact(store, newest, 1, reporter, forgotten(store, dataset))
         version = made.number if made else known[-1].number + 1
     needed = {need for name, one in manifests.items() if name not in gone for need in _needs(one)}
-    removed, caches, busy = list[str](), unpacked_sources(store), list[str]()
+    removed, caches, busy = list[str](), cached_sources(store), list[str]()
     for holding in holdings(store):
         above, _, fingerprint = holding.name.rpartition("/")
         may_hold = fingerprint in gone or (not holding.whole and fingerprint not in needed)

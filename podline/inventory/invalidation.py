@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
 from podline.datasets.fingerprint import effective, memory_of
@@ -11,7 +12,9 @@ from podline.errors import OtherWriterError
 from podline.settings import load
 from podline.stages.specs import ConvertSpec, Spec, TrainSpec
 from podline.stages.table import stage_of
+from podline.store.contract import Store, explained
 from podline.store.folder import mirror_of
+from podline.store.marker import require_marker
 from podline.store.one_writer import writing
 from podline.store.opening import open_store
 
@@ -31,11 +34,12 @@ def forget(spec: Spec) -> None:
 
     Raises:
         SourceError: the source of a conversion does not exist.
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written, or has no marker.
         SettingsError: the training is that of a run that was a champion.
         OtherWriterError: another process is at the work.
     """
     store = open_store(spec.root)
+    require_marker(store)
     if isinstance(spec, ConvertSpec):
         memory_of(effective(spec, store), store).forget()
         return
@@ -45,10 +49,16 @@ def forget(spec: Spec) -> None:
         # This comes first, so that after any failure the stage does not look finished.
         store.delete(completion_name(spec.record_folder, stage_of(spec).name))
         if isinstance(spec, TrainSpec):
-            shutil.rmtree(mirror_of(store).local(spec.folder), ignore_errors=True)
-            for part in ("checkpoints", "tensorboard"):
-                for name in store.list(f"{spec.folder}/{part}"):
-                    store.delete(name)
+            _forget_training(store, spec)
+
+
+def _forget_training(store: Store, spec: TrainSpec) -> None:
+    near = mirror_of(store).local(spec.folder)  # a training goes on from the newer side
+    with explained("delete", near), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(near)
+    for part in ("checkpoints", "tensorboard"):
+        for found in store.listing(f"{spec.folder}/{part}"):
+            store.delete(found.name, found.version)
 
 
 def _require_idle(holder: str, seconds: float) -> None:

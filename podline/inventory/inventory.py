@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from podline.data.rawfiles import delete_unused, unpacked
-from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, versions
-from podline.documents.manifest import MANIFEST, dataset_folder
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
 from podline.errors import ArtifactError, StoreError
 from podline.stages.specs import SPEC
 from podline.store.contract import Listed, Store
+from podline.store.marker import holding_of
 from podline.store.prefetch import in_order
+
+_OURS = re.compile(
+    rf"/({re.escape(MANIFEST)}|{re.escape(SPEC)}|(stages|{SHARD_RECORDS}|checkpoints)/.+|[^/]+\.tfrecord-.+)$"
+)
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,13 @@ class Holding:
 
         for found in sorted(filter(_is_word, self.objects)):
             delete(found)
-        content = sorted(itertools.filterfalse(_is_word, self.objects))
+        # A part of it is known as ours to the end.
+        content = sorted(itertools.filterfalse(_is_word, self.objects), key=lambda found: (_is_ours(found), found))
         deque(in_order(delete, content, self.store.parallel), maxlen=0)
 
 
 def holdings(store: Store) -> list[Holding]:
-    """Return every data set and every run of a store, by name.
+    """Return every data set and every run of a store, by name; folders of other programs are left out.
 
     Raises:
         StoreError: the store cannot be read.
@@ -101,12 +105,12 @@ def holdings(store: Store) -> list[Holding]:
     names, bases = set[str](), set[str]()
     for found in store.listing():
         parts = found.name.split("/")
-        depth = {"datasets": 3, "runs": 2}.get(parts[0], 0)
         if parts[0] == versions.FOLDER:
             names.add(parts[1])
         bases.add(versions.extended(found.name))
-        if depth and len(parts) > depth:
-            folders.setdefault("/".join(parts[:depth]), []).append(found)
+        if folder := holding_of(found.name):
+            folders.setdefault(folder, []).append(found)
+    folders = {folder: objects for folder, objects in folders.items() if any(map(_is_ours, objects))}
     users = _users(store, folders)
     for base in bases & folders.keys():
         users.setdefault(base, []).append("a conversion that extends it")
@@ -216,47 +220,9 @@ def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = 
     return [*unused.values()]
 
 
-@dataclass(frozen=True)
-class UnpackedSource:
-    """An unpacked archive or decoded images, cached on this machine for the next conversion.
-
-    Attributes:
-        path: its folder.
-        bytes: the sum of its files' sizes.
-        touched: Unix time of its last use, by this machine's clock.
-    """
-
-    path: Path
-    bytes: int
-    touched: float
-
-    @property
-    def name(self) -> str:
-        """Return its folder's path."""
-        return str(self.path)
-
-    @property
-    def in_use(self) -> bool:
-        """Return whether a living process reads it."""
-        return not self.remove(delete=False)
-
-    def remove(self, *, delete: bool = True) -> bool:
-        """Delete it, unless a living process reads it; return whether it was, or without ``delete`` would be, deleted.
-
-        Raises:
-            StoreError: it cannot be deleted.
-        """
-        return delete_unused(self.path, delete=delete)
-
-
-def unpacked_sources(store: Store) -> list[UnpackedSource]:
-    """Return every source in this machine's caches for conversions into a store; none if it is another user's."""
-    found = list[UnpackedSource]()
-    with contextlib.suppress(PermissionError):
-        for folder in unpacked(source_cache(store)):
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
-    return found
+def _is_ours(found: Listed) -> bool:
+    """Return whether no other program has a file of such a name in a folder that is named as ours."""
+    return _OURS.search(found.name) is not None
 
 
 def _is_word(found: Listed) -> bool:

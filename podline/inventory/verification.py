@@ -28,14 +28,16 @@ from podline.ledger import ledger
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.store.contract import INDEX, Listed, Store
+from podline.store.marker import holding_of
 from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
-# Number of parts in the names of these folders.
-_DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
+_HOLDINGS = ("datasets", "runs")
+# Number of parts in the names of the other stages' folders.
+_DEPTHS = {"finder": 2, "comparisons": 2, "suspects": 3}
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
-_KNOWN = (*_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
+_KNOWN = (*_HOLDINGS, *_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
 # Measurements, checks and downloads that are done again where they are missing.
 _MEMORIES = ("paces", "architectures", "weights", CONVERSIONS, first_images.FOLDER)
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
@@ -158,12 +160,11 @@ class _Verification:
         """Return the content of each stage's folder; report files that belong to no stage and no history."""
         folders: dict[str, list[str]] = {}
         for name in self.there:
-            parts = name.split("/")
-            depth = 2 if name.startswith(f"{ledger.FOLDER}/data/") else _DEPTHS.get(parts[0], 0)
-            if depth and len(parts) > depth:
-                folders.setdefault("/".join(parts[:depth]), []).append(name)
-            elif parts[0] in _KNOWN and not any(known(name) for known in _ENTRIES):
-                self._orphan(name, parts[0])
+            top = name.split("/", maxsplit=1)[0]
+            if folder := _folder_of(name):
+                folders.setdefault(folder, []).append(name)
+            elif top in _KNOWN and top not in _HOLDINGS and not any(known(name) for known in _ENTRIES):
+                self._orphan(name, top)
         return folders
 
     def _check_folder(self, folder: str, names: list[str]) -> None:
@@ -218,16 +219,28 @@ class _Verification:
                     )
 
     def _notes(self) -> list[str]:
-        """Return a line for each file or folder in the root that is not the store's."""
+        """Return a line for each file or folder that is not the store's, in the root or where its holdings are."""
         others: dict[str, int] = {}
         for name in self.there:
-            first, slash, _ = name.partition("/")
-            if first not in (*_KNOWN, *_MEMORIES) and name != INDEX:
-                others[f"{first}{slash}"] = others.get(f"{first}{slash}", 0) + 1
+            first, *rest = name.split("/")
+            if first in _HOLDINGS and not _folder_of(name):
+                shown = "/".join([first, *rest[:1]])
+            elif first not in (*_KNOWN, *_MEMORIES) and name != INDEX:
+                shown = first
+            else:
+                continue
+            others[shown] = others.get(shown, 0) + 1
         return [
-            f"{self.store.where(first.rstrip('/'))} is ignored: {plural(count, 'file')} not made by a stage"
-            for first, count in sorted(others.items())
+            f"{self.store.where(shown)} is ignored: {plural(count, 'file')} not made by a stage"
+            for shown, count in sorted(others.items())
         ]
+
+
+def _folder_of(name: str) -> str:
+    """Return the folder of the stage, data set or run to which a file belongs; empty for other files."""
+    parts = name.split("/")
+    depth = 2 if name.startswith(f"{ledger.FOLDER}/data/") else _DEPTHS.get(parts[0], 0)
+    return holding_of(name) or ("/".join(parts[:depth]) if depth and len(parts) > depth else "")
 
 
 def _is_manifest(name: str) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from podline import entry_points
 from podline.cores import memory_kills, usable_cores
-from podline.errors import ChildKilledError, OutOfMemoryError, SourceError, from_json
+from podline.errors import ChildKilledError, OutOfMemoryError, SourceError, from_json, signal_name
 from podline.progress import alive
 from podline.sandbox import child
 from podline.sandbox.limits import Breach, Limits, too_much_memory
@@ -287,7 +287,7 @@ def _breach_of(code: int | None, said: str, limits: Limits, what: str) -> Breach
         return Breach(f"takes more than {limits.patience:.3g} s", limited=True, what=what)
     if _NO_MEMORY.search(said):
         return too_much_memory(limits, what)
-    name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+    name = signal_name(-code) if code is not None and code < 0 else f"exit code {code}"
     last = said.strip().splitlines()[-1:] if code is not None and code >= 0 else []
     killed = code == -signal.SIGKILL
     return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=killed, what=what, killed=killed)

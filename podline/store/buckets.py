@@ -45,9 +45,10 @@ from podline.progress import alive
 from podline.settings import load
 from podline.stopwatch import measured
 from podline.store import digests
-from podline.store.cache import Cache
+from podline.store.cache import Cache, scratch_of
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
+from podline.store.marker import MARKER
 from podline.store.prefetch import in_order
 
 # Between two calls, another writer may change the object.
@@ -108,9 +109,7 @@ class BucketStore(Store):
         self.parallel = settings.parallel
         self._prefix = f"{prefix}/" if prefix else ""
         cache = Path(settings.cache).expanduser().absolute()
-        # The readable part is for people; the hash separates stores with similar names.
-        looks = re.sub(r"[^A-Za-z0-9.-]+", "_", self.uri.removeprefix(BUCKET_SCHEME))
-        self.scratch = self.beside = cache / "stores" / f"{looks}-{digests.of_bytes(self.uri.encode())[:8]}"
+        self.scratch = self.beside = scratch_of(self.uri, settings.cache)
         self._cache = _cache(cache, settings.cache_limit)
         with self._explained("open", self.uri):
             self._bucket = client().bucket(bucket, user_project=settings.user_project or None)
@@ -209,7 +208,7 @@ class BucketStore(Store):
             # A name that ends in a slash is a folder object, which some consoles create.
             for blob in blobs:
                 alive()
-                if not blob.name.endswith("/"):
+                if not blob.name.endswith("/") and blob.name != f"{self._prefix}{MARKER}":
                     yield self._listed(blob)
 
     @measured("store")
@@ -223,7 +222,7 @@ class BucketStore(Store):
 
     def now(self) -> float:
         """Publish an object and delete it; see :meth:`Store.now`."""
-        name = f"runs/clock-{uuid.uuid4().hex[:12]}/now"  # if it is not deleted, it looks like an unfinished run
+        name = f"jobs/clock-{uuid.uuid4().hex[:12]}"
         self.publish_bytes(name, b"")
         published = self._there(name).published
         self.delete(name)
@@ -242,12 +241,12 @@ class BucketStore(Store):
             if there is not None and not replace and (there.bytes, there.crc32c) != (content.bytes, content.crc32c):
                 raise self._taken(name)
             with contextlib.suppress(TakenError):  # another process wrote it
-                self._swap(source, content, there.version if there is not None else "")
+                self._replace(source, content, there.version if there is not None else "")
                 return
         raise StoreUnavailableError(f"cannot write {self.where(name)}: other processes write it all the time")
 
     @measured("store")
-    def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+    def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
         """Upload the file in place of a generation; see :meth:`Store.swap`."""
         del flush
         if source is None:
@@ -255,9 +254,9 @@ class BucketStore(Store):
             return ""
         with explained("read", source):
             content = _content(name, source)
-        return self._swap(source, content, version)
+        return self._replace(source, content, version)
 
-    def _swap(self, source: Path, content: Listed, version: str) -> str:
+    def _replace(self, source: Path, content: Listed, version: str) -> str:
         with self._explained("write", self.where(content.name)):
             try:
                 return self._again(self._upload)(source, content, int(version or 0))
@@ -280,9 +279,11 @@ class BucketStore(Store):
     @measured("store")
     def _delete(self, name: str, version: str) -> None:
         """See :meth:`Store.delete`."""
-        generation, gone = int(version) if version else None, (api.NotFound, api.PreconditionFailed)
-        with self._explained("delete", self.where(name)), contextlib.suppress(*gone):
-            self._reference(name).delete(if_generation_match=generation, **self._options)
+        # A repeated request cannot hit a newer object.
+        there = version or getattr(self.find(name), "version", "")
+        with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound, api.PreconditionFailed):
+            if there:
+                self._reference(name).delete(if_generation_match=int(there), **self._options)
 
     def _upload(self, source: Path, content: Listed, generation: int) -> str:
         blob = self._reference(content.name)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from podline.errors import StoreError
-from podline.store.contract import explained
+from podline.store import digests
+from podline.store.contract import BUCKET_SCHEME, explained
 from podline.store.locks import locked
 from podline.store.uses import Lease, guarded, names_in_use
 
@@ -22,6 +24,13 @@ _HALF, _WORK = ".half", ".work"
 _TOTAL = "total"
 # A full cache is emptied to this share of its limit, so that not every further copy lists all of them.
 _EMPTIED = 0.95
+
+
+def scratch_of(uri: str, cache: str) -> Path:
+    """Return the folder on this machine for the unpublished files of a store that cannot hold them itself."""
+    # The readable part is for people; the hash separates stores with similar names.
+    looks = re.sub(r"[^A-Za-z0-9.-]+", "_", uri.removeprefix(BUCKET_SCHEME)).lstrip("_")
+    return Path(cache).expanduser().absolute() / "stores" / f"{looks}-{digests.of_bytes(uri.encode())[:8]}"
 
 
 class Cache:

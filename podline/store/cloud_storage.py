@@ -32,7 +32,8 @@ _ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+|wit
 _STATUS = re.compile(r"\('Request failed with status code'.*\)")
 # Google's messages about a token that a machine with a wrong clock signed.
 _CLOCK = re.compile(r"iat and exp|short-lived token|Token used too (?:early|late)", re.IGNORECASE)
-_CODES = frozenset({408, 429, 500, 502, 503, 504})
+# 410 ends the session of a large upload, which another upload begins anew.
+_CODES = frozenset({408, 410, 429, 500, 502, 503, 504})
 _BROKEN_OFF = (
     ConnectionError,
     DataCorruption,

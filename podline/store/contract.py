@@ -18,27 +18,49 @@ import errno
 import json
 import os
 import stat
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from podline.errors import ArtifactError, StoreError
+from podline.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.frozen import Json, is_object
-from podline.store import digests, fences, locks, uses
+from podline.store import digests, fences, locks, marker, uses
+from podline.store.retries import retried
 
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
 INDEX = "index.html"
 """The page about all nights, in the root."""
 _TEMPORARY = "tmp"
-# The mode of the scratch folder: accessible to its owner only.
-_PRIVATE = 0o700
+# Errors of a mounted folder whose server is away, or of a connection to it.
+_PASSING = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EREMOTEIO,
+        errno.ENOTCONN,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOLCK,
+        errno.EAGAIN,
+    }
+)
+# Modes of the scratch folder: accessible to its owner only, or to a group that shares the store.
+_PRIVATE, _SHARED = 0o700, 0o770
+_marking = threading.RLock()
 
 
 @contextlib.contextmanager
 def explained(action: str, path: Path | str) -> Generator[None, None, None]:
-    """Turn an :class:`OSError` in the body into a one-line :class:`StoreError`.
+    """Turn an :class:`OSError` in the body into a one-line :class:`StoreError`, or :class:`StoreUnavailableError`.
 
     Args:
         action: the action as a verb phrase: "write", "read the manifest of".
@@ -47,6 +69,10 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
+        if error.errno in _PASSING:
+            raise StoreUnavailableError(
+                f"cannot {action} {path}: {error.strerror}; the file system does not answer properly"
+            ) from error
         raise refused(action, path, error) or StoreError(
             f"cannot {action} {path}: {error.strerror or error}"
         ) from error
@@ -94,12 +120,18 @@ class Store(ABC):
         scratch: a folder on this machine for unpublished files.
         beside: a folder on this machine for local files that people use, like drawn samples.
         parallel: number of objects that may be fetched at once.
+        marks: whether the next publication marks a new root; see :mod:`podline.store.marker`.
+        read_only: whether this user may only read; ``scratch`` is then the user's own.
+        shared: whether a group shares the store, by the setting ``store.group``.
     """
 
     uri: str
     scratch: Path
     beside: Path
     parallel: int = 1
+    marks: bool = False
+    read_only: bool = False
+    shared: bool = False
 
     @abstractmethod
     def where(self, name: str) -> str:
@@ -147,7 +179,7 @@ class Store(ABC):
 
     @abstractmethod
     def listing(self, prefix: str = "") -> Iterator[Listed]:
-        """Yield all published names below a folder in sorted order, with constant memory."""
+        """Yield all published names below a folder, but the marker, in sorted order, with constant memory."""
 
     @abstractmethod
     def folders(self, prefix: str) -> list[str]:
@@ -171,16 +203,14 @@ class Store(ABC):
             TakenError: the name exists with other content, and ``replace`` is not set.
             OtherWriterError: this process was the only writer of the folder, and no longer is.
         """
+        self.require_writable()
         if fence := fences.over(self.uri, name):
             fence.publish(source, name, replace=replace, flush=flush)
-        else:
-            self._publish(source, name, replace=replace, flush=flush)
+            return
+        if self.marks:
+            self._mark()
+        self._publish(source, name, replace=replace, flush=flush)
 
-    @abstractmethod
-    def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
-        """See :meth:`publish_file`."""
-
-    @abstractmethod
     def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
         """Publish a file in place of one version of a name, in one step; return the new version.
 
@@ -193,6 +223,28 @@ class Store(ABC):
         Raises:
             TakenError: the name has another version, with other content.
         """
+        self.require_writable()
+        if source and self.marks:
+            self._mark()
+        return self._swap(source, name, version, flush=flush)
+
+    @abstractmethod
+    def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
+        """See :meth:`swap`."""
+
+    def _mark(self) -> None:
+        with _marking:  # no thread publishes before the marker is there
+            marks, self.marks = self.marks, False
+            try:
+                if marks:
+                    marker.mark_if_new(self)
+            except BaseException:
+                self.marks = True
+                raise
+
+    @abstractmethod
+    def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
+        """See :meth:`publish_file`."""
 
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
@@ -241,8 +293,7 @@ class Store(ABC):
         """Publish bytes under a name; see :meth:`publish_file`."""
         with self.workspace("publish") as folder:
             temporary = folder / "object"
-            with explained("write", self.where(name)):
-                temporary.write_bytes(data)
+            retried(_write)(temporary, data, self.where(name))
             self.publish_file(temporary, name, replace=replace, flush=flush)
 
     def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
@@ -251,17 +302,29 @@ class Store(ABC):
         content = (json.dumps(published, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 
+    def require_writable(self) -> None:
+        """Refuse to write to a store that this user may only read.
+
+        Raises:
+            StoreError: the store is read-only.
+        """
+        if self.read_only:
+            raise StoreError(
+                f"cannot write to the store {self.uri}: permission denied; choose a --root that this user can write"
+            )
+
+    @retried
     def own_folder(self, *parts: str) -> Path:
-        """Create a folder below :attr:`scratch`, and return it; only this user can enter the scratch folder.
+        """Create a folder below :attr:`scratch`, and return it; others cannot enter the scratch folder.
 
         Files in it (logs, a server's database and secret, unpacked archives) may themselves be readable.
         """
         folder = self.scratch.joinpath(*parts)
         with explained("write to the store", self.uri):
             _make(self.scratch)
-            found = self.scratch.stat()
-            if stat.S_IMODE(found.st_mode) != _PRIVATE and found.st_uid == os.geteuid():
-                self.scratch.chmod(_PRIVATE)
+            found, mode = self.scratch.stat(), _SHARED if self.shared else _PRIVATE
+            if found.st_mode & 0o777 != mode and found.st_uid == os.geteuid():
+                self.scratch.chmod(mode | found.st_mode & stat.S_ISGID)
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -272,10 +335,13 @@ class Store(ABC):
         For a folder, it is on the store's own file system.
         """
         with contextlib.ExitStack() as stack:
-            parent = self.own_folder(_TEMPORARY)
-            with explained("write to the store", self.uri):
-                folder = stack.enter_context(locks.temporary_folder(parent, label))
-            yield folder
+            yield self._temporary(stack, label)
+
+    @retried
+    def _temporary(self, stack: contextlib.ExitStack, label: str) -> Path:
+        parent = self.own_folder(_TEMPORARY)
+        with explained("write to the store", self.uri):
+            return stack.enter_context(locks.temporary_folder(parent, label))
 
     def sweep(self) -> int:
         """Remove temporary folders of killed processes; return their number."""
@@ -296,6 +362,7 @@ class Store(ABC):
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
         """Protect data sets and runs from use while the body runs; yield those that no process uses."""
+        self.require_writable()
         with contextlib.ExitStack() as stack:
             with explained("write to the store", self.uri):
                 free = stack.enter_context(self._lease()).take(folders)
@@ -307,6 +374,11 @@ class Store(ABC):
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}")
+
+
+def _write(path: Path, data: bytes, name: str) -> None:
+    with explained("write", name):
+        path.write_bytes(data)
 
 
 def _make(folder: Path) -> None:

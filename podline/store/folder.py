@@ -15,11 +15,16 @@ from pathlib import Path
 
 from podline.errors import ArtifactError, TakenError
 from podline.progress import alive
+from podline.settings import load
 from podline.stopwatch import measured
 from podline.store import digests, locks
+from podline.store.cache import scratch_of
 from podline.store.contract import SCRATCH, Listed, Store, explained
+from podline.store.marker import MARKER
+from podline.store.retries import retried
 
-# Errors of file systems without hard links, where two processes may write one name at once.
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+# Errors of file systems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # Number of locks under which names are compared and replaced.
 _GUARDS = 64
@@ -31,7 +36,10 @@ class FolderStore(Store):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uri = str(root)
-        self.scratch = root / SCRATCH
+        own = root / SCRATCH
+        place = own if os.access(own, os.F_OK) else root
+        self.read_only = os.access(place, os.F_OK) and not os.access(place, os.W_OK | os.X_OK, effective_ids=True)
+        self.scratch = scratch_of(self.uri, load().store.cache) if self.read_only else own
         self.beside = root
 
     def where(self, name: str) -> str:
@@ -45,42 +53,42 @@ class FolderStore(Store):
         return self.root / name
 
     @measured("store")
+    @retried
     def find(self, name: str) -> Listed | None:
         """See :meth:`Store.find`."""
         path = self.local(name)
-        with explained("read", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with explained("read", path), _if_there():
             facts = path.stat()
             return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
         return None
 
     @measured("store")
+    @retried
     def sha256(self, name: str, found: Listed | None = None) -> str:
         """See :meth:`Store.sha256`; this reads the whole file."""
         del found
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 
-    @measured("store")
     def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
-        return b"".join(self._read(name, [-1], version))
-
-    @measured("store")
-    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
-        """See :meth:`Store.read_range`."""
-        return b"".join(self._read(name, [length], version, start))
+        return self.read_range(name, 0, -1, version)
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
         """See :meth:`Store.read_pieces`."""
-        return self._read(name, itertools.repeat(length), version)
+        starts = itertools.count(0, length)
+        return itertools.takewhile(bool, (self.read_range(name, start, length, version) for start in starts))
 
-    def _read(self, name: str, lengths: Iterable[int], version: str = "", start: int = 0) -> Iterator[bytes]:
+    @measured("store")
+    @retried
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
+        """See :meth:`Store.read_range`; a negative length is the rest."""
         with explained("read", self.local(name)), self.local(name).open("rb") as stream:
             found = _listed(name, os.fstat(stream.fileno())).version
             if version and found != version:
                 raise ArtifactError(f"{self.where(name)} is version {found} now, and was {version} at the first look")
             stream.seek(start)
-            yield from itertools.takewhile(bool, map(stream.read, lengths))
+            return stream.read(length)
 
     def listing(self, prefix: str = "") -> Iterator[Listed]:
         """See :meth:`Store.listing`."""
@@ -89,54 +97,94 @@ class FolderStore(Store):
             if found := self.find(name):
                 yield found
 
-    def _names(self, folder: str) -> Iterator[str]:
-        """Yield the names below a folder without scratch folders, also those of stores in it; folders may change."""
-        for name in self._entries(folder):
-            if not name.endswith("/"):
-                yield name
-            elif not f"/{name}".endswith(f"/{SCRATCH}/"):
-                yield from self._names(name)
+    def _names(self, folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
+        """Yield the names below a folder without scratch folders, also those of stores in it; folders may change.
 
+        Links to folders are followed, except to one of the folders ``above``, by device and inode.
+        """
+        here = self._inode(folder)
+        for name in self._entries(folder) if here not in above else ():
+            if not name.endswith("/"):
+                yield from [name] if name != MARKER else ()
+            elif not f"/{name}".endswith(f"/{SCRATCH}/"):
+                yield from self._names(name, (*above, here))
+
+    @retried
+    def _inode(self, folder: str) -> tuple[int, int]:
+        with explained("list", self.local(folder)), _if_there():
+            facts = self.local(folder).stat()
+            return facts.st_dev, facts.st_ino
+        return 0, 0
+
+    @retried
     def _entries(self, folder: str) -> list[str]:
         """Return the names directly in a folder, sorted; names of folders end in a slash."""
         path = self.local(folder)
-        gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-        with explained("list", path), gone, os.scandir(path) as entries:
-            return sorted(folder + each.name + "/" * each.is_dir(follow_symlinks=False) for each in entries)
+        with explained("list", path), _if_there(), os.scandir(path) as entries:
+            return sorted(folder + each.name + "/" * _is_folder(each) for each in entries)
         return []
 
     def folders(self, prefix: str) -> list[str]:
         """See :meth:`Store.folders`."""
         return [name.rstrip("/") for name in self._entries(f"{prefix}/") if name.endswith("/")]
 
+    @retried
     def now(self) -> float:
         """Create a temporary folder and read its time; see :meth:`Store.now`."""
-        with self.workspace("clock") as folder:
+        with self.workspace("clock") as folder, explained("read", folder):
             return folder.stat().st_mtime
 
     @measured("store")
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Move the file; see :meth:`Store.publish_file`."""
         target = self.local(name)
+        if not replace and _has_same(target, source):
+            return
+        if flush:
+            _sync(source)
+        self._put(source, name, replace=replace, flush=flush)
+        if flush:
+            _sync(target.parent)
+
+    @retried
+    def _put(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
+        target = self.local(name)
         with explained("write", target):
-            if not replace and _has_same(target, source):
-                return
-            if flush:
-                _sync(source)
-            settle = Path.replace if replace else _appear
             try:
-                _into_folder(settle, source, target)
-            except FileExistsError:
-                if not _has_same(target, source):  # another process was faster
-                    raise
+                self._move(source, name, replace=replace)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-                shutil.copyfile(source, beside)
-                settle(beside, target)
-            if flush:
-                _sync(target.parent)
+                with _copied_beside(target, source, flush=flush) as copy:
+                    self._move(copy, name, replace=replace)
+
+    def _move(self, source: Path, name: str, *, replace: bool) -> None:
+        """Give a file its name; the same content may have it already."""
+        target, version = self.local(name), _listed(name, source.stat()).version
+        try:
+            _into_folder(Path.replace if replace else self._appear, source, target)
+        except OSError as error:
+            there = self.find(name)
+            if there is None or (there.version != version and not isinstance(error, FileExistsError)):
+                raise
+            if there.version == version:  # a server did it, but its answer was lost
+                source.unlink(missing_ok=True)
+            elif not _has_same(target, source):  # another process was faster
+                raise
+
+    def _appear(self, source: Path, target: Path) -> None:
+        """Give a file a free name: among several processes one succeeds, the others get FileExistsError."""
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            with locks.locked(self.own_folder("locks") / "names.lock"):
+                if target.exists():
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+                source.replace(target)
+        else:
+            source.unlink()
 
     @measured("store")
     def flush(self, names: Iterable[str]) -> None:
@@ -144,37 +192,35 @@ class FolderStore(Store):
         folders = set[Path]()
         for path in map(self.local, names):
             folders.add(path.parent)
-            with explained("write", path):
-                _sync(path)
+            _sync(path)
             alive()
         for folder in folders:
-            with explained("write", folder):
-                _sync(folder)
+            _sync(folder)
 
     @measured("store")
-    def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+    def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
         """Compare and move under a lock; see :meth:`Store.swap`."""
-        guard = self.own_folder("locks") / f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock"
-        target = self.local(name)
-        with explained("write", target):
-            if source and flush:
-                _sync(source)
-            with locks.locked(guard):
+        guard, target = self.own_folder("locks") / f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock", self.local(name)
+        if source and flush:
+            _sync(source)
+        with explained("write", target), locks.locked(guard):
+            found = self.find(name)
+            if (found.version if found else "") != version:
+                if source:
+                    _has_same(target, source)
+            elif source:
+                self._put(source, name, replace=True, flush=flush)
                 found = self.find(name)
-                if (found.version if found else "") != version:
-                    if source:
-                        _has_same(target, source)
-                elif source:
-                    self._publish(source, name, replace=True, flush=False)
-                    found = self.find(name)
-                else:
-                    self._delete(name, version)
-            if source and flush:
-                _sync(target.parent)
+            else:
+                self._delete(name, version)
+        if source and flush:
+            _sync(target.parent)
         return found.version if found else ""
 
+    @retried
     def _delete(self, name: str, version: str) -> None:
         """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
+        self.require_writable()
         path, found = self.local(name), self.find(name) if version else None
         if found and found.version != version:
             return
@@ -185,29 +231,48 @@ class FolderStore(Store):
                 folder.rmdir()
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir())
+
+
+@contextlib.contextmanager
+def _if_there() -> Generator[None, None, None]:
+    """Ignore in the body that a file or folder is gone, or is a link to nothing or to itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+
+
+@retried
 def _has_same(target: Path, source: Path) -> bool:
     """Return whether a file exists with the content of another.
 
     Raises:
         TakenError: the file exists with other content.
     """
-    if not target.is_file():
-        return False
-    if digests.of_file(target) != digests.of_file(source):
+    with explained("read", target):
+        if not target.is_file():
+            return False
+        is_same = digests.of_file(target) == digests.of_file(source)
+    if not is_same:
         raise TakenError(f"{target} is already there with other content; delete it, or choose another --root")
     return True
 
 
-def _appear(source: Path, target: Path) -> None:
-    """Give a file a free name: among several processes one succeeds, the others get FileExistsError."""
+@contextlib.contextmanager
+def _copied_beside(target: Path, source: Path, *, flush: bool) -> Generator[Path, None, None]:
+    """Yield a copy of a file on the file system of another one, beside it; it is deleted if it stays there."""
+    copy = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        source.replace(target)
-    else:
-        source.unlink()
+        _into_folder(shutil.copyfile, source, copy)
+        if flush:
+            _sync(copy)
+        yield copy
+    finally:
+        with contextlib.suppress(OSError):  # an earlier error says more
+            copy.unlink()
 
 
 def _into_folder(settle: Callable[[Path, Path], object], source: Path, target: Path) -> None:
@@ -235,17 +300,19 @@ def _make_folder(folder: Path) -> None:
         _sync(each.parent)
 
 
+@retried
 def _sync(path: Path) -> None:
     """Flush a file's content, or a folder's renames, so that after a power cut the old or the new name exists."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with explained("write", path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def mirror_of(store: Store) -> FolderStore:
-    """Return the store on this machine in which runs of a bucket are trained."""
+    """Return the store on this machine for runs that are uploaded while they are trained."""
     return FolderStore(store.scratch / "mirror")
 
 

@@ -97,7 +97,8 @@ def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next sweep removes it
+                lock.unlink()
 
 
 def sweep(parent: Path) -> int:

@@ -129,7 +129,7 @@ class Writer:
             mark: a file with the last owner on this machine, which is gone, as this process has its lock.
             waits: called with the description of the holder.
         """
-        gone, seen, since = _marked(mark), "", 0.0
+        self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
         with explained("write to the store", self._store.uri):
             mark.write_text(f"{_machine()} {self._owner}")
         while True:
@@ -210,7 +210,8 @@ class Writer:
 
     def give_back(self) -> None:
         """Delete the lease, unless another process has taken it."""
-        with self._lock, contextlib.suppress(PodlineError):
+        with self._lock, contextlib.suppress(PodlineError, OSError):
+            self._mark.unlink(missing_ok=True)
             if not self.lost:
                 self._store.swap(None, self._name, self._version)
 

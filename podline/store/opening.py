@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from podline.errors import SettingsError
+from podline.settings import load
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.folder import FolderStore
 
@@ -19,6 +21,18 @@ def open_store(root: str | Path, option: str = "--root") -> Store:
     Raises:
         SettingsError: the root is invalid.
     """
+    store = _opened(root, option)
+    store.marks, store.shared = True, load().store.group
+    if store.shared:
+        os.umask(0o002)
+    return store
+
+
+def _opened(root: str | Path, option: str) -> Store:
+    if not str(root).strip():
+        raise SettingsError(
+            f"{option}: got {str(root)!r}, expected a folder or gs://bucket/prefix; is a variable empty?"
+        )
     if str(root).startswith(BUCKET_SCHEME):
         # Importing Google's client takes a second, which only stores in buckets need.
         from podline.store.buckets import BucketStore  # noqa: PLC0415

@@ -70,6 +70,10 @@ class _Followed:
         self._scheduler: Scheduler = RayJobs(address) if address else slurm
         store = open_store(spec.root)
         self._root = store.uri  # absolute
+        if spec.strategy not in ("auto", WORKERS):
+            reporter.warn(
+                f"strategy={spec.strategy} has no effect, as launch={machine.launch} trains with strategy={WORKERS}"
+            )
         self._spec = spec.model_copy(update={"root": self._root, "strategy": WORKERS})
         self._files = str(store.own_folder("logs") / f"{TRAIN.name}-{spec.digest()[:12]}")
         self._output = f"{self._files}.{{job}}.log"

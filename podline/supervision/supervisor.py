@@ -31,6 +31,7 @@ from podline.errors import (
     PodlineError,
     StageTimeoutError,
     from_json,
+    signal_name,
 )
 from podline.progress import Event, Listener, Reporter, beside
 from podline.settings import Settings, cluster
@@ -250,7 +251,7 @@ class _Child:
         code = processes.exit_code(self._number) or 0
         if code >= 0:
             return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
-        name = signal.Signals(-code).name
+        name = signal_name(-code)
         if name == "SIGKILL" and memory_kills() > self._memory_kills:
             return OutOfMemoryError(
                 f"{self._stage}: killed by the kernel as memory ran out; end other programs, give it more (a container "

@@ -143,7 +143,7 @@ MOMENTS = (
     ("podline.datasets.compaction:publish_version", 1),
     ("podline.store.folder:FolderStore.delete", 1),
     ("podline.store.folder:FolderStore.delete", 4),  # shards of a version without a manifest
-    ("podline.inventory.forgetting:unpacked_sources", 1),
+    ("podline.inventory.forgetting:cached_sources", 1),
     ("podline.inventory.forgetting:_delete_pages", 1),
 )
 

@@ -55,22 +55,27 @@ class PrefectUi:
 
     def start_run(self, deployment: str, fill_in: Callable[[], None]) -> None:
         """Starts a run of a deployment by the form, which ``fill_in`` fills in, and opens its page."""
-        self._open_deployment(deployment)
+        self.open_deployment(deployment)
         expect(self.page.get_by_text("No runs found")).to_be_visible()
         self.screenshot("deployment")
         self.page.get_by_role("button", name="Run", exact=True).click()
         self.page.get_by_text("Custom run").click()
         fill_in()
         self.send_form()
+        self.open_started(deployment)
+
+    def open_started(self, deployment: str) -> None:
+        """Opens the page of the run that a form has just started."""
         run = self.page.locator("a[href*='/runs/flow-run/']").first
         try:
             run.click(timeout=20_000)
         except TooLate:  # the message with the link is gone again; the deployment lists the run
-            self._open_deployment(deployment)
+            self.open_deployment(deployment)
             run.click()
         expect(self._state).to_be_visible()
 
-    def _open_deployment(self, name: str) -> None:
+    def open_deployment(self, name: str) -> None:
+        """Opens the page of a deployment."""
         self.open("deployments")
         self.page.get_by_role("link", name=name, exact=True).click()
 
@@ -81,6 +86,11 @@ class PrefectUi:
         """Where something is written into a form, by what stands above it."""
         title = self.page.locator(".schema-form-property__label", has_text=re.compile(rf"^{label}( \(Optional\))?$"))
         return self.page.locator(".schema-form-property").filter(has=title).last.locator("input, textarea")
+
+    def choose(self, item: str) -> None:
+        """Chooses in the menu of the page that is open."""
+        self.page.locator("[class*=page-heading] button:has(svg)").last.click()
+        self.page.locator(".p-overflow-menu-item", has_text=item).click()
 
     @property
     def run_name(self) -> Locator:
@@ -119,3 +129,23 @@ class PrefectUi:
         self.screenshot("retry")
         buttons.last.click()
         expect(buttons).to_have_count(0)
+
+    def cancel(self) -> None:
+        """Has a run cancelled: a dialog asks whether that is meant."""
+        self.page.get_by_role("button", name="Cancel", exact=True).click()
+        self.screenshot("cancel")
+        self._in_dialog("Confirm")
+
+    def add_schedule(self, cron: str) -> None:
+        """Adds a schedule to the deployment whose page is open."""
+        self.page.get_by_role("button", name="Schedule", exact=True).click()
+        dialog = self.page.locator(".p-modal")
+        dialog.get_by_text("Cron", exact=True).click()
+        dialog.locator("input").nth(2).fill(cron)
+        self.screenshot("schedule")
+        self._in_dialog("Save")
+
+    def _in_dialog(self, button: str) -> None:
+        dialog = self.page.locator(".p-modal")
+        dialog.get_by_role("button", name=button).click()
+        expect(dialog).to_have_count(0)

@@ -71,7 +71,7 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["train", "--epoch", "3"], "No such option '--epoch'"),
         (["train"], "which recipe? give one of cifar10"),
         (["models", "describe", "mnist", "--set", "depth"], "'depth': expected KEY=VALUE"),
-        (["train", "mnist", "--learning-rate", "-1"], "Invalid value for '--learning-rate': -1.0 is not in the range"),
+        (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["convert", "mnist", "--engine", "x"], "there is no engine 'x'; use local"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["models", "predict", "mnist-1"], "Missing argument 'PATH...'"),

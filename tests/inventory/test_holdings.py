@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT, publish_dataset
 from small_poses import RECIPE, publish_poses
+from small_runs import publish_run
 
 from podline.cli import cli
 from podline.documents.champions import Candidate, crown
-from podline.documents.completion import Completion, artifact_of, record_files
+from podline.documents.completion import record_files
 from podline.documents.manifest import dataset_folder
 from podline.errors import StoreError
 from podline.inventory.catalogue import dataset_for
@@ -27,6 +28,7 @@ from podline.recipes.registry import override
 from podline.stages.specs import ValidateSpec
 from podline.stages.table import VALIDATE
 from podline.store.contract import Store
+from podline.store.marker import mark
 from podline.store.opening import open_store
 
 DATASET = dataset_folder("sample", FINGERPRINT)
@@ -41,36 +43,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store
 
 
-def run(store: Store, name: str, fingerprint: str = FINGERPRINT, further: str | None = None) -> None:
-    """A finished run with one artifact."""
-    recipe = {"dataset": "sample", "further": further}
-    store.publish_json(f"runs/{name}/spec.json", {"recipe": recipe, "fingerprint": fingerprint})
-    store.publish_bytes(f"runs/{name}/model/weights.npz", name.encode())
-    artifacts = tuple(artifact_of(store, f"runs/{name}/{file}") for file in ("spec.json", "model/weights.npz"))
-    done = Completion(stage="train", spec_digest="0", result={}, artifacts=artifacts)
-    store.publish_json(f"runs/{name}/stages/train.json", done.model_dump(mode="json"))
-
-
 def problems(store: Store) -> list[str]:
     return verify(store, Reporter("store", lambda _event: None)).problems
 
 
 def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
-    run(store, "sample-1")
-    run(store, "sample-2", further="sample-1")
-    crown(store, "sample", Candidate("sample-2", "0", "sample", FINGERPRINT), None, "promoted")
+    publish_run(store, "sample-000000000001")
+    publish_run(store, "sample-000000000002", further="sample-000000000001")
+    crown(store, "sample", Candidate("sample-000000000002", "0", "sample", FINGERPRINT), None, "promoted")
     held = {holding.name: holding for holding in holdings(store)}
     assert {folder: holding.users for folder, holding in held.items()} == {
-        DATASET: ("sample-1", "sample-2"),
-        "runs/sample-1": ("sample-2",),
-        "runs/sample-2": ("models/sample",),
+        DATASET: ("sample-000000000001", "sample-000000000002"),
+        "runs/sample-000000000001": ("sample-000000000002",),
+        "runs/sample-000000000002": ("models/sample",),
     }
     assert all(holding.whole for holding in held.values())
     assert held[DATASET].bytes == sum(found.bytes for found in store.listing(DATASET))
 
 
 def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(store: Store) -> None:
-    run(store, "sample-1")
+    publish_run(store, "sample-000000000001")
     assert problems(store) == []
     shards = [name for name in store.list(DATASET) if "tfrecord" in name]
     changed = bytearray(store.read_bytes(shards[0]))
@@ -79,8 +71,8 @@ def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(stor
     store.delete(shards[1])
     store.publish_bytes(shards[2], b"short", replace=True)
     store.publish_bytes(f"{DATASET}/left", b"x")
-    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"x")
-    store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
+    store.publish_bytes("runs/sample-000000000001/checkpoints/step-00000010.npz", b"x")
+    store.publish_bytes("datasets/sample/00000000000000ff/sample-train.tfrecord-00000-of-00002", b"x")
     found = problems(store)
     expected = [
         (shards[0], "has sha256"),
@@ -88,7 +80,7 @@ def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(stor
         (shards[2], "has 5 bytes vs"),
         (f"{DATASET}/left", "is an orphan"),
         ("step-00000010.npz", "is an orphan"),
-        ("datasets/sample/half", "is not finished"),
+        ("datasets/sample/00000000000000ff", "is not finished"),
     ]
     for name, words in expected:
         assert [line for line in found if name in line and words in line], (name, words, found)
@@ -99,7 +91,7 @@ def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_pro
     publish_dataset(gcs_root)
     store = open_store(gcs_root)
     for number in range(3):
-        run(store, f"sample-{number}")
+        publish_run(store, f"sample-00000000000{number}")
     record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
     proxy.queries.clear()
     assert problems(store) == []
@@ -108,48 +100,49 @@ def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_pro
 
 
 def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
-    run(store, "sample-1")
-    store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
-    store.publish_json("runs/begun/spec.json", {})
+    publish_run(store, "sample-000000000001")
+    store.publish_bytes("datasets/sample/00000000000000ff/sample-train.tfrecord-00000-of-00002", b"x")
+    store.publish_json("runs/begun-000000000000/spec.json", {})
     before = store.list()
     assert needless(holdings(store), before=0.0) == []
     soon = max(holding.touched for holding in holdings(store)) + 1
     found = needless(holdings(store), before=soon)
-    assert [holding.name for holding in found] == ["datasets/sample/half", "runs/begun"]
+    assert [holding.name for holding in found] == ["datasets/sample/00000000000000ff", "runs/begun-000000000000"]
     assert store.list() == before
     for holding in found:
         holding.remove()
-    assert [holding.name for holding in holdings(store)] == [DATASET, "runs/sample-1"]
+    assert [holding.name for holding in holdings(store)] == [DATASET, "runs/sample-000000000001"]
     assert problems(store) == []
-    store.delete("runs/sample-1/spec.json")
+    store.delete("runs/sample-000000000001/spec.json")
     assert DATASET in {holding.name for holding in needless(holdings(store), before=soon)}
 
 
 def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.publish_bytes("runs/sample-1/checkpoints/x.npz", b"x")
+    store.publish_bytes("runs/sample-000000000001/checkpoints/x.npz", b"x")
     before = store.now()
     monkeypatch.setattr("time.time", lambda: before + 1e9)
     found = CliRunner().invoke(cli, ["store", "prune", "--root", store.uri, "--json"])
     assert json.loads(found.output)["holdings"] == []
-    assert store.list("runs") == ["runs/sample-1/checkpoints/x.npz"]
+    assert store.list("runs") == ["runs/sample-000000000001/checkpoints/x.npz"]
 
 
 def test_what_a_living_process_works_on_stays_whatever_its_age(store: Store) -> None:
-    store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
+    store.publish_bytes("runs/begun-000000000000/checkpoints/x.npz", b"x")
     lock = """
 import sys
+from podline.store.marker import mark
 from podline.store.opening import open_store
 with open_store(sys.argv[1]).using(sys.argv[2:]):
     print("working", flush=True)
     sys.stdin.read()
 """
-    arguments = [sys.executable, "-c", lock, store.uri, DATASET, "runs/begun"]
+    arguments = [sys.executable, "-c", lock, store.uri, DATASET, "runs/begun-000000000000"]
     working = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert working.stdout.readline() == b"working\n"
     old = needless(holdings(store), before=max(holding.touched for holding in holdings(store)) + 1)
-    assert [holding.name for holding in old] == [DATASET, "runs/begun"]
+    assert [holding.name for holding in old] == [DATASET, "runs/begun-000000000000"]
     before = store.list()
     assert [holding.in_use for holding in old] == [True, True]
     assert [holding.remove() for holding in old] == [False, False]
@@ -175,6 +168,7 @@ def test_a_stage_at_work_is_not_pruned(tmp_path: Path, monkeypatch: pytest.Monke
     manifest = convert_plainly(convert_spec(root, raw))
     folder = dataset_folder("cifar10", manifest.fingerprint)
     spec = ValidateSpec(root=str(root), dataset="cifar10", fingerprint=manifest.fingerprint, manifest_sha256="0")
+    mark(open_store(root))
     monkeypatch.setattr("podline.datasets.validation.validate", validated)
     VALIDATE.run(spec, silent())
     assert f"{folder} stays: a living process uses it" in seen[0]
@@ -195,31 +189,34 @@ def test_a_recipe_of_poses_takes_data_of_its_own_size(tmp_path: Path) -> None:
 
 
 def test_runs_are_deleted_but_for_champions_and_what_they_need(store: Store, podline) -> None:
-    run(store, "sample-1")
-    run(store, "sample-2", further="sample-1")
-    for name in ("sample-3", "sample-4", "other-1"):
-        run(store, name)
-    run(store, "sample-5", further="sample-4")
-    crown(store, "sample", Candidate("sample-2", "0", "sample", FINGERPRINT), None, "promoted")
-    names = ["sample-1", "sample-2", "sample-4"]
-    with store.using(["runs/sample-4"]):
-        said = podline("runs", "delete", *names, "sample-3", "--yes", "--root", store.uri)
+    publish_run(store, "sample-000000000001")
+    publish_run(store, "sample-000000000002", further="sample-000000000001")
+    for name in ("sample-000000000003", "sample-000000000004", "other-000000000001"):
+        publish_run(store, name)
+    publish_run(store, "sample-000000000005", further="sample-000000000004")
+    crown(store, "sample", Candidate("sample-000000000002", "0", "sample", FINGERPRINT), None, "promoted")
+    names = ["sample-000000000001", "sample-000000000002", "sample-000000000004"]
+    with store.using(["runs/sample-000000000004"]):
+        said = podline("runs", "delete", *names, "sample-000000000003", "--yes", "--root", store.uri)
     assert said.code == 0
     _, *kept, in_use, total = said.out.splitlines()
-    assert kept == ["sample-1 stays: used by sample-2", "sample-2 stays: used by models/sample"]
-    assert in_use.startswith("sample-4 stays: ")
+    assert kept == [
+        "sample-000000000001 stays: used by sample-000000000002",
+        "sample-000000000002 stays: used by models/sample",
+    ]
+    assert in_use.startswith("sample-000000000004 stays: ")
     assert total.startswith("1 run, ")
     assert {holding.name for holding in holdings(store)} == {
         DATASET,
-        *(f"runs/{name}" for name in (*names, "sample-5", "other-1")),
+        *(f"runs/{name}" for name in (*names, "sample-000000000005", "other-000000000001")),
     }
     assert problems(store) == []
     asked = podline("runs", "delete", "--days", "0", "--recipe", "sample", "--root", store.uri, "--json")
-    assert json.loads(asked.out)["runs"] == ["sample-4", "sample-5"]
+    assert json.loads(asked.out)["runs"] == ["sample-000000000004", "sample-000000000005"]
     podline("runs", "delete", "--days", "0", "--keep", "1", "--yes", "--root", store.uri)
     left = {holding.name for holding in holdings(store)}
-    assert left >= {"runs/other-1", "runs/sample-1", "runs/sample-2"}
-    assert len(left & {f"runs/sample-{number}" for number in (4, 5)}) >= 1
-    gone = podline("runs", "delete", "sample-3", "--root", store.uri)
-    assert (gone.code, "runs/sample-3 is not there; " in gone.err) == (5, True)
+    assert left >= {"runs/other-000000000001", "runs/sample-000000000001", "runs/sample-000000000002"}
+    assert len(left & {f"runs/sample-00000000000{number}" for number in (4, 5)}) >= 1
+    gone = podline("runs", "delete", "sample-000000000003", "--root", store.uri)
+    assert (gone.code, "runs/sample-000000000003 is not there; " in gone.err) == (5, True)
     assert podline("runs", "delete", "--root", store.uri).code == 2

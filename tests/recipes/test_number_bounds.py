@@ -101,10 +101,24 @@ def test_a_recipe_file_and_an_option_have_the_same_bounds(
     for words, told in {
         ("train", "wide.py"): "optimizer.weight_decay=inf: expected a finite number",
         ("train", "sample", "--batch-size", 10**7): "--batch-size",
-        ("train", "sample", "--learning-rate", "nan"): "--learning-rate': 'nan' is not a finite number",
-        ("tune", "input", "sample", "--seconds", "x"): "--seconds': 'x' is not a valid number",
+        (
+            "train",
+            "sample",
+            "--learning-rate",
+            "nan",
+        ): "got 'nan', expected a number above 0 and of at most 1000.",
+        (
+            "tune",
+            "input",
+            "sample",
+            "--seconds",
+            "x",
+        ): "got 'x', expected a number of at least 0.01 and of at most 60.",
         ("tune", "search", "sample", "--over", "optimizer.weight_decay=0..Infinity"): "optimizer.weight_decay",
         ("store", "prune", "--days", "inf"): "--days",
+        ("run", "sample", "--epochs", "abc"): "--epochs': got 'abc', expected a number above 0 and of at most 100000.",
+        ("train", "sample", "--steps", "1.5"): "--steps': got '1.5', expected a whole number above 0",
+        ("train", "sample", "--hosts", "4..2"): "--hosts': got '4..2', expected a number of hosts, or two in order",
         ("runs", "list", "--last", 10**20): "--last': '100000000000000000000' is too large",
     }.items():
         found = podline(*words)

@@ -214,9 +214,9 @@ def test_a_damaged_download_is_noticed_and_fetched_again(proxy: fault_proxy.Faul
 def test_a_service_that_always_fails_is_one_transient_error(
     proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    open_store(gcs_root).publish_bytes("name", b"content")
     monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
     store = open_store(gcs_root)
+    store.publish_bytes("name", b"content")
     proxy.share, proxy.faults = 1.0, (fault,)
     asked = (store.local, store.read_bytes, store.exists, lambda name: store.publish_bytes(name, b"x", replace=True))
     for ask in asked:
@@ -224,6 +224,40 @@ def test_a_service_that_always_fails_is_one_transient_error(
             ask("name")
     with pytest.raises(StoreUnavailableError, match="cannot list"):
         store.list()
+
+
+def test_an_upload_whose_session_is_gone_begins_anew(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, source, hear = open_store(gcs_root), tmp_path / "source", proxy.hear
+    source.write_bytes(os.urandom(9 * 2**20))
+    proxy.faults, proxy.left = ("410",), 1
+
+    def gone(query: dict[str, list[str]], authorization: str) -> None:
+        hear(query, authorization)
+        proxy.share = float("upload_id" in query)
+
+    monkeypatch.setattr(proxy, "hear", gone)
+    store.publish_file(source, "large")
+    assert proxy.happened["410"] == 1
+    assert store.local("large").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_repeated_deletion_names_the_generation_that_was_seen(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, named: bool
+) -> None:
+    """So it cannot hit a newer object; the stand-in has no such condition for deletions."""
+    store = open_store(gcs_root)
+    store.publish_bytes("name", b"old")
+    found = store.find("name")
+    assert found is not None
+    proxy.queries.clear()
+    proxy.faults, proxy.left, proxy.share = ("503",), 2, 1.0
+    store.delete("name", found.version if named else "")
+    conditions = [query["ifGenerationMatch"] for query in proxy.queries if "ifGenerationMatch" in query]
+    assert conditions == [[found.version]] * len(conditions) != []
+    assert not store.exists("name")
 
 
 def test_a_damaged_copy_in_the_cache_is_fetched_again(store: BucketStore, gcs_root: str) -> None:

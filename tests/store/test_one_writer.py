@@ -12,15 +12,9 @@ from pathlib import Path
 import fault_proxy
 import pytest
 
-from podline.documents.completion import completion_name
 from podline.errors import OtherWriterError, TakenError
-from podline.inventory.invalidation import forget
-from podline.progress import beside
-from podline.recipes.settings import Recipe
-from podline.stages.specs import TrainSpec
 from podline.store import one_writer
 from podline.store.contract import Store
-from podline.store.folder import mirror_of
 from podline.store.one_writer import LEASE, Writer, writing
 from podline.store.opening import open_store
 
@@ -230,21 +224,3 @@ def test_a_lost_answer_to_a_renewal_is_no_loss(
     quiet.share = 0.0
     assert quiet.happened.total() > 5
     assert world.texts() == {f"{RUN}/a": "19"}
-
-
-def test_what_another_process_writes_is_not_made_again_and_later_nothing_of_it_stays(
-    store: Store, tmp_path: Path
-) -> None:
-    spec = TrainSpec(root=store.uri, recipe=Recipe(name="t", dataset="sample"), fingerprint="f" * 16)
-    record, checkpoint = completion_name(spec.folder, "train"), f"{spec.folder}/checkpoints/step-00000010.json"
-    store.publish_bytes(record, b"{}")
-    mirror_of(store).publish_bytes(checkpoint, b"{}")
-    other = Writer(store, spec.folder, "the night")
-    other.take(tmp_path / "other.owner", lambda holder: None)
-    with beside(other.keep, 0.1, "lease"), pytest.raises(OtherWriterError, match="end it or wait for it: the night"):
-        forget(spec)
-    assert store.exists(record)
-    other.give_back()
-    forget(spec)
-    assert not store.list(spec.folder)
-    assert not mirror_of(store).list(spec.folder)

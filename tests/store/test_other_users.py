@@ -60,7 +60,7 @@ def test_writers_and_those_who_may_not_read_get_one_line(root: Path, podline: Po
     for command in ("runs nights", "validate sample", "store prune"):
         done = podline(command)
         assert done.returncode == 5, done.stderr
-        assert "permission denied (Permission denied); choose a --root that this user can write\n" in done.stderr
+        assert "permission denied; choose a --root that this user can write\n" in done.stderr
     root.chmod(0o700)
     for command in ("runs list", "data list", "store list"):
         done = podline(command)

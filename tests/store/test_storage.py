@@ -198,7 +198,7 @@ def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.ENOSPC, "no space left"), (errno.EACCES, "permission denied"), (errno.EIO, "Input/output error")],
+    [(errno.ENOSPC, "no space left"), (errno.EACCES, "permission denied"), (errno.EMFILE, "Too many open files")],
 )
 def test_system_errors_name_the_path_and_the_remedy(number: int, words: str) -> None:
     with pytest.raises(StoreError, match=rf"cannot write /data/x.*{words}"), explained("write", "/data/x"):

@@ -33,6 +33,17 @@ def test_a_store_in_a_bucket_is_refused() -> None:
         run_as_job(spec, lambda _event: None, Settings(launch="slurm"), lambda: False)
 
 
+def test_a_strategy_that_a_job_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    warnings: list[str] = []
+    for strategy in ("cpu:2", "auto"):
+        spec = TrainSpec(root=str(tmp_path), recipe=small_recipe(), fingerprint="f", strategy=strategy)
+        with pytest.raises(SettingsError):
+            run_as_job(spec, lambda event: warnings.append(event.get("message", "")), Settings(launch="slurm"), bool)
+    told = "strategy=cpu:2 has no effect, as launch=slurm trains with strategy=workers"
+    assert [each for each in warnings if each] == [told]
+
+
 @pytest.fixture
 def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the output of jobs of a new Slurm, which this process's commands use."""

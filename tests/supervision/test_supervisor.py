@@ -107,6 +107,11 @@ def test_a_child_that_the_kernel_kills_for_memory_is_tried_again_once(
     assert [budgets.after(it.value) is None for _ in range(2)] == [False, True]
 
 
+def test_a_real_time_signal_has_a_number_and_no_name(tmp_path: Path) -> None:
+    with pytest.raises(errors.ChildKilledError, match="act: killed by signal 36; it was process"):
+        act(tmp_path, "signalled", number=36)
+
+
 def test_a_bug_is_named_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     with pytest.raises(errors.PodlineError, match="act: ZeroDivisionError: nobody thought of this") as caught:
         act(tmp_path, "bug")

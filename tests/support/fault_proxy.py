@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == RESET:
             self._reset(fault)
             return
-        if fault in STATUSES:
+        if fault.isdigit():
             self.server.note(fault)
             self._answer(int(fault), {"Content-Type": "text/plain"}, b"try again")
             return

@@ -44,7 +44,7 @@ def clear(client: SyncPrefectClient) -> None:
 class PrefectServer:
     """A server whose database and leases are in a folder, so that it goes on where it was when it is started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **more: str) -> None:
         self.home = folder / "prefect"
         self.home.mkdir()
         [self._port] = free_ports(1)
@@ -63,6 +63,7 @@ class PrefectServer:
             "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.deployments.event_order",
             "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "1",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
+            **more,
         }
         self.start()
 
@@ -136,9 +137,14 @@ class PrefectServer:
 
 
 @contextlib.contextmanager
-def prefect_server_in(folder: Path) -> Iterator[PrefectServer]:
-    """A server that answers, until the body ends."""
-    server = PrefectServer(folder)
+def prefect_server_in(folder: Path, **more: str) -> Iterator[PrefectServer]:
+    """A server that answers, until the body ends.
+
+    Args:
+        folder: for its home.
+        more: further variables.
+    """
+    server = PrefectServer(folder, **more)
     try:
         server.wait()
         yield server

@@ -124,6 +124,10 @@ def _killed(spec: ActSpec, reporter: Reporter) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _signalled(spec: ActSpec, reporter: Reporter) -> None:
+    os.kill(os.getpid(), spec.number)
+
+
 def _killed_with_a_temporary_file(spec: ActSpec, reporter: Reporter) -> None:
     note(spec, "temporary", int(Path(tempfile.mkdtemp(prefix=f"of-{os.getpid()}-")).is_dir()))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -211,6 +215,7 @@ ACTS = {
     "bug": _bug,
     "exit": _exit,
     "killed": _killed,
+    "signalled": _signalled,
     "killed with a temporary file": _killed_with_a_temporary_file,
     "crash": _crash,
     "bus": _bus,

@@ -21,17 +21,13 @@ TRAINED = TrainResult.model_construct(folder="runs/it")
 REPORTED = ReportResult(html="runs/it/report.html", markdown="runs/it/report.md", charts="runs/it/report-charts.md")
 
 
-def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Path) -> None:
+def test_the_report_is_its_verdict_and_a_link(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store.publish_bytes(REPORTED.charts, b"![Loss](data:,)\n")
     store.publish_bytes(REPORTED.markdown, MARKDOWN.encode())
-    text = report_text(store, TRAINED, REPORTED, PageLinks(store))
-    assert text.index("## Charts\n\n![Loss](data:,)\n") < text.index("## Figures")
-    first = f"Open the report: `{tmp_path}/runs/it/report.html` · all nights: `{tmp_path}/index.html`"
-    assert text.splitlines()[0] == first
-    headings = re.findall(r"^#.*", text, re.MULTILINE)
-    assert headings == ["# 80 %", "## Charts", "## Figures", "## Data"]
-    assert f"`tensorboard --logdir {tmp_path}/runs/it/tensorboard`" in text
+    lines = report_text(store, TRAINED, REPORTED, PageLinks(store), "> As before.").splitlines()
+    assert lines[0] == f"Open the report: `{tmp_path}/runs/it/report.html` · all nights: `{tmp_path}/index.html`"
+    assert [line for line in lines[1:-1] if line] == ["> As before.", "# 80 %", "of them."]
+    assert lines[-1] == f"TensorBoard: `tensorboard --logdir {tmp_path}/runs/it/tensorboard`"
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,13 @@ def test_three_failures_in_a_row_pause_the_schedule(nightly: Any) -> None:
         assert failed.state_name == "Failed"
         assert "not what it was" in failed.state.message
     assert not it.active()
+    # A person switches it on again, with the cause not corrected: as many failures count anew.
+    [schedule] = it.client.read_deployment(it.deployment).schedules
+    it.client.update_deployment_schedule(it.deployment, schedule.id, active=True)
+    for number in (1, 2, 3):
+        assert it.active()
+        assert it.do(it.night(12 - 2 * number)).state_name == "Failed"
+    assert not it.active()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -101,7 +102,11 @@ def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Pat
     assert drawn.command("/root") == "podline run coco_pose --root /root --steps 7"
 
 
-def test_the_command_does_the_same_again() -> None:
+def test_the_command_does_the_same_again(tmp_path: Path) -> None:
+    file = tmp_path / "my recipe.py"
+    file.write_text("from podline.recipes.settings import *\nRECIPE = Recipe(name='own', dataset='mnist')\n")
+    own = TrainingForm(recipe=str(file), source="m")
+    assert shlex.split(own.command("r")) == ["podline", "run", str(file), "--root", "r", "--source", "m"]
     parameters = TrainingForm(
         recipe="mnist", source="my data/mnist", training=TrainingGroup(steps=7, assignments=("model.width=0.5",))
     )

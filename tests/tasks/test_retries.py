@@ -21,7 +21,7 @@ from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import ServerAwayError, SourceError, TransientError
-from podline.tasks import asking, stages, stops
+from podline.tasks import server, stages, stops
 from podline.tasks.stages import StageTask
 from podline.tasks.stops import one_line_failures
 
@@ -181,7 +181,7 @@ def test_a_flow_whose_server_is_away_says_so() -> None:
     """This fails if Prefect's client raises its errors in another way."""
     away = "http://127.0.0.1:1/api"
     with temporary_settings({PREFECT_API_URL: away, PREFECT_CLIENT_MAX_RETRIES: 0}):
-        with pytest.raises(ServerAwayError, match=f"the Prefect server {away} does not answer"), asking.explained():
+        with pytest.raises(ServerAwayError, match=f"the Prefect server {away} does not answer"), server.explained():
             nothing()
-        with pytest.raises(RuntimeError, match="another"), asking.explained():
+        with pytest.raises(RuntimeError, match="another"), server.explained():
             raise RuntimeError("another")

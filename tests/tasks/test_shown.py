@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from typing import Any
 from unittest.mock import Mock
@@ -112,7 +113,9 @@ def test_one_card_says_what_failed_and_then_how_far_each_stage_is_also_after_a_r
     [card] = listed(night("coco_pose"))
     assert (card["key"], card["type"], card["task_run_id"]) == ("coco-pose-progress", "markdown", None)
     # What was said of the first start is over; what was done is shown again.
-    assert card["data"].splitlines()[2:] == [
+    begun, _, _, _, *rows = card["data"].splitlines()
+    assert re.match(r"Begun 20..-..-.. ..:.. UTC\. If this run is \*Crashed\*, its process was ended", begun)
+    assert rows == [
         "| convert | 100 % | reused after verification |",
         "| validate | 100 % | done |",
         "| train | 100 % | done |",

@@ -18,7 +18,7 @@ from prefect.states import Cancelling, Completed, Crashed, Pending, Running
 
 from podline.tasks import stops
 from podline.tasks.server import starts, states_of
-from podline.tasks.stops import one_line_failures, put_back
+from podline.tasks.stops import leave_by_worker, one_line_failures, put_back
 
 
 @pytest.fixture
@@ -54,6 +54,26 @@ def stopped() -> None:
 def begin(client: SyncPrefectClient, run: UUID) -> None:
     client.set_flow_run_state(run, Pending())
     assert client.set_flow_run_state(run, Running()).state.is_running()
+
+
+@pytest.mark.parametrize(
+    ("tags", "begun", "left"),
+    [
+        (["nightly", "podline"], True, "AwaitingRetry"),
+        (["podline-tpu"], True, "AwaitingRetry"),
+        (["others"], True, "Crashed"),
+        ([], False, "AwaitingRetry"),
+    ],
+)
+def test_a_worker_that_is_stopped_begins_no_flow_of_others_again(
+    client: SyncPrefectClient, deployment: UUID, tags: list[str], begun: bool, left: str
+) -> None:
+    run = client.create_flow_run_from_deployment(deployment, tags=tags).id
+    client.set_flow_run_state(run, Pending())
+    if begun:
+        client.set_flow_run_state(run, Running())
+    leave_by_worker(client, run)
+    assert client.read_flow_run(run).state_name == left
 
 
 def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient, deployment: UUID) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.states import Cancelling
 from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
 from small_flow_stages import STEPS, ran
@@ -69,6 +70,14 @@ class Nights:
         held = self.root / f"held-{stage}"
         wait_until(lambda: len(self.notes()) > taken + 2 * 6 if stage == "train" else held.exists())
 
+    def card(self, run: UUID) -> str:
+        ours = ArtifactFilter(
+            flow_run_id=ArtifactFilterFlowRunId(any_=[run]), key=ArtifactFilterKey(any_=["sample-progress"])
+        )
+        with self.server.client() as client:
+            [card] = client.read_artifacts(artifact_filter=ours)
+        return str(card.data)
+
     def completed_after_a_crash(self, run: UUID) -> bool:
         wait_until(lambda: self.server.state(run).is_completed(), 600, every=1)
         with self.server.client() as client:
@@ -91,6 +100,8 @@ def test_a_night_that_loses_its_process_or_all_its_machine_begins_again_once(nig
         nights.wait_until_held("train")
         [flow] = marked("PREFECT__FLOW_RUN_ID", str(night))[:1]
         os.kill(flow, signal.SIGKILL)
+        wait_until(lambda: nights.server.state(night).is_crashed())
+        assert "its process was ended from outside" in nights.card(night)
         hold.unlink()
         assert nights.completed_after_a_crash(night)
         assert ran(str(nights.root)) == ["convert", "validate", "train", "train", "evaluate", "report"]

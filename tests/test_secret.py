@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from podline.tasks.secret import kept, kept_or_made
+from podline.secret import kept, kept_or_made
 
 
 def test_it_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:

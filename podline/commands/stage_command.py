@@ -1,0 +1,93 @@
+"""Makes commands that run a stage: a function makes the spec, the stage is performed, its result is printed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from podline import entry_points
+from podline.commands import display, pages
+from podline.commands.options import answer, in_order, json_option, load_settings, say_json, store_options
+from podline.errors import SettingsError
+from podline.requests import Request, performed
+from podline.stages.specs import Result, Spec
+from podline.stages.table import Stage
+from podline.stages.tools import PreflightSpec
+from podline.store.opening import open_store
+from podline.supervision.running import perform
+
+# Ray is an optional dependency.
+_LAUNCHED = "podline.supervision.ray_hosts:launched"
+_spec_option = click.option(
+    "--spec",
+    "spec_file",
+    type=click.File(),
+    help="Read the spec from a JSON file (- is standard input); see --show-spec.",
+)
+show_spec_option = click.option("--show-spec", is_flag=True, help="Only print the spec as JSON for --spec.")
+
+
+def say_result(spec: Spec, result: Result, *, as_json: bool) -> None:
+    """Print a stage's result."""
+    answer(result, lambda: result.lines(open_store(spec.root).where), as_json=as_json)
+
+
+def stage_command(
+    name: str,
+    *options: Callable[[Any], Any],
+    group: click.Group | None = None,
+    stage: Stage[Any, Any] | None = None,
+    say: Callable[..., None] = say_result,
+) -> Callable[[Callable[..., Spec]], click.Command]:
+    """Make a command from a function that makes a spec; the function's docstring is the help.
+
+    Args:
+        name: name of the command.
+        options: its options, in the order of the help; those of every stage command follow.
+        group: the group of the command.
+        stage: a stage whose spec may be read from a file, or shown.
+        say: prints the result; called with the spec, the result and ``as_json``.
+    """
+
+    def decorate(make_spec: Callable[..., Spec]) -> click.Command:
+        def run(
+            as_json: bool,
+            spec_file: Any = None,
+            show_spec: bool = False,
+            rehearse: bool = False,
+            launch: str | None = None,
+            **given: Any,
+        ) -> None:
+            settings = load_settings(given)
+            with display.shown() as listener:
+                request = Request(given.pop("recipe", None), open_store(settings.root), settings, listener)
+                spec = _read_spec(stage, spec_file) if stage and spec_file else make_spec(request, **given)
+                if rehearse:
+                    spec = PreflightSpec.model_validate(spec.model_dump())
+                by = functools.partial(entry_points.load(_LAUNCHED), launch.partition(":")[2]) if launch else perform
+                result = None if show_spec else performed(spec, listener, settings, by)
+            if result is None:
+                say_json(spec.model_dump(mode="json"))
+            else:
+                say(spec, result, as_json=as_json)
+
+        decorated = in_order(
+            *options, *((_spec_option, show_spec_option) if stage else ()), store_options, json_option
+        )(run)
+        command = click.command(name, cls=pages.Command, help=make_spec.__doc__)(decorated)
+        if group is not None:
+            group.add_command(command)
+        return command
+
+    return decorate
+
+
+def _read_spec(stage: Stage[Any, Any], file: Any) -> Any:
+    try:
+        return stage.spec.model_validate_json(file.read())
+    except (ValueError, SettingsError) as error:
+        problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
+        raise SettingsError(f"{file.name} is not a spec of {stage.name}: {problem}") from None

@@ -1,0 +1,32 @@
+"""Repeats calls that a mounted folder (NFS, gcsfuse) answered with an error that often passes."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from podline.errors import StoreUnavailableError
+from podline.progress import alive
+
+_PAUSES = (0.1, 1.0, 5.0)
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def retried(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """Repeat a function that raises :class:`StoreUnavailableError`, after each of a few pauses; then let it raise."""
+
+    @functools.wraps(call)
+    def persistent(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        for pause in _PAUSES:
+            try:
+                return call(*args, **kwargs)
+            except StoreUnavailableError:
+                alive()
+                time.sleep(pause)
+        return call(*args, **kwargs)
+
+    return persistent
