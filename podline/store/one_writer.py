@@ -211,9 +211,9 @@ class Writer:
     def give_back(self) -> None:
         """Delete the lease, unless another process has taken it."""
         with self._lock, contextlib.suppress(PodlineError, OSError):
-            self._mark.unlink(missing_ok=True)
             if not self.lost:
                 self._store.swap(None, self._name, self._version)
+            self._mark.unlink(missing_ok=True)
 
     def _version_of(self, name: str) -> str:
         if name not in self._versions:
