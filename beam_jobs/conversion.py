@@ -10,6 +10,7 @@ complete shards, and the next run writes the rest.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import deque
@@ -43,13 +44,17 @@ from podline.engines import LOCAL
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
+from podline.stages import completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
+from podline.store.one_writer import writing
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 # A job is submitted as this many work items, if it has enough numbers.
 _PIECES = 10_000
+# Seconds between two lines about another conversion.
+_NEWS_SECONDS = 10
 
 
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
@@ -78,7 +83,12 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     _warn_of_quarantined(reporter, source.quarantined)
     known = fingerprint(spec, source.files)
     folder = dataset_folder(spec.dataset, known)
-    with store.using([folder]), growth_since(store, spec, source, known, job.context.folder, reporter) as growth:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(store.using([folder]))
+        writer = stack.enter_context(writing(store, folder, f"convert of {folder}", partial(_waits, reporter)))
+        if writer.waited and (found := completed.find(spec, reporter, folder)):
+            return found
+        growth = stack.enter_context(growth_since(store, spec, source, known, job.context.folder, reporter))
         truths = source.publish_truths(store, folder)
         plans, reused = _write_shards(job, spec, source, folder, growth)
         names = publish_dataset(store, spec, source, truths, folder, plans, growth)
@@ -90,6 +100,11 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
         delete_orphans(store, folder)
     memory.remember(result.fingerprint)
     return result
+
+
+def _waits(reporter: Reporter, holder: str, seconds: float) -> None:
+    if not int(seconds) % _NEWS_SECONDS:
+        reporter.waiting(f"another process writes the same data set: {holder}")
 
 
 def _open(job: Job, spec: EffectiveSpec) -> Source:

@@ -259,6 +259,12 @@ class OvertakenError(TransientError):
     retry_delays = (1.0, 5.0, 30.0)
 
 
+class OtherWriterError(TransientError):
+    """Another process writes the same run or data set, or has taken over from this one."""
+
+    heading = "Another writer"
+
+
 class TpuApiError(TransientError):
     """The Cloud TPU API does not answer, or is overloaded."""
 

@@ -62,6 +62,12 @@ class StoreSettings(Frozen):
     patience: float = Field(
         default=1800.0, ge=0, description="the time that training continues while the store does not answer"
     )
+    lease: float = Field(
+        default=60.0,
+        gt=0,
+        description="the time without a sign of life of a run's writer after which another machine takes over, in a "
+        "folder too",
+    )
     group: bool = Field(
         default=False,
         description="lets a group share a root in a folder: docs/reference/store.md#share-a-folder",

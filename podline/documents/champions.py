@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from podline.documents.numbered import Series
-from podline.errors import ArtifactError, OvertakenError, StoreError, TakenError
+from podline.errors import ArtifactError, OvertakenError, SettingsError, StoreError, TakenError
 from podline.frozen import Frozen
 from podline.store.contract import Store
 
@@ -141,6 +141,21 @@ def champion(store: Store, recipe: str) -> Crowned | None:
     """
     entries = history(store, recipe)
     return entries[-1] if entries else None
+
+
+def require_never_champion(store: Store, recipe: str, run: str) -> None:
+    """Refuse to write the training of a run that was ever a champion: other bits would be another model.
+
+    Raises:
+        SettingsError: the run was a champion.
+    """
+    for entry in history(store, recipe):
+        if entry.run == run:
+            raise SettingsError(
+                f"{store.where(f'runs/{run}')} was promoted as number {entry.number} of {recipe}, so its training is "
+                "never written again: train with another --seed, or put a damaged file back; `podline models rollback "
+                f"{recipe}` makes the previous champion the champion again"
+            )
 
 
 def crown(

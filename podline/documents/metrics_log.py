@@ -15,6 +15,7 @@ import math
 import operator
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -401,8 +402,9 @@ class MetricsLog:
 class EventLog:
     """``events.jsonl`` while a run writes it; an unfinished line of a killed process is removed first."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, before: Callable[[], None] | None = None) -> None:
+        """Open the log; ``before`` is called before each line, and may refuse it by an error."""
+        self.path, self._before = path, before
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
@@ -411,6 +413,8 @@ class EventLog:
 
     def write(self, event: EventKind, step: int, message: str) -> None:
         """Append an event, and wait until it is on the disk."""
+        if self._before:
+            self._before()
         line = EventLine(time=time.time(), event=event, step=step, message=message, spans=spans())
         with explained("write", self.path), self.path.open("ab") as stream:
             stream.write((line.model_dump_json() + "\n").encode())

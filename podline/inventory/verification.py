@@ -29,6 +29,7 @@ from podline.plurals import plural
 from podline.progress import Reporter
 from podline.store.contract import INDEX, Listed, Store
 from podline.store.marker import holding_of
+from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
@@ -189,6 +190,8 @@ class _Verification:
                 self._problem(name, f"{self.store.where(name)} is gone; {remedy}")
             expected |= of_shards | {f"{folder}/{name}" for name in _known(manifest)}
         for name in sorted(set(names) - expected):
+            if name.endswith(f"/{LEASE}"):
+                continue  # of a stage that runs, or was killed after the others
             self._orphan(name, folder)
 
     def _orphan(self, name: str, folder: str) -> None:

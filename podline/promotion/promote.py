@@ -20,7 +20,7 @@ from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
-from podline.errors import ArtifactError, SettingsError
+from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.figures import metric_text
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.contract import kind_of
@@ -31,7 +31,7 @@ from podline.progress import Reporter
 from podline.promotion.exports import IMAGES, checked_exports
 from podline.promotion.rules import checks_of, export_checks, thresholds
 from podline.stages.completed import complete
-from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
+from podline.stages.specs import WEIGHTS, PromoteResult, PromoteSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import load_model
@@ -93,15 +93,16 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     case = _opened(spec, reporter)
     store = case.store
     model: Any = load_model(store, spec.folder, spec.weights_sha256)
-    images = _some_images(case)
-    reporter.log(f"checking each export of the model on {len(images)} test images")
-    exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
     # A former champion that is promoted again is not compared with itself.
     line = [entry for entry in champions.standing(entries) if entry.run != spec.run]
     reference = reference_of(line, spec.rules.reference)
-    compared = _compared(case, reference) if reference is not None else _Comparison([])
+    compared = _compared_if_whole(case, reference) if reference is not None else _Comparison([])
+    # Last, as these files replace those of an earlier promotion.
+    images = _some_images(case)
+    reporter.log(f"checking each export of the model on {len(images)} test images")
+    exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # A file with other answers must not be used, even if a person promotes the model.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
@@ -173,6 +174,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
 
 def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
     store = open_store(spec.root)
+    _require_same_as_promoted(store, spec)
     name = f"{spec.record_folder}/{EVALUATION}"
     found = store.sha256(name)
     if found != spec.evaluation_sha256:
@@ -183,6 +185,21 @@ def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
     training = training_of(store, spec.run)
     manifest = read_manifest(store, training.dataset_folder)
     return _Case(spec, store, training, manifest, read_evaluation(store, spec.record_folder), reporter)
+
+
+def _require_same_as_promoted(store: Store, spec: PromoteSpec) -> None:
+    """Refuse a run that was promoted with other weights, before its exports are replaced.
+
+    Raises:
+        ArtifactError: the run has other weights now.
+    """
+    for entry in champions.history(store, spec.recipe):
+        if entry.run == spec.run and entry.weights_sha256 != spec.weights_sha256:
+            raise ArtifactError(
+                f"{store.where(spec.folder)} has weights {spec.weights_sha256[:12]}… vs {entry.weights_sha256[:12]}… "
+                f"when it was promoted as number {entry.number}; put its files back, or promote another run; if it is "
+                f"the champion, `podline models rollback {spec.recipe}`"
+            )
 
 
 def _some_images(case: _Case) -> Any:
@@ -226,6 +243,37 @@ class _Comparison:
     better: bool = False
     thresholds: str = ""
     examples: ComparedExamples | None = None
+
+
+def _compared_if_whole(case: _Case, reference: Crowned) -> _Comparison:
+    """Compare with the reference; a promotion anyway needs none.
+
+    Raises:
+        ArtifactError: the reference is damaged.
+    """
+    problem = _damage(case.store, reference)
+    if not problem:
+        return _compared(case, reference)
+    if case.spec.anyway:
+        message = f"not compared: {problem}"
+        return _Comparison([Check(rule="comparable", name="reference", refused=False, warned=True, message=message)])
+    raise ArtifactError(
+        f"the reference {reference.run} cannot be compared with: {problem}; put the file back, or `podline models "
+        f"rollback {case.spec.recipe}`, or `podline models promote {case.spec.run} --anyway`"
+    )
+
+
+def _damage(store: Store, entry: Crowned) -> str:
+    """Return why a champion of the history is not the model that was promoted; empty if it is."""
+    name = f"runs/{entry.run}/{WEIGHTS}"
+    try:
+        read_manifest(store, training_of(store, entry.run).dataset_folder)
+        found = store.sha256(name)
+    except (ArtifactError, StoreError) as error:
+        return str(error)
+    if found == entry.weights_sha256:
+        return ""
+    return f"{store.where(name)} has sha256 {found[:12]}… vs {entry.weights_sha256[:12]}… when it was promoted"
 
 
 def _compared(case: _Case, reference: Crowned) -> _Comparison:

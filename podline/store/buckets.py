@@ -236,30 +236,48 @@ class BucketStore(Store):
             content = _content(name, source)
         for _ in range(_ATTEMPTS_TO_REPLACE):
             there = self.find(name)
-            if there is not None and (there.bytes, there.crc32c) == (content.bytes, content.crc32c):
-                if there.sha256 == content.sha256:
-                    return
-            elif there is not None and not replace:
-                raise TakenError(
-                    f"{self.where(name)} is already there with other content; delete it, or choose another --root"
-                )
-            generation = int(there.version) if there is not None else 0
-            with self._explained("write", self.where(name)):
-                try:
-                    self._again(self._upload)(source, content, generation)
-                except api.PreconditionFailed:
-                    continue  # another process wrote it, or the answer to this process's write was lost
-                except api.NotFound:
-                    self._require_bucket()
-                    continue  # the last answer of a large upload was lost: check the object
+            if there is not None and _is_same(there, content):
+                return
+            if there is not None and not replace and (there.bytes, there.crc32c) != (content.bytes, content.crc32c):
+                raise self._taken(name)
+            with contextlib.suppress(TakenError):  # another process wrote it
+                self._replace(source, content, there.version if there is not None else "")
                 return
         raise StoreUnavailableError(f"cannot write {self.where(name)}: other processes write it all the time")
+
+    @measured("store")
+    def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
+        """Upload the file in place of a generation; see :meth:`Store.swap`."""
+        del flush
+        if source is None:
+            self._delete(name, version)
+            return ""
+        with explained("read", source):
+            content = _content(name, source)
+        return self._replace(source, content, version)
+
+    def _replace(self, source: Path, content: Listed, version: str) -> str:
+        with self._explained("write", self.where(content.name)):
+            try:
+                return self._again(self._upload)(source, content, int(version or 0))
+            except (api.PreconditionFailed, api.NotFound) as error:
+                if isinstance(error, api.NotFound):  # the last answer of a large upload was lost
+                    self._require_bucket()
+        there = self.find(content.name)
+        if there is None or not _is_same(there, content):
+            raise self._taken(content.name)
+        return there.version  # the answer to this process's write was lost
+
+    def _taken(self, name: str) -> TakenError:
+        return TakenError(
+            f"{self.where(name)} is already there with other content; delete it, or choose another --root"
+        )
 
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
 
     @measured("store")
-    def delete(self, name: str, version: str = "") -> None:
+    def _delete(self, name: str, version: str) -> None:
         """See :meth:`Store.delete`."""
         # A repeated request cannot hit a newer object.
         there = version or getattr(self.find(name), "version", "")
@@ -267,7 +285,7 @@ class BucketStore(Store):
             if there:
                 self._reference(name).delete(if_generation_match=int(there), **self._options)
 
-    def _upload(self, source: Path, content: Listed, generation: int) -> None:
+    def _upload(self, source: Path, content: Listed, generation: int) -> str:
         blob = self._reference(content.name)
         blob.chunk_size = _PIECE_BYTES
         blob.metadata = {_SHA256: content.sha256, _CRC32C: content.crc32c}
@@ -282,6 +300,7 @@ class BucketStore(Store):
             )
         if blob.crc32c != content.crc32c:
             raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
+        return str(blob.generation)
 
     def _fetch(self, name: str, there: Listed, copy: Path) -> None:
         """Download an object into ``copy``, a file of its size; retry if the checksum differs."""
@@ -374,6 +393,10 @@ def _content(name: str, path: Path) -> Listed:
             sha256.update(block)
             size += len(block)
     return Listed(name, size, 0.0, "", sha256.hexdigest(), _written(crc32c))
+
+
+def _is_same(there: Listed, content: Listed) -> bool:
+    return (there.bytes, there.crc32c, there.sha256) == (content.bytes, content.crc32c, content.sha256)
 
 
 def _crc32c(path: Path) -> str:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.frozen import Json, is_object
-from podline.store import digests, locks, marker, uses
+from podline.store import digests, fences, locks, marker, uses
 from podline.store.retries import retried
 
 BUCKET_SCHEME = "gs://"
@@ -201,11 +201,36 @@ class Store(ABC):
 
         Raises:
             TakenError: the name exists with other content, and ``replace`` is not set.
+            OtherWriterError: this process was the only writer of the folder, and no longer is.
         """
         self.require_writable()
+        if fence := fences.over(self.uri, name):
+            fence.publish(source, name, replace=replace, flush=flush)
+            return
         if self.marks:
             self._mark()
         self._publish(source, name, replace=replace, flush=flush)
+
+    def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+        """Publish a file in place of one version of a name, in one step; return the new version.
+
+        Args:
+            source: the file, see :meth:`publish_file`; None deletes the name, if it has this version.
+            name: name of the publication.
+            version: the version to replace; empty if the name must be free.
+            flush: see :meth:`publish_file`.
+
+        Raises:
+            TakenError: the name has another version, with other content.
+        """
+        self.require_writable()
+        if source and self.marks:
+            self._mark()
+        return self._swap(source, name, version, flush=flush)
+
+    @abstractmethod
+    def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
+        """See :meth:`swap`."""
 
     def _mark(self) -> None:
         with _marking:  # no thread publishes before the marker is there
@@ -225,9 +250,20 @@ class Store(ABC):
     def flush(self, names: Iterable[str]) -> None:
         """Wait until files that were published without waiting are on the disk; does nothing for a bucket."""
 
-    @abstractmethod
     def delete(self, name: str, version: str = "") -> None:
-        """Remove a name; a missing name, or one with another version than the given one, is no error."""
+        """Remove a name; a missing name, or one with another version than the given one, is no error.
+
+        Raises:
+            OtherWriterError: this process was the only writer of the folder, and no longer is.
+        """
+        if fence := fences.over(self.uri, name):
+            fence.delete(name, version)
+        else:
+            self._delete(name, version)
+
+    @abstractmethod
+    def _delete(self, name: str, version: str) -> None:
+        """See :meth:`delete`."""
 
     def exists(self, name: str) -> bool:
         """Return whether a name exists."""

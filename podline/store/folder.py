@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import uuid
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from podline.store.retries import retried
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Errors of file systems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+# Number of locks under which names are compared and replaced.
+_GUARDS = 64
 
 
 class FolderStore(Store):
@@ -194,8 +197,28 @@ class FolderStore(Store):
         for folder in folders:
             _sync(folder)
 
+    @measured("store")
+    def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
+        """Compare and move under a lock; see :meth:`Store.swap`."""
+        guard, target = self.own_folder("locks") / f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock", self.local(name)
+        if source and flush:
+            _sync(source)
+        with explained("write", target), locks.locked(guard):
+            found = self.find(name)
+            if (found.version if found else "") != version:
+                if source:
+                    _has_same(target, source)
+            elif source:
+                self._put(source, name, replace=True, flush=flush)
+                found = self.find(name)
+            else:
+                self._delete(name, version)
+        if source and flush:
+            _sync(target.parent)
+        return found.version if found else ""
+
     @retried
-    def delete(self, name: str, version: str = "") -> None:
+    def _delete(self, name: str, version: str) -> None:
         """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
         self.require_writable()
         path, found = self.local(name), self.find(name) if version else None

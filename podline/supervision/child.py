@@ -8,8 +8,9 @@ that is started ahead imports the stage's code before it reads the line; see :mo
 SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that saves its progress installs its
 own handler during its work.
 
-This process holds two locks until its end (:mod:`podline.store.locks`): one on the work, so that two processes never
-make the same artifact, and one on the machine, so that one training runs at a time.
+Until its end this process holds the lease of the folder that it writes (:mod:`podline.store.one_writer`), or a lock on
+the work, so that two processes never make the same artifact; and a lock on the machine, so that one training runs at a
+time.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ from podline.cluster import lost
 from podline.errors import PodlineError, PreemptedError, SettingsError, StoreError
 from podline.figures import duration
 from podline.frozen import Frozen
-from podline.progress import Event, Listener, Reporter, to_line
+from podline.progress import Event, Listener, Reporter, silent, to_line
 from podline.settings import STAGE_MARK, load
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage
 from podline.stopwatch import spans
 from podline.store import locks
-from podline.store.contract import explained, refused
+from podline.store.contract import Store, explained, refused
+from podline.store.one_writer import writing
 from podline.store.opening import open_store
 from podline.strategies import WORKERS
 from podline.supervision import processes
@@ -133,14 +135,12 @@ def _result(order: Order, reporter: Reporter) -> Result:
     if spec.record_folder:
         store.require_writable()
     holder = " of ".join((order.stage, *spec.uses[-1:]))
-    same = store.own_folder("locks") / f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}.lock"
     with contextlib.ExitStack() as stack:
-        waiting = _Waiting(reporter, "another process does the same work; waiting for its end")
-        with explained("write to the store", store.uri):
-            waited = stack.enter_context(locks.turn(same, holder, waiting))
+        waited = stack.enter_context(_only_writer(store, order.stage, spec, holder, reporter))
         # Processes that were killed at the same work have ended by now.
         store.sweep()
-        found = stage.find(spec, reporter) if waited else None
+        # Another process may have finished the work since the parent looked, which has said what it found.
+        found = stage.find(spec, reporter if waited else silent(order.stage))
         if found is not None:
             return found
         stack.enter_context(_turn_to_train(spec, holder, reporter))
@@ -151,6 +151,24 @@ def _result(order: Order, reporter: Reporter) -> Result:
         gc.freeze()
         result = stage.run(spec, reporter)
     return result.model_copy(update={"spans": spans()})
+
+
+@contextlib.contextmanager
+def _only_writer(store: Store, stage: str, spec: Spec, holder: str, reporter: Reporter) -> Iterator[bool]:
+    """Exclude others from the same work while the body runs; yield whether this process waited for another one.
+
+    Of several processes of one training, only the first writes to the run's folder.
+    """
+    waiting, part = _Waiting(reporter, "another process does the same work; waiting for its end"), part_of_work(spec)
+    if spec.record_folder and not part:
+        with writing(store, spec.record_folder, holder, waiting) as writer:
+            yield writer.waited
+        return
+    same = store.own_folder("locks") / f"{stage}-{spec.digest()[:16]}{part}.lock"
+    with contextlib.ExitStack() as stack:
+        with explained("write to the store", store.uri):
+            waited = stack.enter_context(locks.turn(same, holder, waiting))
+        yield waited
 
 
 @contextlib.contextmanager

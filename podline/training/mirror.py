@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podline.documents.metrics_log import EVENTS, METRICS
-from podline.errors import PodlineError, PreemptedError, StoreUnavailableError
+from podline.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
 from podline.progress import Reporter
 from podline.stages.specs import SPEC
 from podline.stopwatch import measured
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore, mirror_of
+from podline.store.one_writer import writer_of
 from podline.training.checkpoints import CheckpointFolder
 
 _EVERY_SECONDS = 2.0
@@ -98,12 +99,16 @@ class Mirror:
 
         Raises:
             StoreUnavailableError: the store is still unavailable; the run stays on this machine.
+            OtherWriterError: another machine has taken over; nothing stays on this one.
         """
         self._ending.set()
         while self._thread.is_alive():
             self._thread.join(_NEWS_SECONDS)
             if self._thread.is_alive():
                 self._reporter.log(f"uploading the run to {self._far.uri}")
+        if isinstance(self._failure, OtherWriterError):
+            shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
+            raise self._failure from error
         if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
             raise type(self._failure)(
                 f"{self._failure}; the run is kept in {self.near.local(self._folder)}, and the same command on this "
@@ -145,6 +150,8 @@ class Mirror:
 
     def _bring(self) -> None:
         """Upload the files that changed since the last call; delete checkpoints from the store that are gone here."""
+        if writer := writer_of(self._far, self._folder):
+            writer.unless_lost()
         changed = False
         for name in sorted(self.near.list(self._folder), key=_turn):
             with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced during the upload

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from podline.cluster import lost as lost_host
 from podline.data.reader import open_split
+from podline.documents import champions
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
 from podline.documents.manifest import read_manifest
@@ -43,6 +45,7 @@ from podline.stages.tools import Pace, PaceSpec, Preflight, PreflightSpec
 from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
+from podline.store.one_writer import LEASE, writer_of
 from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent, restore_newest
@@ -73,8 +76,9 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
     Raises:
         StoreError: the data set does not exist, or the store cannot be written.
-        SettingsError: the recipe does not fit the data set.
+        SettingsError: the recipe does not fit the data set, or the run was a champion.
         ArtifactError: the data set does not match its manifest or the spec, or it changed while it was read.
+        OtherWriterError: another process has taken over the run.
         DivergenceError: a loss is not finite.
         PreemptedError: SIGTERM arrived; the progress is saved.
         PrunedError: the search pruned this trial; the progress is saved.
@@ -82,6 +86,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     """
     started = time.monotonic()
     shared = open_store(spec.root)
+    champions.require_never_champion(shared, spec.recipe.name, spec.run)
     shared.sweep()
     if spec.by_workers:
         workers = cluster()
@@ -96,7 +101,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         # Up to here a failure to open or build leaves no file of the run.
         shared.delete(f"{spec.folder}/{ORIGIN}")
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json", exclude={"pruning"}), replace=True)
-        events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
+        writer = writer_of(store, spec.folder)
+        events = EventLog(store.local(f"{spec.folder}/{EVENTS}"), writer and writer.require)
         with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
             run = make_run(
                 store=store,
@@ -139,6 +145,10 @@ def _writing(
     """
     with contextlib.ExitStack() as stack:
         mine, lost = store, _never
+        if writer := writer_of(store, spec.folder):
+            lost = functools.partial(getattr, writer, "lost")
+            if writer.waited and isinstance(store, FolderStore):
+                _copy_open_files(store, spec.folder)
         if agreement.chief and not isinstance(store, FolderStore):
             mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
             mine, lost = mirror.near, lambda: mirror.lost
@@ -148,6 +158,15 @@ def _writing(
             fetch_run(store, spec.folder, mine)
         agreement.meet()
         yield mine, lost
+
+
+def _copy_open_files(store: FolderStore, folder: str) -> None:
+    """Replace each file of a run by a copy: the former writer, if suspended, has the old ones open."""
+    for name in [name for name in store.list(folder) if not name.endswith(f"/{LEASE}")]:
+        with store.workspace("copy") as place, contextlib.suppress(FileNotFoundError):  # its last one is taken back
+            copy = place / "copy"
+            shutil.copyfile(store.local(name), copy)
+            store.publish_file(copy, name, replace=True)
 
 
 def _never() -> bool:

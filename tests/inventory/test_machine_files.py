@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from small_dataset import FINGERPRINT, small_recipe
 
-from podline.errors import StoreUnavailableError
+from podline.errors import OtherWriterError
 from podline.inventory.invalidation import forget
+from podline.progress import beside
 from podline.stages.specs import TrainSpec
 from podline.store import locks
 from podline.store.contract import Store
 from podline.store.folder import mirror_of
+from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 
 Podline = Callable[..., Any]
@@ -60,13 +62,19 @@ def test_old_lock_files_and_mirrors_go_but_for_those_in_use(store: Store, podlin
             assert all(path.exists() for path in young)
 
 
-def test_a_training_that_begins_anew_forgets_both_sides_but_not_while_it_is_trained(store: Store) -> None:
+def test_a_training_that_begins_anew_forgets_both_sides_but_not_while_it_is_trained(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "0.6")
     spec = TrainSpec(root=store.uri, recipe=small_recipe(), fingerprint=FINGERPRINT)
     far, near = f"{spec.folder}/checkpoints/step-00000010.npz", mirror_of(store)
     store.publish_bytes(far, b"x")
     near.publish_bytes(f"{spec.folder}/checkpoints/step-00000020.npz", b"x")
-    with store.using([spec.folder]), pytest.raises(StoreUnavailableError, match="a living process uses the run"):
+    night = Writer(store, spec.folder, "the night on another machine")
+    night.take(tmp_path / "night.owner", lambda holder: None)
+    with beside(night.keep, 0.1, "lease"), pytest.raises(OtherWriterError, match="end it or wait for it: the night"):
         forget(spec)
+    night.give_back()
     assert store.list("runs") == [far]
     forget(spec)
     assert store.list("runs") == near.list() == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 from dataclasses import replace
+from hashlib import sha256
 
 import keras
 import numpy as np
@@ -25,13 +28,15 @@ from podline.compare.runs import compare_runs
 from podline.compare.settings import NamedDifference
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.completion import completion_name
+from podline.documents.completion import completion_name, read_completion
 from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.promotion import Promotion, read_promotion
+from podline.documents.promotion import SAVED_MODEL, Promotion, read_promotion
 from podline.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
 from podline.figures import metric_text
 from podline.intervals import wilson_interval
+from podline.inventory.catalogue import training_of
+from podline.inventory.invalidation import forget
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.ledger.recording import data_of, outcome_of
@@ -39,10 +44,11 @@ from podline.progress import silent
 from podline.promotion import exports
 from podline.promotion.promote import promote, reference_of
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.stages.specs import PromoteSpec
+from podline.stages.specs import WEIGHTS, PromoteSpec
 from podline.stages.table import PROMOTE
 from podline.store.contract import Store
 from podline.store.opening import open_store
+from podline.training.train import train
 
 TEST = 120
 OTHER = "fedcba9876543210"
@@ -173,6 +179,43 @@ def test_of_two_promotions_at_once_one_is_told_of_the_other_and_wins_later(fresh
     again = promote(spec(fresh, runs[1]), silent())
     assert (again.promoted, again.reference) == (True, runs[0])
     assert [(entry.number, entry.run) for entry in champions.history(fresh, "t")] == list(enumerate(runs, 1))
+
+
+def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, runs, tmp_path, monkeypatch):
+    champion, other = runs
+    shutil.copytree(fresh.root, tmp_path / "root")
+    fresh = open_store(tmp_path / "root")
+
+    def saved_model(store, name, model):
+        store.publish_bytes(f"{name}/saved_model.pb", os.urandom(10), replace=True)
+        return lambda images: exports.flat(model(images, training=False))
+
+    monkeypatch.setattr(exports, "_saved_model", saved_model)
+    assert promote(spec(fresh, champion), silent()).promoted
+    training, made = training_of(fresh, champion), bytes_of(fresh, f"runs/{champion}/{SAVED_MODEL}")
+    # As an older Podline left it after a second training: weights, record and evaluation are those of another model.
+    record = read_completion(fresh, training.folder, "train")
+    weights = fresh.read_bytes(f"runs/{other}/{WEIGHTS}")
+    fresh.publish_bytes(f"{training.folder}/{WEIGHTS}", weights, replace=True)
+    document = record.model_copy(update={"result": record.result | {"weights_sha256": sha256(weights).hexdigest()}})
+    fresh.publish_json(completion_name(training.folder, "train"), document.model_dump(mode="json"), replace=True)
+    for again in (lambda: train(training, silent()), lambda: forget(training)):
+        with pytest.raises(SettingsError, match=r"was promoted as number 1 of t, .* another --seed.*models rollback t"):
+            again()
+    assert fresh.exists(completion_name(training.folder, "train"))
+
+    with pytest.raises(ArtifactError, match=r"when it was promoted as number 1; .*models rollback t"):
+        promote(spec(fresh, champion), silent())
+    assert bytes_of(fresh, f"runs/{champion}/{SAVED_MODEL}") == made != {}
+    with pytest.raises(ArtifactError, match=rf"reference {champion}.*rollback t`, or `podline models promote {other}"):
+        promote(spec(fresh, other), silent())
+    assert not fresh.list(f"runs/{other}/{SAVED_MODEL}")
+    assert promote(spec(fresh, other, anyway=True), silent()).promoted
+    assert any(check.warned and "not compared" in check.message for check in decision(fresh, other).checks)
+
+
+def bytes_of(store: Store, folder: str) -> dict[str, bytes]:
+    return {name: store.read_bytes(name) for name in store.list(folder)}
 
 
 def test_every_form_answers_what_the_trained_model_answers(fresh, runs, monkeypatch):

@@ -35,6 +35,7 @@ class FaultProxy(ThreadingHTTPServer):
         queries: the query of every request.
         token: what a service account is given that asks at ``/token``.
         authorized: requests that came with it.
+        reachable: unset, requests wait, and nothing that was asked before is answered: the network is cut.
     """
 
     daemon_threads = True
@@ -47,6 +48,8 @@ class FaultProxy(ThreadingHTTPServer):
         self.downloaded: Counter[str] = Counter()
         self.queries: list[dict[str, list[str]]] = []
         self.token, self.authorized = "", 0
+        self.reachable = threading.Event()
+        self.reachable.set()
         self._random, self._lock = random.Random(0), threading.Lock()
 
     @property
@@ -98,6 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
             granted = {"access_token": self.server.token, "expires_in": 3600, "token_type": "Bearer"}
             self._answer(200, {"Content-Type": "application/json"}, json.dumps(granted).encode())
             return
+        if not self._still_reachable():
+            return
         self.server.hear(urllib.parse.parse_qs(address.query), self.headers.get("Authorization", ""))
         fault = self.server.draw()
         if fault == RESET:
@@ -111,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.note(fault)
             time.sleep(0.2)
         status, headers, answer = self._pass_on(body)
+        if not self._still_reachable():
+            return
         if "alt=media" in self.path:
             self.server.count(urllib.parse.unquote(address.path.partition("/o/")[2]), len(answer))
         if fault == LOST:
@@ -126,10 +133,32 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(status, headers, answer)
 
+    def _still_reachable(self) -> bool:
+        """Waits while the network is cut, and drops the request then."""
+        if self.server.reachable.is_set():
+            return True
+        self.server.reachable.wait()
+        self._close()
+        return False
+
     def _pass_on(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        # The stand-in deletes whatever the generation is.
+        address = urllib.parse.urlsplit(self.path)
+        wanted = urllib.parse.parse_qs(address.query).get("ifGenerationMatch")
+        if self.command == "DELETE" and wanted:
+            with _deleting:
+                status, headers, answer = self._sent("GET", address.path, b"")
+                if status != 200:
+                    return status, headers, answer
+                if json.loads(answer)["generation"] not in wanted:
+                    return 412, {"Content-Type": "text/plain"}, b"another generation"
+                return self._sent("DELETE", address.path, body)
+        return self._sent(self.command, self.path, body)
+
+    def _sent(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self.server.target.removeprefix("http://"), timeout=60)
         with contextlib.closing(connection):
-            connection.request(self.command, self.path, body, dict(self.headers))
+            connection.request(method, path, body, dict(self.headers))
             answer = connection.getresponse()
             content = answer.read()
             headers = {name: value for name, value in answer.getheaders() if name.lower() not in _OF_A_CONNECTION}
@@ -166,6 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
 for _method in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"):
     setattr(_Handler, f"do_{_method}", _Handler.handle_method)
 
+_deleting = threading.Lock()
 _OF_A_CONNECTION = frozenset({"content-length", "transfer-encoding", "connection", "date"})
 
 

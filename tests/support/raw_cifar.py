@@ -18,6 +18,7 @@ from podline.datasets.growth import growth_of
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
 from podline.kinds.table import facts_named
 from podline.stages.specs import ConvertSpec
+from podline.store.one_writer import LEASE
 from podline.store.opening import open_store
 
 
@@ -53,9 +54,10 @@ def convert_spec(root: Path, source: Path, /, **settings: object) -> ConvertSpec
 
 
 def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    """All that a conversion publishes but its completion record, which says how long it took."""
+    """All that a conversion publishes but its lease, and its completion record, which says how long it took."""
     store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+    names = [name for name in store.list("datasets") if "/stages/" not in name and not name.endswith(LEASE)]
+    return {name: store.read_bytes(name) for name in names}
 
 
 def convert_plainly(spec: ConvertSpec) -> Manifest:

@@ -1,0 +1,42 @@
+"""The folders of stores that this process alone may write, each with what checks its writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Protocol
+
+
+class Fence(Protocol):
+    """Publishes and deletes below one folder, if this process still may."""
+
+    def publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
+        """Publish a file; see :meth:`podline.store.contract.Store.publish_file`."""
+        ...
+
+    def delete(self, name: str, version: str) -> None:
+        """Delete a name; see :meth:`podline.store.contract.Store.delete`."""
+        ...
+
+
+# By process, as a child that is forked has not its parent's rights; by root and folder.
+_fences: dict[tuple[int, str, str], Fence] = {}
+
+
+@contextlib.contextmanager
+def put(uri: str, folder: str, fence: Fence) -> Generator[None, None, None]:
+    """Lead all writes of this process below a folder of a store through a fence, while the body runs."""
+    key = os.getpid(), uri, f"{folder}/"
+    _fences[key] = fence
+    try:
+        yield
+    finally:
+        del _fences[key]
+
+
+def over(uri: str, name: str) -> Fence | None:
+    """Return the fence for a name in a store, or None."""
+    held = ((key, fence) for key, fence in list(_fences.items()) if key[:2] == (os.getpid(), uri))
+    return next((fence for (_, _, folder), fence in held if name.startswith(folder)), None)

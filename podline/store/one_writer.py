@@ -1,0 +1,318 @@
+"""One writer for a name: a lease in the folder of a run or a data set, ``writer.lease``, which one process holds.
+
+The holder replaces the lease every few seconds, each time in place of the version that it wrote last. Who waits takes a
+lease whose version did not change for the seconds stated in it, by its own monotonic clock. So no two clocks are
+compared, and a suspended or cut off machine loses the lease. On one machine a lock (:mod:`podline.store.locks`) shows
+at once that the holder is gone.
+
+While a process holds a lease, all that it publishes or deletes below the folder comes here. Before each write it renews
+the lease, and each file is replaced by version. Thus a machine that is suspended between the two can neither replace
+nor delete what the next holder has written; a file that it adds is deleted when it notices the loss. A completion
+record is first put into the lease itself: one conditional write decides whose result counts, and the next holder
+publishes a record that it finds there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from podline.errors import ArtifactError, OtherWriterError, PodlineError, StoreError, StoreUnavailableError, TakenError
+from podline.frozen import Frozen
+from podline.progress import beside
+from podline.settings import load
+from podline.store import fences, locks
+from podline.store.contract import Store, explained
+
+LEASE = "writer.lease"
+_POLL_SECONDS = 1.0
+# A lease is renewed this many times before others may take it.
+_RENEWALS = 6
+# A service may refuse to replace an object more often than once in a second; in between a lease is only looked at.
+_LEAST_SECONDS = 1.0
+_ATTEMPTS = 5
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Record(Frozen):
+    """A completion record that counts, whether or not it is published already."""
+
+    name: str
+    content: str
+
+
+class Lease(Frozen):
+    """The document of a lease.
+
+    Attributes:
+        owner: a random name of the process that holds it.
+        beat: a random text, another one at each renewal.
+        seconds: the lease may be taken when it did not change for so long.
+        holder: description of the holder for waiting processes.
+        record: the completion record that the holder publishes.
+    """
+
+    owner: str
+    beat: str
+    seconds: float
+    holder: str
+    record: Record | None = None
+
+
+class _Found(NamedTuple):
+    version: str
+    lease: Lease | None
+
+
+@contextlib.contextmanager
+def writing(
+    store: Store, folder: str, holder: str, waits: Callable[[str, float], None]
+) -> Generator[Writer, None, None]:
+    """Hold the lease of a folder while the body runs; first wait until nobody else does.
+
+    Args:
+        store: the store.
+        folder: the folder of a run, a data set or another result.
+        holder: description of this process's work, for waiting processes.
+        waits: called again and again while another process has the lease, with its description and the seconds so far.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    mark, begun = store.own_folder("locks") / f"{folder.replace('/', '~')}.owner", time.monotonic()
+    with contextlib.ExitStack() as stack:
+        with explained("write to the store", store.uri):
+            waited = stack.enter_context(locks.turn(mark.with_suffix(".lock"), holder, waits))
+        writer = Writer(store, folder, holder)
+        writer.take(mark, lambda other: waits(other, time.monotonic() - begun))
+        writer.waited |= waited
+        stack.callback(writer.give_back)
+        stack.enter_context(fences.put(store.uri, folder, writer))
+        stack.enter_context(beside(writer.keep, writer.seconds / _RENEWALS, "lease"))
+        yield writer
+
+
+class Writer:
+    """The only process that may write below a folder, until it loses the lease.
+
+    Attributes:
+        seconds: others may take the lease when it was not renewed for so long.
+        waited: whether another process had the lease, or left it behind.
+        lost: whether another process has taken the lease.
+    """
+
+    def __init__(self, store: Store, folder: str, holder: str) -> None:
+        """Prepare a writer; :func:`writing` makes it one."""
+        self.seconds = load().store.lease
+        self.waited = self.lost = False
+        self._store, self._folder, self._holder, self._owner = store, folder, holder, uuid.uuid4().hex
+        self._name = f"{folder}/{LEASE}"
+        self._lock = threading.RLock()
+        self._version, self._renewed = "", -math.inf
+        self._record: Record | None = None
+        # The versions that this process may replace, and the last file that each thread has written.
+        self._versions: dict[str, str] = {}
+        self._latest = threading.local()
+
+    def take(self, mark: Path, waits: Callable[[str], None]) -> None:
+        """Wait for the lease and take it.
+
+        Args:
+            mark: a file with the last owner on this machine, which is gone, as this process has its lock.
+            waits: called with the description of the holder.
+        """
+        self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
+        with explained("write to the store", self._store.uri):
+            mark.write_text(f"{_machine()} {self._owner}")
+        while True:
+            version, lease = self._found()
+            now, silence = time.monotonic(), lease.seconds if lease else self.seconds
+            if version != seen:
+                seen, since = version, now
+            if version and not (lease and lease.owner == gone) and now - since < silence:
+                waits(lease.holder if lease else "another process")
+                time.sleep(min(_POLL_SECONDS, silence / _RENEWALS))
+                continue
+            with contextlib.suppress(TakenError):
+                self._version = self._put(version)
+                break
+        self.waited = bool(version)
+        if lease and lease.record:
+            self._publish_record(lease.record)
+
+    def keep(self, last: bool) -> float | None:
+        """Renew the lease, unless that happened just now; return the seconds until the next time."""
+        pause = self.seconds / _RENEWALS
+        # Without the store the lease stays as it is; the store may be back before somebody takes it.
+        with self._lock, contextlib.suppress(PodlineError):
+            if not (last or self.lost) and time.monotonic() - self._renewed > pause / 2:
+                self._renew()
+        return None if self.lost else pause
+
+    def require(self) -> None:
+        """Renew the lease, or look whether it is still this process's if it was renewed just now.
+
+        Raises:
+            OtherWriterError: another process has it.
+        """
+        with self._lock:
+            self.unless_lost()
+            if time.monotonic() - self._renewed >= _LEAST_SECONDS:
+                self._renew()
+                return
+            version = self._version
+        found = self._store.find(self._name)
+        if found is None or found.version != version:
+            with self._lock:
+                self._renew()  # by another thread meanwhile, or by another process
+
+    def publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
+        """Publish a file below the folder; see :meth:`podline.store.contract.Store.publish_file`.
+
+        Raises:
+            OtherWriterError: another process has the lease.
+        """
+        record = Record(name=name, content=source.read_text()) if "/stages/" in name else None
+        for _ in range(_ATTEMPTS):
+            # Found before the lease is renewed: what the next holder writes has another version.
+            version = self._version_of(name) if replace else ""
+            self._decide(record) if record else self.require()
+            try:
+                self._versions[name] = self._store.swap(source, name, version, flush=flush)
+            except TakenError:
+                if not replace:
+                    raise
+                self._versions.pop(name, None)
+            else:
+                self._wrote(name, record)
+                return
+        raise StoreUnavailableError(f"cannot write {self._store.where(name)}: other processes write it all the time")
+
+    def delete(self, name: str, version: str) -> None:
+        """Delete a file below the folder.
+
+        Raises:
+            OtherWriterError: another process has the lease.
+        """
+        version = version or self._version_of(name)
+        self._versions.pop(name, None)
+        if version:
+            self.require()
+            self._store.swap(None, name, version)
+
+    def give_back(self) -> None:
+        """Delete the lease, unless another process has taken it."""
+        with self._lock, contextlib.suppress(PodlineError, OSError):
+            if not self.lost:
+                self._store.swap(None, self._name, self._version)
+            self._mark.unlink(missing_ok=True)
+
+    def _version_of(self, name: str) -> str:
+        if name not in self._versions:
+            found = self._store.find(name)
+            self._versions[name] = found.version if found else ""
+        return self._versions[name]
+
+    def _decide(self, record: Record) -> None:
+        """Put a completion record into the lease, from where no suspension can lose it."""
+        with self._lock:
+            self.unless_lost()
+            self._record = record
+            self._renew()
+
+    def _wrote(self, name: str, record: Record | None) -> None:
+        if record:
+            self._record = None
+        else:
+            self._latest.file = name, self._versions[name]
+            self.unless_lost()
+
+    def _renew(self) -> None:
+        try:
+            self._version = self._put(self._version)
+        except TakenError:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lost = True
+        self.unless_lost()
+
+    def unless_lost(self) -> None:
+        """Raise the error of a lost lease, without asking the store; take back this thread's last file.
+
+        Raises:
+            OtherWriterError: it is known that another process has the lease.
+        """
+        if self.lost:
+            self._undo()
+            raise OtherWriterError(
+                f"{self._store.where(self._folder)} has another writer since this process was suspended, or cut off "
+                f"from the store, for more than {self.seconds:g} s; it writes nothing more, and the same command waits "
+                "for the other one and takes its result"
+            )
+
+    def _undo(self) -> None:
+        """Delete the file that this thread wrote last, if it is unchanged: the next holder may not know it."""
+        name, version = self._latest.__dict__.pop("file", ("", ""))
+        if name:
+            with contextlib.suppress(PodlineError):
+                self._store.swap(None, name, version)
+
+    def _put(self, version: str) -> str:
+        beat, began = uuid.uuid4().hex, time.monotonic()
+        lease = Lease(owner=self._owner, beat=beat, seconds=self.seconds, holder=self._holder, record=self._record)
+        with self._store.workspace("lease") as folder, explained("write to the store", self._store.uri):
+            file = folder / LEASE
+            file.write_text(lease.model_dump_json())
+            found = self._store.swap(file, self._name, version, flush=False)
+        self._renewed = began
+        return found
+
+    def _found(self) -> _Found:
+        """Return the lease in the store; of one that cannot be understood, only the version."""
+        while True:
+            found = self._store.find(self._name)
+            if found is None:
+                return _Found("", None)
+            try:
+                return _Found(
+                    found.version, Lease.model_validate_json(self._store.read_bytes(self._name, found.version))
+                )
+            except ValidationError:
+                return _Found(found.version, None)
+            except (ArtifactError, StoreError):
+                if self._store.find(self._name) == found:  # not replaced or deleted meanwhile
+                    raise
+
+    def _publish_record(self, record: Record) -> None:
+        with self._store.workspace("record") as folder, explained("write to the store", self._store.uri):
+            file = folder / "record"
+            file.write_text(record.content)
+            self.publish(file, record.name, replace=True, flush=True)
+
+
+def writer_of(store: Store, folder: str) -> Writer | None:
+    """Return what this process holds of a folder; None outside of :func:`writing`."""
+    found = fences.over(store.uri, f"{folder}/")
+    return found if isinstance(found, Writer) else None
+
+
+def _machine() -> str:
+    """Return what tells this machine from others since it started; containers on it are the same machine."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else str(uuid.getnode())
+
+
+def _marked(mark: Path) -> str:
+    """Return the last owner on this machine; empty if that was another machine."""
+    with contextlib.suppress(OSError):
+        machine, _, owner = mark.read_text().partition(" ")
+        return owner if machine == _machine() else ""
+    return ""

@@ -1,0 +1,226 @@
+"""One process at a time writes a folder: a stale one, whatever it is about to do, changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fault_proxy
+import pytest
+
+from podline.errors import OtherWriterError, TakenError
+from podline.store import one_writer
+from podline.store.contract import Store
+from podline.store.one_writer import LEASE, Writer, writing
+from podline.store.opening import open_store
+
+RUN, SECONDS = "runs/r", 0.6
+RECORD = f"{RUN}/stages/train.json"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("PODLINE_STORE_LEASE", str(SECONDS))
+    if request.param == "folder":
+        return open_store(tmp_path / "root")
+    # The stand-in itself deletes any generation.
+    request.getfixturevalue("proxy")
+    return open_store(request.getfixturevalue("gcs_root"))
+
+
+class World:
+    """Writers of one folder, each like a process on a machine of its own."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.store, self._folder, self._count = store, folder, 0
+
+    def taken(self) -> Writer:
+        """A new writer with the lease."""
+        self._count += 1
+        mark = self._folder / f"{self._count}.owner"
+        writer = Writer(self.store, RUN, f"writer {self._count}")
+        writer.take(mark, lambda holder: None)
+        return writer
+
+    def publish(self, writer: Writer, name: str, text: str) -> None:
+        source = self._folder / uuid.uuid4().hex
+        source.write_text(text)
+        writer.publish(source, name, replace=True, flush=True)
+
+    def texts(self) -> dict[str, str]:
+        names = [name for name in self.store.list(RUN) if not name.endswith(LEASE)]
+        return {name: self.store.read_bytes(name).decode() for name in names}
+
+
+@pytest.fixture
+def world(store: Store, tmp_path: Path) -> World:
+    return World(store, tmp_path)
+
+
+def suspended_once(writer: Writer, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> None:
+    """Lets something happen after a writer has looked at its lease, and before it writes."""
+    require = writer.require
+
+    def look() -> None:
+        require()
+        monkeypatch.setattr(writer, "require", require)
+        meanwhile()
+
+    monkeypatch.setattr(writer, "require", look)
+
+
+def test_a_silent_writer_loses_the_folder_after_the_stated_time_and_not_before(world: World) -> None:
+    first = world.taken()
+    world.publish(first, f"{RUN}/a", "first")
+    began = time.monotonic()
+    next_one = world.taken()
+    assert time.monotonic() - began >= SECONDS
+    world.publish(next_one, f"{RUN}/a", "next")
+    for act in (lambda: world.publish(first, f"{RUN}/a", "first again"), lambda: first.delete(f"{RUN}/a", "")):
+        with pytest.raises(OtherWriterError, match="has another writer since this process was suspended"):
+            act()
+    first.give_back()
+    assert world.texts() == {f"{RUN}/a": "next"}
+    next_one.give_back()
+    assert not world.store.exists(f"{RUN}/{LEASE}")
+
+
+def test_a_writer_that_lives_keeps_the_folder_whatever_the_clocks_say(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, waiting, done = time.time, list[str](), threading.Event()
+    with writing(store, RUN, "the first", lambda *_: None):
+        monkeypatch.setattr(time, "time", lambda: real() + 86_400)
+        second = Writer(store, RUN, "the second")
+        thread = threading.Thread(
+            target=lambda: (second.take(world._folder / "other.owner", waiting.append), done.set())
+        )
+        thread.start()
+        time.sleep(3 * SECONDS)
+        assert not done.is_set()
+        assert set(waiting) == {"the first"}
+    thread.join(60)
+    assert done.is_set()
+
+
+@pytest.mark.parametrize("act", ["replace", "delete", "add"])
+def test_a_writer_suspended_between_look_and_write_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    first = world.taken()
+    world.publish(first, f"{RUN}/a", "first")
+
+    def meanwhile() -> None:
+        # Also a file that stays as it was belongs to the next writer once it has published it.
+        world.publish(world.taken(), f"{RUN}/a", "first")
+
+    suspended_once(first, monkeypatch, meanwhile)
+    if act == "delete":
+        first.delete(f"{RUN}/a", "")
+    else:
+        with contextlib.suppress(OtherWriterError):
+            world.publish(first, f"{RUN}/{'a' if act == 'replace' else 'b'}", "too late")
+    with pytest.raises(OtherWriterError):
+        first.require()
+    assert world.texts() == {f"{RUN}/a": "first"}
+
+
+def test_a_completion_record_counts_from_the_lease_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, swap = world.taken(), world.store.swap
+
+    def swap_or_die(source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
+        if name == RECORD:
+            raise KeyboardInterrupt
+        return swap(source, name, version, flush=flush)
+
+    monkeypatch.setattr(world.store, "swap", swap_or_die)
+    with pytest.raises(KeyboardInterrupt):
+        world.publish(first, RECORD, "done by the first")
+    monkeypatch.setattr(world.store, "swap", swap)
+    assert not world.store.exists(RECORD)
+    second = world.taken()
+    assert world.texts() == {RECORD: "done by the first"}
+    # And one that comes too late does not.
+    world.publish(second, f"{RUN}/a", "second")
+    third = world.taken()
+    with pytest.raises(OtherWriterError):
+        world.publish(second, RECORD, "done by the second")
+    assert third.waited
+    assert world.texts()[RECORD] == "done by the first"
+
+
+def test_on_one_machine_a_dead_writer_is_known_at_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "600")
+    mark = tmp_path / "r.owner"
+    Writer(store, RUN, "dead").take(mark, lambda holder: None)
+    Writer(store, RUN, "the next").take(mark, lambda holder: pytest.fail(f"waits for {holder}"))
+    # The same folder on a machine that has another one's mark.
+    monkeypatch.setattr(one_writer, "_machine", lambda: "another machine")
+
+    class WaitsError(Exception):
+        pass
+
+    def waits(holder: str) -> None:
+        raise WaitsError(holder)
+
+    with pytest.raises(WaitsError, match="the next"):
+        Writer(store, RUN, "there").take(mark, waits)
+
+
+def test_of_two_that_replace_one_version_one_succeeds(store: Store, tmp_path: Path) -> None:
+    def swapped(text: str, version: str) -> str:
+        source = tmp_path / text
+        source.write_text(text)
+        return store.swap(source, "a/b", version)
+
+    first = swapped("one", "")
+    outcomes, start = list[str](), threading.Barrier(8)
+
+    def swap(number: int) -> None:
+        start.wait()
+        try:
+            outcomes.append(swapped(f"n{number}", first))
+        except TakenError:
+            outcomes.append("")
+
+    threads = [threading.Thread(target=swap, args=(number,)) for number in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    won = [each for each in outcomes if each]
+    assert len(won) == 1
+    found = store.find("a/b")
+    assert found is not None
+    assert found.version == won[0] != first
+    store.swap(None, "a/b", first)
+    assert store.exists("a/b")
+    store.swap(None, "a/b", won[0])
+    assert not store.exists("a/b")
+
+
+@pytest.fixture
+def quiet(proxy: fault_proxy.FaultProxy) -> Iterator[fault_proxy.FaultProxy]:
+    yield proxy
+    proxy.share = 0.0
+
+
+def test_a_lost_answer_to_a_renewal_is_no_loss(
+    tmp_path: Path, quiet: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "600")
+    monkeypatch.setattr(one_writer, "_LEAST_SECONDS", 0.0)
+    world = World(open_store(gcs_root), tmp_path)
+    writer = world.taken()
+    quiet.faults, quiet.share = (fault_proxy.LOST, "503"), 0.3
+    for number in range(20):
+        world.publish(writer, f"{RUN}/a", str(number))
+    quiet.share = 0.0
+    assert quiet.happened.total() > 5
+    assert world.texts() == {f"{RUN}/a": "19"}
