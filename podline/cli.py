@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
             "models:models_group", "list · describe · check · promote · rollback · predict · serve · export"
         ),
         "tune": ListedCommand("tune:tune", "lr · search · input"),
-        "store": ListedCommand("store:store_group", "list · verify · prune"),
+        "store": ListedCommand("store:store_group", "list · verify · mark · prune"),
     },
     "Nights and machines": {
         "up": ListedCommand("operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."),
