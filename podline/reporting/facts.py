@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.completion import completion_name, local_artifact, read_completion
@@ -89,7 +88,7 @@ class RunFacts:
     slow: str
     initial_weights: InitialWeights | None
     origin: Origin | None
-    evaluation: Any
+    evaluation: AnyEvaluation
     milliseconds: float
     standing: RunStanding
 

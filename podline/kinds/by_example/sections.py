@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from podline import figures
 from podline.data.reader import open_split
 from podline.datasets.record_names import RecordNames
-from podline.kinds.by_example.document import ImageFigures
+from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 from podline.measures import measure_named, shown
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Code, Picture, Pictures, Table, Text
@@ -23,7 +23,7 @@ from podline.reporting.sections import section
 
 def headline(run: RunFacts, about: str, guess: str) -> Headline:
     """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.hooks.ExampleHooks`."""
-    found = run.evaluation
+    found = _evaluation(run)
     guessing, untrained, seen = (
         figures.metric_text(found.measure, metric)
         for metric in (found.guessing, *(side.metrics[found.measure] for side in (found.untrained, found.seen)))
@@ -37,6 +37,10 @@ def headline(run: RunFacts, about: str, guess: str) -> Headline:
         ),
         tiles=further_tiles(run),
     )
+
+
+def _evaluation(run: RunFacts) -> ImageEvaluation[ImageFigures]:
+    return cast("ImageEvaluation[ImageFigures]", run.evaluation)  # as that of every ExampleKind
 
 
 def further_tiles(run: RunFacts) -> list[verdict.Tile]:
@@ -62,9 +66,9 @@ INTERVALS = (
 )
 
 
-def sides_of(run: RunFacts) -> dict[str, Any]:
+def sides_of(run: RunFacts) -> dict[str, ImageFigures]:
     """Return the figures of every evaluation by column title."""
-    found = run.evaluation
+    found = _evaluation(run)
     sides = {
         f"trained, {found.split} split": found.trained,
         f"untrained, {found.split} split": found.untrained,

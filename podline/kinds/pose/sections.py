@@ -29,7 +29,7 @@ _RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
 
 def headline(run: RunFacts) -> Headline:
     """Return the AP for the top of the page."""
-    evaluation: PoseEvaluation = run.evaluation
+    evaluation = PoseEvaluation.of(run.evaluation)
     known = evaluation.trained.metrics
     return Headline(
         about=f"for {_keypoints(run)} on the {evaluation.split} split of {evaluation.dataset}",
@@ -70,7 +70,7 @@ def seen_pictures(run: RunFacts) -> Iterator[Block]:
 
 
 def _gallery(run: RunFacts, *, seen: bool) -> Iterator[Block]:
-    judged = judged_pictures(run.store, run.spec, run.manifest, run.evaluation, seen=seen)
+    judged = judged_pictures(run.store, run.spec, run.manifest, PoseEvaluation.of(run.evaluation), seen=seen)
     for rank, name in _RANKS.items():
         if judged[rank]:
             yield Heading(name)
@@ -98,7 +98,7 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
 @section("Maps of the network")
 def maps(run: RunFacts) -> Iterator[Block]:
     """Show the heatmaps and fields of one image, beside their targets."""
-    of_image = maps_of_image(run.store, run.spec, run.manifest, run.evaluation)
+    of_image = maps_of_image(run.store, run.spec, run.manifest, PoseEvaluation.of(run.evaluation))
     if of_image is None:
         return
     image, found, skeleton = of_image.image, of_image.maps, run.manifest.skeleton
@@ -127,7 +127,7 @@ def maps(run: RunFacts) -> Iterator[Block]:
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every metric of the trained and the untrained network, and on training images."""
-    evaluation: PoseEvaluation = run.evaluation
+    evaluation = PoseEvaluation.of(run.evaluation)
     sides = {
         f"trained, {evaluation.split} split": evaluation.trained,
         f"untrained, {evaluation.split} split": evaluation.untrained,
