@@ -58,7 +58,7 @@ def test_a_search_leaves_a_curve_a_chart_and_word_that_it_is_done(root: Path) ->
     (root / found.chart).unlink()
     made_again = search(root)
     assert (made_again.reused, made_again.learning_rate) == (False, found.learning_rate)
-    assert {path.name for path in root.iterdir()} <= {"datasets", "finder", ".podline"}
+    assert {path.name for path in root.iterdir()} <= {"datasets", "finder", ".podline", "podline-store.json"}
 
 
 def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(root: Path) -> None:
