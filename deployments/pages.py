@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from podline import settings
 from podline.errors import PodlineError
 from podline.secret import checked
-from podline.store.contract import INDEX, Store
+from podline.store.contract import INDEX, SCRATCH, Store
 from podline.store.folder import FolderStore
 from podline.store.page_links import served
 from podline.supervision import processes
@@ -154,7 +154,7 @@ def _is_page(parts: list[str]) -> bool:
 def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
     """Return a page's size and content, or the reason why it is missing; this call blocks."""
     if isinstance(store, FolderStore):
-        if not store.scratch.is_dir():
+        if not (store.root / SCRATCH).is_dir():
             return f"{store.uri} is not a store on this machine; its pages are served on the machine with its folder"
         if not _leads_to_page(store.root, name):
             return _not_there(store, name)
@@ -167,9 +167,11 @@ def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
 
 
 def _leads_to_page(root: Path, name: str) -> bool:
-    """Return whether a file, after links are resolved, is a page in the same folder."""
+    """Return whether a file, after links are resolved, is a page in the same folder; all runs may be behind a link."""
+    above = ("runs",) if name.startswith("runs/") else ()
     try:
-        return _is_page([*(root / name).resolve(strict=True).relative_to(root.resolve()).parts])
+        below = (root / name).resolve(strict=True).relative_to(root.joinpath(*above).resolve())
+        return _is_page([*above, *below.parts])
     except (OSError, ValueError, RuntimeError):
         return False
 

@@ -184,7 +184,17 @@ class TrainingGroup(Options):
     learning_rate: float = option(
         0.0, "Learning rate", "The peak of the schedule.", ge=0, path="schedule.learning_rate"
     )
-    schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
+    schedule: Literal[
+        "as the recipe says",
+        "constant",
+        "exponential",
+        "cosine",
+        "restarts",
+        "polynomial",
+        "step",
+        "one_cycle",
+        "plateau",
+    ] = option(
         AS_WRITTEN,
         "Schedule",
         "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau needs held-out examples: "

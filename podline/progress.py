@@ -1,37 +1,107 @@
 """Progress events of a stage: JSON lines from a child process, which its parent shows as bars or logs.
 
-A stage function gets a :class:`Reporter` and never prints. The events are:
-
-======== ==================================================================================================
-event    fields
-======== ==================================================================================================
-start    ``stage``; sent by the supervisor before it searches for an earlier result
-progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number), ``note`` (the place of the work, if it
-         is remarkable)
-log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
-pace     ``stage``, ``seconds``: the next event is due in about this time; null means unknown. For the supervisor only
-alive    ``stage``: it works, although it has no progress to report. For the supervisor only
-waiting  ``stage``, ``message``: another process blocks the work; this time counts towards no limit
-result   ``stage``, ``result`` (the stage's result as JSON); the last line of a successful child
-error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last line of a failed child
-======== ==================================================================================================
+A stage function gets a :class:`Reporter` and never prints. Events are written and read here alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar, cast
 
+from pydantic import BaseModel
+
+from podline.errors import PodlineError
 from podline.plain import plain
 
-Event = dict[str, Any]
+
+class StartEvent(TypedDict):
+    """The supervisor looks for an earlier result, and then starts the stage."""
+
+    event: Literal["start"]
+    stage: str
+
+
+class ProgressEvent(TypedDict):
+    """A part of the work is done; ``note`` names the place of the work, if it is remarkable."""
+
+    event: Literal["progress"]
+    stage: str
+    done: int
+    total: int
+    unit: str
+    metrics: dict[str, float]
+    note: NotRequired[str]
+
+
+class LogEvent(TypedDict):
+    """A line for the run's log."""
+
+    event: Literal["log"]
+    stage: str
+    level: Literal["info", "warning"]
+    message: str
+
+
+class PaceEvent(TypedDict):
+    """The next event is due in about this time; None means unknown. For the supervisor only."""
+
+    event: Literal["pace"]
+    stage: str
+    seconds: float | None
+
+
+class AliveEvent(TypedDict):
+    """The stage works, although it has no progress to report. For the supervisor only."""
+
+    event: Literal["alive"]
+    stage: str
+
+
+class WaitingEvent(TypedDict):
+    """Another process blocks the work; this time counts towards no limit."""
+
+    event: Literal["waiting"]
+    stage: str
+    message: str
+
+
+class ResultEvent(TypedDict):
+    """The stage's result as JSON; the last event of a successful stage."""
+
+    event: Literal["result"]
+    stage: str
+    result: dict[str, Any]
+
+
+class ErrorEvent(TypedDict):
+    """The stage's error, see :meth:`podline.errors.PodlineError.to_json`; the last event of a failed stage."""
+
+    event: Literal["error"]
+    stage: str
+    error: dict[str, Any]
+
+
+Event: TypeAlias = (
+    StartEvent | ProgressEvent | LogEvent | PaceEvent | AliveEvent | WaitingEvent | ResultEvent | ErrorEvent
+)
 Listener = Callable[[Event], None]
+
+
+def to_line(event: Event) -> bytes:
+    """Return an event as a line of JSON."""
+    return json.dumps(event).encode() + b"\n"
+
+
+def from_line(line: bytes) -> Event:
+    """Return the event of a line."""
+    return cast("Event", json.loads(line))
 
 
 def ignored(_event: Event) -> None:
@@ -39,6 +109,7 @@ def ignored(_event: Event) -> None:
 
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 _REPORT_SECONDS = 1.0
 _terminal: ContextVar[Listener] = ContextVar("terminal", default=ignored)
 
@@ -55,17 +126,17 @@ class Reporter:
         self, done: int, total: int, unit: str, metrics: Mapping[str, float] | None = None, note: str = ""
     ) -> None:
         """Report that ``done`` of ``total`` ``unit``s are finished; every call is also a heartbeat."""
-        self._listener(
-            {
-                "event": "progress",
-                "stage": self.stage,
-                "done": int(done),
-                "total": int(total),
-                "unit": unit,
-                "metrics": {name: float(value) for name, value in (metrics or {}).items()},
-                **({"note": note} if note else {}),
-            }
+        event = ProgressEvent(
+            event="progress",
+            stage=self.stage,
+            done=int(done),
+            total=int(total),
+            unit=unit,
+            metrics={name: float(value) for name, value in (metrics or {}).items()},
         )
+        if note:
+            event["note"] = note
+        self._listener(event)
 
     def pace(self, seconds: float | None) -> None:
         """Announce the next event in about ``seconds``; None means unknown."""
@@ -81,6 +152,18 @@ class Reporter:
         """Report that the work has not begun, because another process blocks it."""
         self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
 
+    def started(self) -> None:
+        """Report the start."""
+        self._listener({"event": "start", "stage": self.stage})
+
+    def ended(self, result: dict[str, Any]) -> None:
+        """Report the result."""
+        self._listener({"event": "result", "stage": self.stage, "result": result})
+
+    def failed(self, error: dict[str, Any]) -> None:
+        """Report the error."""
+        self._listener({"event": "error", "stage": self.stage, "error": error})
+
     def log(self, message: str) -> None:
         """Write a line to the run's log."""
         self._log("info", message)
@@ -89,8 +172,34 @@ class Reporter:
         """Write a warning to the run's log; the stage continues."""
         self._log("warning", message)
 
-    def _log(self, level: str, message: str) -> None:
+    def _log(self, level: Literal["info", "warning"], message: str) -> None:
         self._listener({"event": "log", "stage": self.stage, "level": level, "message": plain(message)})
+
+
+def report_stage(stage: str, listener: Listener, work: Callable[[], M]) -> M:
+    """Return the result of a stage's work; report its start, and its result or error.
+
+    Raises:
+        PodlineError: an error of the work.
+    """
+    reporter = Reporter(stage, listener)
+    reporter.started()
+    try:
+        result = work()
+    except PodlineError as error:
+        reporter.failed(error.to_json())
+        raise
+    reporter.ended(result.model_dump(mode="json"))
+    return result
+
+
+@contextlib.contextmanager
+def report_work(stage: str, listener: Listener) -> Iterator[Reporter]:
+    """Report the start of work that is no stage, and the seconds of its end unless it fails."""
+    reporter, began = Reporter(stage, listener), time.monotonic()
+    reporter.started()
+    yield reporter
+    reporter.ended({"seconds": time.monotonic() - began})
 
 
 _current: ContextVar[Reporter | None] = ContextVar("current", default=None)

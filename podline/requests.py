@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from podline.errors import SettingsError, StoreError
 from podline.inventory.catalogue import datasets as catalogued
@@ -18,13 +17,22 @@ from podline.recipes import datasets, registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, cluster
 from podline.stages.from_recipe import evaluation_spec
-from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.specs import JUDGED, EvaluateSpec, Result, Spec, TrainResult, TrainSpec
 from podline.stages.table import EVALUATE, TRAIN, Stage, stage_of
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 
-Performer = Callable[[Any, Listener, Settings], Any]
+R = TypeVar("R", bound=Result)
+
+
+class Performer(Protocol):
+    """A function that runs a stage."""
+
+    def __call__(self, spec: Spec[R], listener: Listener, machine: Settings, /) -> R:
+        """Return the stage's result."""
+        ...
+
 
 # A run's name is its recipe's name and twelve digits of a hash.
 _RUN = re.compile(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}")
@@ -96,7 +104,7 @@ class Request(NamedTuple):
         return result
 
 
-def performed(spec: Any, listener: Listener, settings: Settings, by: Performer = perform) -> Any:
+def performed(spec: Spec[R], listener: Listener, settings: Settings, by: Performer = perform) -> R:
     """Run a stage and return its result.
 
     A run's training and evaluation share one ledger entry. It is written when the evaluation has ended, or when either
@@ -110,10 +118,10 @@ def performed(spec: Any, listener: Listener, settings: Settings, by: Performer =
         result.require_sane()
         return result
     with recorded(store, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
-        notes.planned(training.recipe, settings, spec.strategy)
+        notes.planned(training.recipe, settings, spec.model_strategy or training.strategy)
         notes.asked(training)
         if stage is EVALUATE:
-            trained = run_of(store, spec.run).stages[TRAIN.name].result
+            trained = run_of(store, training.run).stages[TRAIN.name].result
             notes.answered(training, TrainResult.model_validate({**trained, "reused": True}), 0.0)
         started = time.monotonic()
         result = by(spec, listener, settings)

@@ -7,7 +7,7 @@ this process does its own imports and inspects the raw data.
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import problem_in
-from podline.progress import Listener, Reporter, heard_by
+from podline.progress import Listener, heard_by, report_work
 from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm
@@ -77,22 +77,17 @@ def run_flow(
         meanwhile: called while the server starts; its errors end the run.
 
     """
-    started = time.monotonic()
-    listener({"event": "start", "stage": _STAGE})
-    Reporter(_STAGE, listener).log("starting Prefect's server, which takes 10 to 60 s")
-    server = OwnServer(open_store(machine.root))
-    try:
-        with heard_by(listener):
+    with contextlib.ExitStack() as ended:
+        with report_work(_STAGE, listener) as reporter:
+            reporter.log("starting Prefect's server, which takes 5 to 60 s")
+            server = OwnServer(open_store(machine.root))
+            ended.callback(server.stop)
+            ended.enter_context(heard_by(listener))
             meanwhile()
             flow = entry_points.load(entry_point)
             server.wait(machine.server_timeout)
-            listener({"event": "result", "stage": _STAGE, "result": {"seconds": time.monotonic() - started}})
-            try:
-                return flow(parameters)
-            finally:
-                _deliver()
-    finally:
-        server.stop()
+        ended.callback(_deliver)
+        return flow(parameters)
 
 
 def _deliver() -> None:

@@ -46,7 +46,7 @@ from podline.errors import (
     from_json,
 )
 from podline.figures import duration
-from podline.progress import Listener, Reporter, beside
+from podline.progress import Listener, Reporter, beside, report_stage
 from podline.reporting.escaping import markdown
 from podline.settings import Settings
 from podline.stages.specs import Spec
@@ -217,7 +217,6 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
     stage = stage_of(spec)
     assert machine.tpu is not None  # noqa: S101 (there is no placement without one)
     reporter, node, limit = Reporter(stage.name, listener), machine.tpu.node, machine.tpu.limits.worker
-    listener({"event": "start", "stage": stage.name})
 
     def work() -> Any:
         with get_client(sync_client=True) as client:
@@ -237,14 +236,10 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
             )
         return result
 
-    try:
-        result = unless_done(work, spec, listener, ending)
-    except PodlineError as error:
-        listener({"event": "error", "stage": stage.name, "error": error.to_json()})
-        raise
-    result = result.model_copy(update={"reused": False})
-    listener({"event": "result", "stage": stage.name, "result": result.model_dump(mode="json")})
-    return result
+    def new() -> Any:
+        return unless_done(work, spec, listener, ending).model_copy(update={"reused": False})
+
+    return report_stage(stage.name, listener, new)
 
 
 def failure(error: PodlineError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from podline.commands import display, pages
 from podline.commands.numbers import Whole
 from podline.commands.options import answer, json_option
 from podline.errors import SettingsError
-from podline.progress import Listener
+from podline.progress import Listener, report_work
 
 _STAGE = "benchmark"
 
@@ -64,11 +63,8 @@ def _running() -> Any:
 
 def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:
     """Measure and print the rows, each a ``benchmarks.row.BenchmarkRow``."""
-    with display.shown() as listener:
-        started = time.monotonic()
-        listener({"event": "start", "stage": _STAGE})
+    with display.shown() as listener, report_work(_STAGE, listener):
         rows = measured(listener)
-        listener({"event": "result", "stage": _STAGE, "result": {"seconds": time.monotonic() - started}})
     answer([row.model_dump(mode="json") for row in rows], lambda: _table(rows), as_json=as_json)
 
 

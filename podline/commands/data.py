@@ -50,7 +50,7 @@ from podline.inventory.catalogue import (
 )
 from podline.options import Choices, DataGroup, TrainingGroup
 from podline.plurals import plural
-from podline.progress import Listener, Reporter
+from podline.progress import Listener, Reporter, report_stage, report_work
 from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
 from podline.requests import Request
@@ -161,13 +161,10 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
     Next: `podline store prune`.
     """
     store = existing_store(options)
-    with display.shown() as listener:
-        listener({"event": "start", "stage": "compact"})
-        reporter = Reporter("compact", listener)
+    with display.shown() as listener, report_work("compact", listener) as reporter:
         dataset = choose_dataset(store, dataset_named(name), fingerprint, reporter)
         manifest = manifest_of(store, dataset)
         version = compact(store, manifest, dead_share, reporter)
-        listener({"event": "result", "stage": "compact", "result": {}})
     if version is None:
         found = share_of_dead(manifest)
         line = f"nothing to do: {found:.1%} of the records in its shards are dead vs {dead_share:.1%} at least"
@@ -253,10 +250,7 @@ def _changes(
 
 def _verified(store: Store, dataset: Dataset, listener: Listener, *, deep: bool) -> ValidateResult:
     spec = validation_spec(store, dataset.name, dataset.fingerprint, deep=deep)
-    listener({"event": "start", "stage": VALIDATE.name})
-    result = VALIDATE.run(spec, Reporter(VALIDATE.name, listener))
-    listener({"event": "result", "stage": VALIDATE.name, "result": result.model_dump(mode="json")})
-    return result
+    return report_stage(VALIDATE.name, listener, lambda: VALIDATE.run(spec, Reporter(VALIDATE.name, listener)))
 
 
 def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
@@ -345,10 +339,8 @@ def _check(
     given = DataGroup.model_validate({"layout": layout, "allow_left_out": allow_left_out})
     changes = given.changes() | Choices(assignments=assignments).changes()
     recipe, people = (registry.for_data(registry.get(each), name, place) for each in ("images", "keypoints"))
-    with display.shown() as listener:
-        listener({"event": "start", "stage": "check"})
+    with display.shown() as listener, report_work("check", listener):
         checked = entry_points.load(_CHECK)(place, recipe, people, changes, store, given.allow_left_out)
-        listener({"event": "result", "stage": "check", "result": {}})
     drawn = []
     if sheet is not None:
         checked.write_sheet(sheet)
@@ -425,10 +417,8 @@ def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> N
 
     Next: `podline run cifar10 --source cifar-10 --root podline-root`.
     """
-    with display.shown() as listener:
-        listener({"event": "start", "stage": "download"})
-        place = downloading.download(name, folder, Reporter("download", listener), base_url)  # type: ignore[arg-type]
-        listener({"event": "result", "stage": "download", "result": {}})
+    with display.shown() as listener, report_work("download", listener) as reporter:
+        place = downloading.download(name, folder, reporter, base_url)  # type: ignore[arg-type]
     answer({"name": name, "folder": str(place.absolute())}, lambda: [str(place)], as_json=as_json)
 
 

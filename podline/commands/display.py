@@ -19,7 +19,7 @@ from rich.text import Text
 from podline.errors import PrunedError
 from podline.figures import duration
 from podline.plain import plain
-from podline.progress import Event, Listener
+from podline.progress import ErrorEvent, Event, Listener
 from podline.stages.progress_words import StagePace, amount, metrics
 
 _NAME_WIDTH = 8
@@ -52,7 +52,7 @@ def outcome(result: Mapping[str, Any], seconds: float) -> str:
     return f"re-used: found and verified in {duration(seconds)}{took}"
 
 
-def _failure(event: Event) -> str:
+def _failure(event: ErrorEvent) -> str:
     return "ended early by the search" if event["error"].get("type") == PrunedError.__name__ else "failed"
 
 
@@ -67,19 +67,21 @@ class Lines:
 
     def listen(self, event: Event) -> None:
         """Write an event, unless it is too soon after the last one."""
-        stage, kind = event["stage"], event["event"]
-        if kind == "start" and stage not in self._started:
+        stage = event["stage"]
+        if event["event"] == "start" and stage not in self._started:
             self._started[stage] = self._clock()
             self._pace, self._last = StagePace(self._clock), (0.0, self._clock())
-        elif kind == "progress":
+        elif event["event"] == "progress":
             left = self._pace.left(event)
             if self._is_news(event["done"] / max(event["total"], 1)):
                 self._say(stage, "  ".join(part for part in (amount(event), metrics(event["metrics"]), left) if part))
-        elif kind == "log":
+        elif event["event"] == "log":
             self._say(stage, ("warning: " if event["level"] == "warning" else "") + event["message"])
-        elif kind in ("result", "error") and stage in self._started:
-            seconds = self._clock() - self._started.pop(stage)
-            self._say(stage, f"✓ {outcome(event['result'], seconds)}" if kind == "result" else f"✗ {_failure(event)}")
+        elif event["event"] == "result" and stage in self._started:
+            self._say(stage, f"✓ {outcome(event['result'], self._clock() - self._started.pop(stage))}")
+        elif event["event"] == "error" and stage in self._started:
+            del self._started[stage]
+            self._say(stage, f"✗ {_failure(event)}")
 
     def _is_news(self, share: float) -> bool:
         (last_share, last_time), now = self._last, self._clock()
@@ -120,11 +122,11 @@ class _Bars:
 
     def listen(self, event: Event) -> None:
         """Create, update or finish a bar."""
-        stage, kind = event["stage"], event["event"]
-        if kind == "start" and stage not in self._bars:
+        stage = event["stage"]
+        if event["event"] == "start" and stage not in self._bars:
             bar = self._progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")
             self._bars[stage] = (bar, time.monotonic(), StagePace())
-        elif kind == "progress" and stage in self._bars:
+        elif event["event"] == "progress" and stage in self._bars:
             bar, _, pace = self._bars[stage]
             self._progress.update(
                 bar,
@@ -134,16 +136,20 @@ class _Bars:
                 metrics=metrics(event["metrics"]),
                 left=pace.left(event),
             )
-        elif kind == "log":
+        elif event["event"] == "log":
             warning = event["level"] == "warning"
             self._line(" ", stage, event["message"], "yellow" if warning else "dim")
-        elif kind in ("result", "error") and stage in self._bars:
-            bar, started, _ = self._bars.pop(stage)
-            self._progress.remove_task(bar)
-            if kind == "error":
-                self._line("✗", stage, _failure(event), "red")
-            else:
-                self._line("✓", stage, outcome(event["result"], time.monotonic() - started), "green")
+        elif event["event"] == "result" and stage in self._bars:
+            self._line("✓", stage, outcome(event["result"], time.monotonic() - self._removed(stage)), "green")
+        elif event["event"] == "error" and stage in self._bars:
+            self._removed(stage)
+            self._line("✗", stage, _failure(event), "red")
+
+    def _removed(self, stage: str) -> float:
+        """Remove a stage's bar, and return the time of its start."""
+        bar, started, _ = self._bars.pop(stage)
+        self._progress.remove_task(bar)
+        return started
 
     def _line(self, mark: str, stage: str, text: str, style: str) -> None:
         line = Text.assemble((f"{mark} ", style), (f"{stage:{_NAME_WIDTH}} ", "bold" if mark != " " else "dim"))

@@ -74,7 +74,8 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
                 f"engine {engine}: no worker reported within {seconds:g} s; check that workers run, that their "
                 "Python has Beam and Podline, and their logs"
             ) from error
-    workers = [event["metrics"]["workers"] for event in heard if "workers" in event.get("metrics", ())]
+    figures = [event["metrics"] for event in heard if event["event"] == "progress"]
+    workers = [each["workers"] for each in figures if "workers" in each]
     count, seconds = int(workers[-1]) if workers else 1, result.seconds
     say([f"workers  {count}: the same release of Podline, access to the store, correct clocks"])
     say([f"engine   {engine}: {result.written:,} records in {result.shards_written} shards in {seconds:.1f} s"])

@@ -15,7 +15,7 @@ from podline.figures import size
 from podline.inventory.forgetting import forget as forget_image
 from podline.inventory.forgetting import image_of
 from podline.plurals import plural
-from podline.progress import Reporter
+from podline.progress import report_work
 
 # By name: this command decodes the image, the others of `podline data` do not.
 _SEARCH = "podline.inventory.traces:search"
@@ -58,15 +58,12 @@ def forget(
         raise SettingsError("got no --key with a --reason and no --prove, expected either; see --help")
     if prove and (key or reason or dry_run):
         raise SettingsError("got --prove beside other options, expected it alone; prove after forgetting")
-    with display.shown() as listener:
-        listener({"event": "start", "stage": "forget"})
-        reporter = Reporter("forget", listener)
+    with display.shown() as listener, report_work("forget", listener) as reporter:
         traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
         result = None
         if not prove:
             image = image_of(store, dataset, str(key))
             result = forget_image(store, dataset, image, reason or "", reporter, dry_run=dry_run)
-        listener({"event": "result", "stage": "forget", "result": {}})
     if result is not None:
         answer(result, result.lines, as_json=as_json)
         return

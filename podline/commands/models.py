@@ -55,7 +55,7 @@ from podline.settings import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
 from podline.stages.table import TRAIN
-from podline.stages.tools import ExportFormat, ExportSpec, ModelCheck, ModelCheckSpec, PredictSpec
+from podline.stages.tools import ExportFormat, ExportSpec, ModelCheckSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
@@ -183,7 +183,7 @@ def check_model(model: str, side: int, classes: int, assignments: tuple[str, ...
             root=f"{folder}/root", recipe=with_code(recipe), image_shape=(side, side, _CHANNELS), classes=classes
         )
         with display.shown() as listener:
-            found: ModelCheck = perform(spec, listener, load_settings({"root": spec.root}))
+            found = perform(spec, listener, load_settings({"root": spec.root}))
     answer(found, found.lines, as_json=as_json)
     if any(part.works is False for part in found.parts[:_NEEDED]):
         click.get_current_context().exit(SettingsError.exit_code)

@@ -194,7 +194,6 @@ FindingKind = Literal[
     "exploding_outputs",
     "collapsed_output",
     "collapsed_stage",
-    "copied_stage",
     "vanishing_gradient",
     "exploding_gradient",
     "waiting_for_input",
@@ -227,8 +226,25 @@ class FindingLine(Frozen):
     time: float
 
 
+class StopLine(Frozen):
+    """The end of a run that a hook asked for.
+
+    Attributes:
+        step: number of training steps that the run had done.
+        hook: title of the hook.
+        reason: what it says.
+        time: Unix time.
+    """
+
+    kind: Literal["stop"] = "stop"
+    step: int
+    hook: str
+    reason: str
+    time: float
+
+
 DecisionLine = PlateauLine | AnnealingLine | EarlyStopLine
-MetricsLine = StepsLine | EvaluationLine | DecisionLine | FindingLine
+MetricsLine = StepsLine | EvaluationLine | DecisionLine | FindingLine | StopLine
 
 EventKind = Literal[
     "started",  # training began at step 0
@@ -270,16 +286,17 @@ _FIGURES = {
     "plateau": ("factor",),
     "annealing": ("energy", "temperature", "accepted"),
     "early_stop": ("value", "best", "stalled"),
+    "stop": (),
 }
 _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Field(discriminator="kind")])
 
 
-def figures_of(line: StepsLine | EvaluationLine | DecisionLine) -> dict[str, float]:
+def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> dict[str, float]:
     """Return the figures of a line as points of series with names like ``train/loss``."""
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine | EvaluationLine) and line.measures:
-        figures = {name: figure for name, figure in figures.items() if name != "accuracy"} | line.measures
+        figures = {name: figure for name, figure in figures.items() if not math.isnan(figure)} | line.measures
     if isinstance(line, StepsLine):
         figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
     return {f"{group}/{name}": float(figure) for name, figure in figures.items()}

@@ -1,5 +1,6 @@
 """Writes a model's answers for many pictures as a table, a row for each picture, in the order of the source."""
 
+# pyright: standard
 from __future__ import annotations
 
 import json

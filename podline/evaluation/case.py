@@ -1,12 +1,14 @@
 """The input and output of an evaluation, for every kind of task."""
 
+# pyright: standard
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import keras
 import tensorflow as tf
 
+from podline.arrays import Tensor
 from podline.documents.any_evaluation import AnyEvaluation, RunEvaluation
 from podline.documents.manifest import Manifest
 from podline.frozen import JsonObject
@@ -26,8 +28,8 @@ class Case:
 
     spec: EvaluateSpec
     recipe: Recipe
-    before: keras.Model
-    after: keras.Model
+    before: Callable[..., Tensor]
+    after: Callable[..., Tensor]
     strategy: tf.distribute.Strategy
     store: Store
     manifest: Manifest

@@ -89,7 +89,7 @@ def _by_class(manifest: Manifest, split: str = "") -> dict[str, int]:
 
 def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int, int]]]:
     splits = dict.fromkeys(split.name for manifest in (before, after) for split in manifest.splits)
-    found = {}
+    found = dict[str, dict[str, tuple[int, int]]]()
     for split in splits:
         old, new = _by_class(before, split), _by_class(after, split)
         found[split] = {name: (old.get(name, 0), new.get(name, 0)) for name in dict.fromkeys([*old, *new])}

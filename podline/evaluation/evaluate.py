@@ -1,5 +1,6 @@
 """The evaluation stage: evaluates a trained model on a split, every example once."""
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,6 @@
 """Runs models over splits: loads a finished run's model, and yields its answers with the records' fields."""
 
+# pyright: standard
 from __future__ import annotations
 
 import itertools

@@ -3,6 +3,7 @@
 Selvaraju et al.: "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization", ICCV 2017.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Sequence

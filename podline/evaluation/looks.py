@@ -4,6 +4,7 @@ Numbers are compared by their ranks within a class, and names by their counts wi
 classes do not count as changed looks.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,6 @@
 """Predicts for pictures with a finished run's model: skeletons, classes with probabilities, other answers."""
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

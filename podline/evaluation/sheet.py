@@ -1,5 +1,6 @@
 """Draws a sheet of pictures: a model's input before and after augmentation, and a run's answers."""
 
+# pyright: standard
 from __future__ import annotations
 
 import time

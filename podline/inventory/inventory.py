@@ -163,7 +163,7 @@ def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str
 
 
 def _fields(store: Store, name: str) -> dict[str, Any]:
-    document = store.read_json(name)
+    document = store.read_json(name, remedy="put it back, or delete its whole folder")
     if not isinstance(document, dict):
         raise ArtifactError(f"{store.where(name)} holds no fields; so its inputs are unknown; delete it")
     return document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.arrays import Arrays, Image
+    from podline.arrays import Array, Arrays, Image
     from podline.compare.answers import AnyAnswers, LostExamples
     from podline.compare.figures import Compared, Rule
     from podline.data.reader import SplitReader
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from podline.evaluation.picture_reader import PictureReader
     from podline.frozen import JsonObject
     from podline.kinds.facts import KindFacts
+    from podline.measures import Measure
     from podline.progress import Reporter
     from podline.recipes.settings import Recipe
     from podline.stages.specs import TrainSpec
@@ -42,7 +43,11 @@ class Kind(ABC):
 
     Attributes:
         facts: the facts that name it.
+        target: the record field that answers are compared with by the kind's measures; empty for a kind that computes
+            its figures itself.
     """
+
+    target: ClassVar[str] = ""
 
     def __init__(self, facts: KindFacts) -> None:
         self.facts = facts
@@ -81,6 +86,16 @@ class Kind(ABC):
             classes: number of classes of the data set.
             facts: see :attr:`podline.documents.manifest.Manifest.facts`; empty without a data set.
         """
+
+    def measured(
+        self,
+        outputs: Array,  # noqa: ARG002 (by default none)
+        targets: Array,  # noqa: ARG002
+        measures: Sequence[Measure],  # noqa: ARG002
+        recipe: Recipe,  # noqa: ARG002
+    ) -> dict[str, float]:
+        """Return measures of a model's outputs for examples with some targets, (n, …), by name; none by default."""
+        return {}
 
     @abstractmethod
     def judge(self, case: Case) -> Judgement:

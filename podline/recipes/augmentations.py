@@ -1,13 +1,15 @@
-"""The base of augmentation settings; each kind of task has its own class, which names the code that applies it."""
+"""The settings of random augmentation: the base, of which each kind of task has a class, and that of classifiers."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podline.frozen import Frozen, Json
+from podline.recipes.uses import require_effects
 
 _COLOURS = ("brightness", "contrast", "saturation", "hue")
 
@@ -30,3 +32,63 @@ class Augmentation(Frozen):
     def colours(self) -> dict[str, float]:
         """Return the settings that change colours, with their amounts, by name; empty without any."""
         return {name: value for name, value in dict(self).items() if name in _COLOURS and value}
+
+
+class AugmentationSettings(Augmentation):
+    """Random augmentation of training images; each example has its own draws.
+
+    Attributes:
+        pad: pixels of reflected border, from which a crop of the original size is taken; 0 for off.
+        crop: least area share of a window that is cut out and resized to the image's size; 0 for off.
+        crop_ratio: largest factor by which such windows are wider or narrower than the image.
+        flip: mirror left and right with probability one half.
+        alternate: mirror randomly in the first epoch only, then in every other epoch; with ``flip``.
+        rand_augment: number of RandAugment's operations per image (docs/how-to/input.md); 0 for off.
+        magnitude: strength of these operations, up to 30.
+        brightness: add or subtract up to this share of the full range.
+        contrast: multiply differences from middle grey by a factor of 1 ± up to this value.
+        saturation: multiply differences from a pixel's grey by a factor of 1 ± up to this value.
+        hue: rotate colours by up to this share of the colour circle.
+        cutout: side of a square that is filled with the mean colour; 0 for off.
+        erase: probability of a rectangle of noise, 2 to 33 % of the area.
+        mixup: blend each image and target with a partner's, by shares from Beta(mixup, mixup); 0 for off.
+        cutmix: replace a rectangle by the partner's image, with shares from Beta(cutmix, cutmix); 0 for off. Together
+            with ``mixup``, each image randomly gets one of them.
+        image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
+            the records' size.
+        views: number of different augmentations of an image, which the epochs repeat; 0: each epoch has its own. While
+            only the last layers train, a CPU computes the others once for each image and view.
+    """
+
+    applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
+
+    pad: int = Field(default=0, ge=0, le=64)
+    crop: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
+    crop_ratio: float = Field(default=1.33, ge=1, le=4, exclude_if=lambda ratio: ratio == 1.33)
+    flip: bool = False
+    alternate: bool = Field(default=False, exclude_if=operator.not_)
+    rand_augment: int = Field(default=0, ge=0, le=8, exclude_if=operator.not_)
+    magnitude: int = Field(default=9, ge=0, le=30, exclude_if=lambda magnitude: magnitude == 9)
+    brightness: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
+    contrast: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
+    saturation: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
+    hue: float = Field(default=0.0, ge=0, le=0.5, exclude_if=operator.not_)
+    cutout: int = Field(default=0, ge=0, le=256)
+    erase: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
+    mixup: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
+    cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
+    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
+    views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
+
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "augmentation"))
+
+    @model_validator(mode="after")
+    def _one_window(self) -> AugmentationSettings:
+        if self.pad and self.crop:
+            raise ValueError(f"pad={self.pad} vs crop={self.crop}: both choose a window of the image; give one of them")
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        """Return whether images are mixed in pairs."""
+        return bool(self.mixup or self.cutmix)

@@ -14,7 +14,8 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
     """Return a recipe's document with new values at some dotted paths.
 
     A duration holds one of steps, epochs and share; setting one replaces another. Settings that have no
-    effect with a new kind of model, optimizer, loss or schedule get their defaults.
+    effect with a new kind of model, loss or schedule get their defaults. A new kind of optimizer has its own learning
+    rate and settings, except weight decay, clipping and rates by layers.
 
     Raises:
         ValueError: several of them are new.
@@ -27,6 +28,7 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
         if rest in Part.model_fields and inner.keys() <= Part.model_fields.keys():
             inner = {}
         changed[name] = with_changes(inner, {rest: value}) if rest else value
+    _forget_other_optimizer(document, changed, changes)
     for section, uses in USES.items():
         kind = changes.get(f"{section}.kind")
         if kind is not None and is_object(inner := changed[section]):
@@ -34,6 +36,20 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
             given = {path.rpartition(".")[2] for path in changes if path.startswith(f"{section}.")}
             changed[section] = {name: value for name, value in inner.items() if name not in without - given}
     return changed
+
+
+_OF_ANY_OPTIMIZER = ("kind", "weight_decay", "clip_norm", "rates")
+
+
+def _forget_other_optimizer(document: Mapping[str, Json], changed: JsonObject, changes: Mapping[str, Json]) -> None:
+    """Drop what the document says of another kind of optimizer than the new one."""
+    kind, before, optimizer = changes.get("optimizer.kind"), document.get("optimizer"), changed.get("optimizer")
+    if kind is None or not is_object(before) or before.get("kind") == kind or not is_object(optimizer):
+        return
+    given = {path.split(".")[1] for path in changes if path.startswith("optimizer.")}
+    changed["optimizer"] = {name: optimizer[name] for name in optimizer if name in given.union(_OF_ANY_OPTIMIZER)}
+    if not changes.keys() & {"schedule", "schedule.learning_rate"} and is_object(schedule := changed.get("schedule")):
+        changed["schedule"] = {name: value for name, value in schedule.items() if name != "learning_rate"}
 
 
 def _require_one_unit(changes: Mapping[str, Json]) -> None:

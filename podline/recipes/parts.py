@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import Json
+from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS
 from podline.settings import nearest
 
 T = TypeVar("T")
@@ -50,12 +51,14 @@ class Registry(Generic[T]):
         group: the entry-point group of installed packages.
         shipped: name → Podline's object, or its ``module:name``.
         row: the class of each object, whose attribute ``name`` must match if it has one; None for functions.
+        with_options: Podline's objects that take options.
     """
 
     what: str
     group: str
     shipped: Mapping[str, Json] = field(default_factory=dict[str, Json])
     row: type[T] | None = None
+    with_options: tuple[str, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         """Return all names, Podline's and installed ones."""
@@ -146,7 +149,7 @@ class Registry(Generic[T]):
         """
         if settings.kind not in self.shipped:
             self.point(settings.kind)
-        elif settings.options:
+        elif settings.options and settings.kind not in self.with_options:
             raise SettingsError(f"{self.what} {settings.kind} has no options vs {', '.join(settings.options)}")
 
     def make(self, settings: PartSettings, *arguments: Any) -> Any:
@@ -179,13 +182,11 @@ OPTIMIZERS: Registry[Part] = Registry(
     "optimizer",
     "podline.optimizers",
     {
-        "sgd": "podline.training.optimizers:sgd",
-        "adam": "podline.training.optimizers:adam",
-        "adamw": "podline.training.optimizers:adam",
-        "rmsprop": "podline.training.optimizers:rmsprop",
+        **dict.fromkeys(KERAS_OPTIMIZERS, "podline.training.optimizers:of_keras"),
         "adafactor": "podline.training.optimizers:adafactor",
         "muon": "podline.training.muon:muon",
     },
+    with_options=tuple(KERAS_OPTIMIZERS),
 )
 # Each kind has its own values for these.
 LOSSES: Registry[Part] = Registry("loss", "podline.losses", {"cross_entropy": None, "focal": None})

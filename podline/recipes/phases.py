@@ -12,6 +12,7 @@ from podline.frozen import Frozen, Json
 from podline.recipes.durations import Duration
 
 MAY_CHANGE = (
+    "accumulate",
     "augmentation",
     "batch_size",
     "loss",

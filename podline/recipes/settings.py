@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -15,25 +15,31 @@ from podline.documents.manifest import Manifest
 from podline.frozen import Frozen, Json, JsonObject, is_object, problem_in
 from podline.kinds.shipped import USUAL_KIND
 from podline.recipes import datasets
-from podline.recipes.augmentations import Augmentation
+from podline.recipes.augmentations import Augmentation, AugmentationSettings
+from podline.recipes.bounds import MOST, NAME
 from podline.recipes.changes import with_changes
 from podline.recipes.datasets import DatasetName
-from podline.recipes.durations import Duration, Part
+from podline.recipes.durations import Duration
+from podline.recipes.keras_optimizers import USUAL_RATES
+from podline.recipes.optimizer_settings import OptimizerSettings
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.schedule_settings import (
+    WITHOUT_MEASURE,
+    AnnealingSettings,
+    EarlyStopSettings,
+    ScheduleSettings,
+)
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 from podline.recipes.uses import require_effects
 
-# The names of a recipe, a model, an optimizer; a part of several, as 1/4.
-_NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+# A part of several, as 1/4.
 _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 
 
 Precision = Literal["float32", "bfloat16", "auto"]
 M = TypeVar("M", bound=Frozen)
 
-MOST = 10**9
-"""The upper bound of numbers of steps, examples in a batch and the like: 32 bits hold it."""
 CHAMPION = "champion"
 """The value of ``further`` that means the recipe's champion."""
 
@@ -67,7 +73,7 @@ class ModelSettings(Frozen):
         options: options of an installed package's model, by name.
     """
 
-    kind: str = Field(default="resnet", pattern=_NAME)
+    kind: str = Field(default="resnet", pattern=NAME)
     width: float = Field(default=1.0, gt=0, le=8)
     depth: int = Field(default=1, ge=1, le=20)
     activation: Literal["relu", "gelu"] = Field(default="relu", exclude_if=lambda activation: activation == "relu")
@@ -94,39 +100,6 @@ class ModelSettings(Frozen):
         return self
 
 
-class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (AdamW), of weights with two axes or more except biases and norms.
-
-    Attributes:
-        kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
-            (docs/how-to/train.md); or an installed package's. Usual rates: 0.1 for ``sgd``, 0.001 for ``adam``.
-        momentum: momentum of ``sgd``, ``rmsprop`` and ``muon``; first beta of ``adam`` and ``adamw``.
-        nesterov: Nesterov's momentum; ``sgd`` only.
-        weight_decay: each step reduces a kernel by the learning rate times this share. Kernels are weights with two
-            axes or more, except those called bias, beta, gamma, scale or alpha, and those that ``muon`` orthogonalises.
-        clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
-        adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
-            rate.
-        options: options of an installed package's optimizer, by name.
-    """
-
-    kind: str = Field(default="sgd", pattern=_NAME)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    nesterov: bool = True
-    weight_decay: float = Field(default=0.0, ge=0)
-    clip_norm: float | None = Field(default=None, gt=0)
-    adam_rate: float = Field(default=0.1, gt=0, exclude_if=lambda rate: rate == 0.1)
-    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
-
-    _effects = model_validator(mode="after")(functools.partial(require_effects, "optimizer"))
-
-    @model_validator(mode="after")
-    def _adamw_decays(self) -> OptimizerSettings:
-        if self.kind == "adamw" and not self.weight_decay:
-            raise ValueError("kind=adamw vs weight_decay=0: that is adam; give weight_decay=0.01, or kind=adam")
-        return self
-
-
 class LossSettings(Frozen):
     """The loss of a classifier.
 
@@ -137,105 +110,11 @@ class LossSettings(Frozen):
         options: options of an installed package's loss, by name.
     """
 
-    kind: str = Field(default="cross_entropy", pattern=_NAME)
+    kind: str = Field(default="cross_entropy", pattern=NAME)
     gamma: float = Field(default=2.0, gt=0, le=10, exclude_if=lambda gamma: gamma == 2.0)
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
     _effects = model_validator(mode="after")(functools.partial(require_effects, "loss"))
-
-
-class PlateauSettings(Frozen):
-    """When and how to lower the learning rate because validation stalls.
-
-    Attributes:
-        metric: the metric that must fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        factor: the rate is multiplied by this factor …
-        patience: … after this number of consecutive evaluations without an improvement.
-        least: least improvement, as a share of the best value so far.
-        floor: the rate stays above this share of the peak.
-        cooldown: number of evaluations after a reduction that do not count as stalled.
-    """
-
-    metric: Literal["loss", "error"] = "loss"
-    factor: float = Field(default=0.3, gt=0, lt=1)
-    patience: int = Field(default=2, ge=1, le=MOST)
-    least: float = Field(default=0.01, ge=0, lt=1)
-    floor: float = Field(default=0.001, ge=0, lt=1)
-    cooldown: int = Field(default=0, ge=0, le=MOST)
-
-
-class ScheduleSettings(Frozen):
-    """The learning rate as a function of the step.
-
-    Attributes:
-        kind: ``constant``; ``exponential`` (times ``decay`` every ``decay_every``); ``cosine`` (to ``final`` of the
-            peak); ``one_cycle`` (up for ``warmup``, then linearly down to ``final``); ``plateau`` (constant until
-            validation stalls).
-        learning_rate: the peak.
-        warmup: a linear rise before the schedule; for ``one_cycle`` the rise itself.
-        final: share of the peak at the end of ``cosine`` and ``one_cycle``.
-        decay: the factor of ``exponential``.
-        decay_every: the interval at which ``exponential`` applies its factor.
-        by_phase: whether it begins again in each phase, with the phase's length in place of the training's.
-        plateau: when ``plateau`` lowers the rate, and by which factor.
-    """
-
-    kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"] = "cosine"
-    learning_rate: float = Field(default=0.1, gt=0, le=1_000)
-    warmup: Part = Part(steps=0)
-    final: float = Field(default=0.0, ge=0, le=1)
-    decay: float = Field(default=0.97, gt=0, le=1)
-    decay_every: Part = Part(epochs=1)
-    by_phase: bool = Field(default=False, exclude_if=operator.not_)
-    plateau: PlateauSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plateau_has_settings(cls, values: Json) -> Json:
-        if is_object(values) and values.get("kind") == "plateau" and values.get("plateau") is None:
-            return {**values, "plateau": PlateauSettings()}
-        return values
-
-    _effects = model_validator(mode="after")(functools.partial(require_effects, "schedule"))
-
-
-class AnnealingSettings(Frozen):
-    """Simulated annealing: accepts or rejects the state after each evaluation.
-
-    Attributes:
-        energy: the metric that should fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        temperature: initial temperature in units of the energy: a state with an energy higher by this value is accepted
-            with probability 37 %.
-        final: final share of the temperature, which falls by a constant factor per step.
-    """
-
-    energy: Literal["loss", "error"] = "loss"
-    temperature: float = Field(default=0.02, gt=0)
-    final: float = Field(default=0.01, gt=0, le=1)
-
-
-class EarlyStopSettings(Frozen):
-    """How validation chooses the state that a run ends with, and when it ends.
-
-    Attributes:
-        metric: the metric that must fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        patience: the run ends after this number of consecutive evaluations without an improvement, or this share of its
-            evaluations, but not before its last phase; None for never.
-        least: least improvement, as a share of the best value so far.
-        restore: whether the run ends with its best state, early or not: the one with the lowest loss, or the latest
-            with an error within a standard error of the lowest.
-    """
-
-    metric: Literal["loss", "error"] = "loss"
-    patience: Annotated[int, Field(ge=1, le=MOST)] | Annotated[float, Field(gt=0, lt=1)] | None = 3
-    least: float = Field(default=0.0, ge=0, lt=1)
-    restore: bool = True
-
-    def stalls(self, evaluations: int) -> float:
-        """Return the number of evaluations without an improvement that ends a run with some evaluations."""
-        if self.patience is None:
-            return math.inf
-        return self.patience if self.patience >= 1 else max(math.ceil(self.patience * evaluations), 1)
 
 
 class ExplosionSettings(Frozen):
@@ -248,66 +127,6 @@ class ExplosionSettings(Frozen):
 
     factor: float = Field(default=10.0, gt=1)
     stretches: int = Field(default=3, ge=1, le=MOST)
-
-
-class AugmentationSettings(Augmentation):
-    """Random augmentation of training images; each example has its own draws.
-
-    Attributes:
-        pad: pixels of reflected border, from which a crop of the original size is taken; 0 for off.
-        crop: least area share of a window that is cut out and resized to the image's size; 0 for off.
-        crop_ratio: largest factor by which such windows are wider or narrower than the image.
-        flip: mirror left and right with probability one half.
-        alternate: mirror randomly in the first epoch only, then in every other epoch; with ``flip``.
-        rand_augment: number of RandAugment's operations per image (docs/how-to/input.md); 0 for off.
-        magnitude: strength of these operations, up to 30.
-        brightness: add or subtract up to this share of the full range.
-        contrast: multiply differences from middle grey by a factor of 1 ± up to this value.
-        saturation: multiply differences from a pixel's grey by a factor of 1 ± up to this value.
-        hue: rotate colours by up to this share of the colour circle.
-        cutout: side of a square that is filled with the mean colour; 0 for off.
-        erase: probability of a rectangle of noise, 2 to 33 % of the area.
-        mixup: blend each image and target with a partner's, by shares from Beta(mixup, mixup); 0 for off.
-        cutmix: replace a rectangle by the partner's image, with shares from Beta(cutmix, cutmix); 0 for off. Together
-            with ``mixup``, each image randomly gets one of them.
-        image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
-            the records' size.
-        views: number of different augmentations of an image, which the epochs repeat; 0: each epoch has its own. While
-            only the last layers train, a CPU computes the others once for each image and view.
-    """
-
-    applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
-
-    pad: int = Field(default=0, ge=0, le=64)
-    crop: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
-    crop_ratio: float = Field(default=1.33, ge=1, le=4, exclude_if=lambda ratio: ratio == 1.33)
-    flip: bool = False
-    alternate: bool = Field(default=False, exclude_if=operator.not_)
-    rand_augment: int = Field(default=0, ge=0, le=8, exclude_if=operator.not_)
-    magnitude: int = Field(default=9, ge=0, le=30, exclude_if=lambda magnitude: magnitude == 9)
-    brightness: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
-    contrast: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
-    saturation: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
-    hue: float = Field(default=0.0, ge=0, le=0.5, exclude_if=operator.not_)
-    cutout: int = Field(default=0, ge=0, le=256)
-    erase: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
-    mixup: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
-    cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
-    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
-    views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
-
-    _effects = model_validator(mode="after")(functools.partial(require_effects, "augmentation"))
-
-    @model_validator(mode="after")
-    def _one_window(self) -> AugmentationSettings:
-        if self.pad and self.crop:
-            raise ValueError(f"pad={self.pad} vs crop={self.crop}: both choose a window of the image; give one of them")
-        return self
-
-    @property
-    def mixes(self) -> bool:
-        """Return whether images are mixed in pairs."""
-        return bool(self.mixup or self.cutmix)
 
 
 class FitSettings(Frozen):
@@ -398,7 +217,10 @@ class Recipe(Frozen):
         conversion: the data set's own settings for its conversion, by name.
         task: settings of the kind of task; by default those of the data set's kind.
         model: the network; like ``augmentation`` and ``loss``, unless the kind of task has its own.
-        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128.
+        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128. An epoch leaves out
+            the incomplete last batch, of other examples each time: 36 of 100 in batches of 64.
+        accumulate: number of equal parts that a step divides its batch into, to need less memory: it computes one after
+            another and sums their gradients. Batch norm sees a part.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
         fit: the values that depend on the number of training images; with None, a split smaller than a batch is
             refused.
@@ -415,6 +237,8 @@ class Recipe(Frozen):
             split is evaluated. Decisions by evaluations need a share, or a data set with a validation split.
         without_part: a part of the training split that is left out, as ``1/4``; chosen by a hash.
         evaluate_every: interval of evaluations during training; None: only at the end.
+        measures: names of measures that evaluations during training compute too, for the curves of the report; those
+            that decide are among them.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
@@ -435,18 +259,19 @@ class Recipe(Frozen):
         promotion: rules by which a model becomes the recipe's champion; they do not affect the run's name.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    name: str = Field(pattern=NAME)
     dataset: DatasetName
     conversion: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     task: SerializeAsAny[TaskSettings] = Field(default_factory=_usual_task, exclude_if=is_usual)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1, le=1_000_000)
+    accumulate: int = Field(default=1, ge=1, le=1_000, exclude_if=lambda parts: parts == 1)
     fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     few: tuple[FewSettings, ...] = Field(default=(), exclude_if=operator.not_)
     evaluation_batch_size: int = Field(default=500, ge=1, le=1_000_000)
     duration: Duration = Duration(epochs=10)
-    optimizer: OptimizerSettings = OptimizerSettings()
-    schedule: ScheduleSettings = ScheduleSettings()
+    optimizer: OptimizerSettings = OptimizerSettings(momentum=0.9, nesterov=True)
+    schedule: ScheduleSettings = Field(default=ScheduleSettings(), validate_default=True)
     annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     early_stop: EarlyStopSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     augmentation: AugmentationSettings = AugmentationSettings()
@@ -457,6 +282,7 @@ class Recipe(Frozen):
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
     without_part: str = Field(default="", pattern=_PART, exclude_if=operator.not_)
     evaluate_every: Duration | None = Duration(epochs=1)
+    measures: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     explosion: ExplosionSettings = Field(
         default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
     )
@@ -464,7 +290,7 @@ class Recipe(Frozen):
     checkpoint_minutes: float = Field(default=5.0, gt=0, le=100_000)
     keep: Annotated[int, Field(ge=1, le=MOST)] | Literal["all"] = Field(default=1, exclude_if=lambda keep: keep == 1)
     summary_steps: int = Field(default=20, ge=1, le=MOST)
-    further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
+    further: str | None = Field(default=None, pattern=NAME, exclude_if=lambda value: value is None)
     init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     precision: Precision = Field(default="float32", exclude_if=lambda precision: precision == "float32")
     jit: bool = Field(default=False, exclude_if=operator.not_)
@@ -489,6 +315,13 @@ class Recipe(Frozen):
         if not is_object(given) or "dataset" not in info.data:
             return given
         return task_of(given.get("kind") or _usual_task(info.data).kind, given)
+
+    @field_validator("schedule")
+    @classmethod
+    def _has_the_rate_of_the_optimizer(cls, schedule: ScheduleSettings, info: ValidationInfo) -> ScheduleSettings:
+        if "learning_rate" in schedule.model_fields_set or "optimizer" not in info.data:
+            return schedule
+        return schedule.model_copy(update={"learning_rate": USUAL_RATES.get(info.data["optimizer"].kind, 0.001)})
 
     @field_validator("without_part")
     @classmethod
@@ -604,6 +437,13 @@ class Recipe(Frozen):
                 found.pop()  # the run is too short for the previous phase
             found.append((begins, recipe))
         return tuple(found)
+
+    @property
+    def held_out_measures(self) -> tuple[str, ...]:
+        """The names of the measures of evaluations during training, also of those that decide."""
+        deciding = [each.metric for each in (self.schedule.plateau, self.early_stop) if each]
+        names = dict.fromkeys((*self.measures, *deciding))
+        return tuple(name for name in names if name not in WITHOUT_MEASURE)
 
     @property
     def evaluates(self) -> bool:

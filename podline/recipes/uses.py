@@ -28,21 +28,29 @@ class Use(NamedTuple):
 
 
 _WIDE = Use("kind", ("resnet", "mobilenetv2", "mobilenetv3-small", "mobilenetv3-large"))
-_RESNET, _FOCAL, _SGD, _MUON = (Use("kind", (kind,)) for kind in ("resnet", "focal", "sgd", "muon"))
-_EXPONENTIAL, _PLATEAU = (Use("kind", (kind,)) for kind in ("exponential", "plateau"))
+_RESNET, _FOCAL, _MUON = (Use("kind", (kind,)) for kind in ("resnet", "focal", "muon"))
+_EXPONENTIAL, _PLATEAU, _RESTARTS, _STEP, _POLYNOMIAL = (
+    Use("kind", (kind,)) for kind in ("exponential", "plateau", "restarts", "step", "polynomial")
+)
 
 USES: Mapping[str, Mapping[str, Use]] = {
     "model": {"width": _WIDE, "depth": _RESNET, "activation": _RESNET, "weights": Use("kind", tuple(PUBLISHED))},
     "optimizer": {
-        "momentum": Use("kind", ("sgd", "adam", "adamw", "rmsprop", "muon")),
-        "nesterov": _SGD,
+        "momentum": Use("kind", ("sgd", "rmsprop", "muon", "keras_muon")),
+        "nesterov": Use("kind", ("sgd", "keras_muon")),
         "adam_rate": _MUON,
     },
     "loss": {"gamma": _FOCAL},
     "schedule": {
-        "final": Use("kind", ("cosine", "one_cycle")),
+        "final": Use("kind", ("cosine", "restarts", "polynomial", "one_cycle")),
         "decay": _EXPONENTIAL,
         "decay_every": _EXPONENTIAL,
+        "power": _POLYNOMIAL,
+        "period": _RESTARTS,
+        "period_factor": _RESTARTS,
+        "peak_factor": _RESTARTS,
+        "boundaries": _STEP,
+        "shares": _STEP,
         "plateau": _PLATEAU,
     },
     "augmentation": {"alternate": Use("flip"), "crop_ratio": Use("crop"), "magnitude": Use("rand_augment")},

@@ -78,20 +78,23 @@ def curve(
 
     Args:
         title: title of the figure.
-        figure: name of the figure in the lines.
+        figure: name of the figure in the lines, or of one of their measures.
         steps: the lines of training.
         evaluations: the lines of evaluations.
         rejected: steps to mark with a cross.
     """
+
+    def value(line: StepsLine | EvaluationLine) -> float:
+        return line.measures[figure] if figure in line.measures else getattr(line, figure)
+
     ends = {"in training": steps[-1:], "on the held-out split": evaluations[-1:]}
-    last = ", ".join(f"{getattr(line, figure):.3g} {where}" for where, lines in ends.items() for line in lines)
+    last = ", ".join(f"{value(line):.3g} {where}" for where, lines in ends.items() for line in lines)
     with chart(figure, f"{title} over training steps. Last: {last}.") as drawing:
         (axes,) = drawing.axes()
-        axes.plot(
-            [line.step for line in steps], [getattr(line, figure) for line in steps], color=ACCENT, label="training"
-        )
-        _evaluations(axes, evaluations, [getattr(line, figure) for line in evaluations], rejected)
-        axes.set_ylim(bottom=0)
+        if steps:
+            axes.plot([line.step for line in steps], [value(line) for line in steps], color=ACCENT, label="training")
+        _evaluations(axes, evaluations, [value(line) for line in evaluations], rejected)
+        axes.set_ylim(bottom=min([0.0, *(value(line) for line in evaluations)]))
         if figure == "accuracy":
             percent_axis(axes, "y")
             axes.set_ylim(top=1.02)

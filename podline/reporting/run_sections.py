@@ -13,6 +13,7 @@ from podline.documents.model_description import ModelDescription
 from podline.evaluation.changed_data import compared, pictures
 from podline.inventory.catalogue import version_before
 from podline.ledger.time_spent import CLASSES, time_of_training
+from podline.measures import shown
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
 from podline.reporting import charts
@@ -56,6 +57,8 @@ def training(run: RunFacts) -> Iterator[Block]:
     drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
     if not all(math.isnan(line.accuracy) for line in steps):
         drawn.append(Chart(charts.curve("Accuracy", "accuracy", steps, *held_out), "Accuracy"))
+    measured = shown(run.recipe.held_out_measures)
+    drawn += [Chart(charts.curve(each.label, each.name, (), *held_out), each.label) for each in measured]
     drawn.append(Chart(charts.curve("Learning rate", "learning_rate", steps), "Learning rate"))
     drawn += [Chart(svg, title) for title, svg in charts.stage_measures(steps).items()]
     yield Grid(*drawn, Chart(charts.throughput(steps), "Throughput"))

@@ -135,7 +135,7 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _attention(run: RunFacts) -> Iterator[str]:
-    """Yield what a reader should know first: problems of the training, its slowness, and changes of the data."""
+    """Yield what a reader should know first: problems of the training, of the data, and its slowness."""
     evaluation = run.evaluation
     metric = evaluation.trained.metrics[evaluation.measure]
     if metric.high - metric.low > _WIDE and metric.high <= 1:
@@ -147,16 +147,15 @@ def _attention(run: RunFacts) -> Iterator[str]:
         yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
     if len(found) > _NAMED:
         yield f"{plural(len(found) - _NAMED, 'more finding')} below"
-    if run.slow:
-        yield run.slow
     for rule, times in run.manifest.counted.items():
         if NEARLY_REPEAT in rule:
             yield f"{figures.count(times)} {rule}: the figure may not hold for new images"
     if left_out := run.manifest.quarantined:
         first = f"{left_out[0].record} {left_out[0].reason}"
         yield f"{plural(len(left_out), 'record')} of the source left out, such as {first}; see Data"
-    for remark in run.remarks[:_NAMED]:
-        yield f"{remark}"
+    yield from run.remarks[:_NAMED]
+    if run.slow:
+        yield run.slow
 
 
 def _compared(facts: RunFacts) -> list[str]:

@@ -19,7 +19,7 @@ DOCUMENT, PAGE = "search.json", "search.html"
 State = Literal["complete", "pruned", "failed"]
 
 
-class SearchSpec(TrainableSpec):
+class SearchSpec(TrainableSpec[Any]):
     """A search over values of a recipe. With more trials or minutes, the same search continues."""
 
     not_hashed = TrainableSpec.not_hashed | {"trials", "minutes"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from podline.documents.completion import (
     Artifact,
@@ -18,16 +18,18 @@ from podline.documents.completion import (
 from podline.documents.manifest import MANIFEST, converted_first, listed_files, read_manifest, stored_name
 from podline.errors import ArtifactError
 from podline.progress import Reporter
-from podline.stages.specs import Result, Spec
+from podline.stages.specs import RecipeSpec, Result, Spec
 from podline.stages.table import stage_of
 from podline.store.contract import Listed, Store
 from podline.store.opening import open_store
+
+R = TypeVar("R", bound=Result)
 
 
 def complete(
     store: Store,
     folder: str,
-    spec: Spec,
+    spec: Spec[Any],
     result: Result,
     names: Iterable[str],
     beside: Iterable[Listed] = (),
@@ -56,7 +58,7 @@ def complete(
     store.publish_json(completion_name(folder, stage.name), record.model_dump(mode="json"), replace=True)
 
 
-def find(spec: Spec, reporter: Reporter, folder: str = "") -> Any | None:
+def find(spec: Spec[R], reporter: Reporter, folder: str = "") -> R | None:
     """Return the result of a finished stage, if all its files still exist unchanged.
 
     Args:
@@ -85,7 +87,7 @@ def find(spec: Spec, reporter: Reporter, folder: str = "") -> Any | None:
     if problem := _damage(store, folder, record):
         reporter.warn(f"{problem}; this stage runs again")
         return None
-    if code := getattr(getattr(spec, "recipe", None), "code", None):
+    if code := spec.recipe.code if isinstance(spec, RecipeSpec) else ():
         reporter.log(f"unchanged: data, settings, and the code of {', '.join(code)}")
     return result.model_copy(update={"reused": True})
 

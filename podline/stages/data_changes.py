@@ -9,7 +9,7 @@ from podline.figures import count
 from podline.stages.specs import Result, Spec, Where
 
 
-class DataChangesSpec(Spec):
+class DataChangesSpec(Spec["DataChanges"]):
     """The spec of a comparison of two versions of the user's own images."""
 
     dataset: str = Field(description="its name")

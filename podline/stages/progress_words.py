@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from podline.figures import count, duration, rounded
-from podline.progress import Event
+from podline.progress import ProgressEvent
 
 _SHOWN_METRICS = 3
 
@@ -18,11 +18,8 @@ class StagePace:
         self._clock = clock
         self._first: tuple[float, int] | None = None
 
-    def left(self, event: Event) -> str:
-        """Return the remaining time at this pace; empty while unknown.
-
-        Call it with every progress event.
-        """
+    def left(self, event: ProgressEvent) -> str:
+        """Return the remaining time at this pace; empty while unknown."""
         now, done, total = self._clock(), event["done"], event["total"]
         if self._first is None or done < self._first[1]:
             self._first = (now, done)
@@ -32,7 +29,7 @@ class StagePace:
         return f"{duration((total - done) * (now - since) / (done - done_at_first))} left"
 
 
-def amount(event: Event) -> str:
+def amount(event: ProgressEvent) -> str:
     """Return the progress as text: ``400/1,500 steps``."""
     if not event["total"]:
         return ""

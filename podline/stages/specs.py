@@ -6,7 +6,7 @@ import functools
 import html
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -54,11 +54,20 @@ Where: TypeAlias = Callable[[str], str]
 """A function that returns the full place of a name, as :meth:`podline.store.contract.Store.where` does."""
 
 
-class Spec(Frozen):
-    """The input of a stage.
+R_co = TypeVar("R_co", bound="Result", covariant=True)
+
+
+class Spec(Frozen, Generic[R_co]):
+    """The input of a stage; a subclass names its result, as in ``class ValidateSpec(Spec["ValidateResult"])``.
 
     Fields in ``not_hashed``, as dotted paths, define place and manner, and do not change the result.
     """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, _result: object) -> type[Spec]:
+            """Return the class itself: the name of the result is for type checkers."""
+            return cls
 
     not_hashed: ClassVar[frozenset[str]] = frozenset({"root"})
 
@@ -67,18 +76,32 @@ class Spec(Frozen):
     @property
     def record_folder(self) -> str:
         """Return the folder of the completion record; empty if the work is done each time."""
-        return getattr(self, "folder", "")
+        return self.folder
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the results in the store; empty without one."""
+        return ""
+
+    @property
+    def dataset_folder(self) -> str:
+        """Return the folder of the data set that the stage uses; empty without one."""
+        return ""
+
+    @property
+    def model_strategy(self) -> StrategyName | None:
+        """Return where the stage's model runs; None without a model."""
+        return None
 
     @property
     def by_workers(self) -> bool:
         """Return whether several processes do the work together, each with this spec."""
-        return getattr(self, "strategy", None) == WORKERS
+        return self.model_strategy == WORKERS
 
     @property
     def uses(self) -> tuple[str, ...]:
         """Return the data set and the run that the stage uses, by their names in the store."""
-        names = (getattr(self, name, None) for name in ("dataset_folder", "folder"))
-        return tuple(name for name in names if name)
+        return tuple(name for name in (self.dataset_folder, self.folder) if name)
 
     def digest(self) -> str:
         """Return a hash of everything that the result depends on."""
@@ -117,7 +140,7 @@ class Result(Frozen):
         return [self.model_dump_json(indent=2)]
 
 
-class DatasetSpec(Spec):
+class DatasetSpec(Spec[R_co]):
     """A stage on a converted data set."""
 
     dataset: DatasetName
@@ -129,7 +152,7 @@ class DatasetSpec(Spec):
         return dataset_folder(self.dataset, self.fingerprint)
 
 
-class RecipeSpec(Spec):
+class RecipeSpec(Spec[R_co]):
     """A stage on a recipe and its data set."""
 
     recipe: Recipe
@@ -141,7 +164,7 @@ class RecipeSpec(Spec):
         return dataset_folder(self.recipe.dataset, self.fingerprint)
 
 
-class TrainableSpec(RecipeSpec):
+class TrainableSpec(RecipeSpec[R_co]):
     """A stage that trains, with the settings that its steps depend on."""
 
     not_hashed = frozenset(
@@ -157,13 +180,18 @@ class TrainableSpec(RecipeSpec):
     training_version: int = TRAINING_VERSION
     strategy: StrategyName = "auto"
 
+    @property
+    def model_strategy(self) -> StrategyName | None:
+        """Return the strategy."""
+        return self.strategy
+
     def digest(self) -> str:
         """Return a hash of everything that the result depends on, without settings that affect only an evaluation."""
         recipe = self.recipe.model_copy(update={"task": self.recipe.task.trained()})
         return super(TrainableSpec, self.model_copy(update={"recipe": recipe})).digest()
 
 
-class ConvertSpec(Spec):
+class ConvertSpec(Spec["ConvertResult"]):
     """Converts raw archives in ``source`` to sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
 
     In JSON the data set's own settings are on the same level as the others, like ``side`` of ``coco``.
@@ -238,7 +266,7 @@ class ConvertResult(Result):
         return lines
 
 
-class ValidateSpec(DatasetSpec):
+class ValidateSpec(DatasetSpec["ValidateResult"]):
     """Verifies a converted data set's files by its manifest."""
 
     manifest_sha256: str
@@ -283,7 +311,7 @@ class Pruning(Frozen):
     limits: tuple[float | None, ...] = ()
 
 
-class TrainSpec(TrainableSpec):
+class TrainSpec(TrainableSpec["TrainResult"]):
     """Trains a recipe on a data set."""
 
     not_hashed = TrainableSpec.not_hashed | {"pruning"}
@@ -339,7 +367,7 @@ class TrainResult(Result):
         ]
 
 
-class RunSpec(DatasetSpec):
+class RunSpec(DatasetSpec[R_co]):
     """The common fields of the stages after training: a run and its data set."""
 
     run: str
@@ -356,7 +384,7 @@ class RunSpec(DatasetSpec):
         return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"
 
 
-class EvaluateSpec(RunSpec):
+class EvaluateSpec(RunSpec["EvaluateResult"]):
     """Evaluates a trained model on a split, every example once."""
 
     weights_sha256: str
@@ -375,6 +403,11 @@ class EvaluateSpec(RunSpec):
     strategy: StrategyName = "auto"
 
     not_hashed = frozenset({"root", "batch_size", "strategy"})
+
+    @property
+    def model_strategy(self) -> StrategyName | None:
+        """Return the strategy."""
+        return self.strategy
 
 
 class EvaluateResult(Result):
@@ -419,7 +452,7 @@ class EvaluateResult(Result):
         return [f"{self.run}: {first}", *figures, *self.notes]
 
 
-class PromoteSpec(RunSpec):
+class PromoteSpec(RunSpec["PromoteResult"]):
     """Decides whether an evaluated model becomes the champion of its recipe."""
 
     recipe: str = Field(description="whose champion")
@@ -487,7 +520,7 @@ class PromoteResult(Result):
         return [self.headline, *self.refusals, *filter(None, (self.doubt, *self.notes))]
 
 
-class ReportSpec(RunSpec):
+class ReportSpec(RunSpec["ReportResult"]):
     """Writes a page about one run."""
 
     evaluation_sha256: str
@@ -521,7 +554,7 @@ class ReportResult(Result):
         return [where(self.html), where(self.markdown)]
 
 
-def part_of_work(spec: Spec) -> str:
+def part_of_work(spec: Spec[Any]) -> str:
     """Return the suffix of a name that differs between the processes of one common stage.
 
     Raises:

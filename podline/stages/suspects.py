@@ -12,7 +12,7 @@ from podline.stages.specs import Result, TrainableSpec, Where
 SUSPECTS_VERSION = 1
 
 
-class SuspectsSpec(TrainableSpec):
+class SuspectsSpec(TrainableSpec["SuspectsResult"]):
     """Finds labels of a data set that models doubt which were not trained on them."""
 
     recipe: Recipe = Field(description="the recipe of the models, without the part that each left out")

@@ -14,7 +14,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -62,7 +62,7 @@ from podline.store.opening import open_store
 
 ENTRY_POINTS = "podline.stages"
 
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=Spec[Any])
 R = TypeVar("R", bound=Result)
 
 
@@ -243,11 +243,11 @@ def again_from() -> list[str]:
     return [stage.name for stage in in_order() if stage is not PROMOTE]
 
 
-def stage_of(spec: Spec) -> Stage[Any, Any]:
+def stage_of(spec: Spec[R]) -> Stage[Spec[R], R]:
     """Return the stage of a spec."""
     for stage in _all().values():
         if type(spec) is stage.spec:
-            return stage
+            return cast("Stage[Spec[R], R]", stage)
     raise SettingsError(f"{type(spec).__name__} is not the spec of a stage")
 
 

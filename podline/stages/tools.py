@@ -31,7 +31,7 @@ ExportFormat: TypeAlias = Literal["saved-model", "onnx", "tflite", "tflite-int8"
 """Formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
 
 
-class InputSpeedSpec(RecipeSpec):
+class InputSpeedSpec(RecipeSpec["InputSpeed"]):
     """Measures the speed of a recipe's input on this machine, and of the training step with it."""
 
     seconds: float = Field(default=0.5, gt=0, le=60, description="the seconds for which each stage is measured")
@@ -88,7 +88,7 @@ _ADVICE = {
 }
 
 
-class ShowSpec(RecipeSpec):
+class ShowSpec(RecipeSpec["ShowResult"]):
     """Draws a sheet of a recipe's model input and, for a finished run, of its answers."""
 
     run: str = Field(default="", description="a finished run whose predictions and mistakes are shown too")
@@ -110,7 +110,7 @@ class ShowResult(Result):
         return [*([f"{right}, {percent(self.correct / self.examples)}"] if self.examples else []), self.png]
 
 
-class LearningRateSpec(TrainableSpec):
+class LearningRateSpec(TrainableSpec["LearningRateResult"]):
     """Searches for a learning rate: the rate rises from step to step, and the loss shows which one to train with.
 
     It starts with the initial weights of training, or with a run's checkpoint, which it only reads.
@@ -201,7 +201,7 @@ class Preflight(Result):
         ]
 
 
-class PaceSpec(TrainableSpec):
+class PaceSpec(TrainableSpec["Pace"]):
     """Measures how long a recipe can train within a number of minutes, by a rehearsal.
 
     It is measured once: later calls train equally long, on any machine, and find the same run.
@@ -227,7 +227,7 @@ class Pace(Result):
         return recipe.changed(duration=self.duration)
 
 
-class PredictSpec(Spec):
+class PredictSpec(Spec["PredictResult"]):
     """Predicts with a finished run's model for pictures."""
 
     run: str
@@ -295,7 +295,7 @@ class PredictResult(Result):
         return [*(picture.line() for picture in listed), *rest, *self.summary, self.table or self.json_file]
 
 
-class ExportSpec(Spec):
+class ExportSpec(Spec["ExportResult"]):
     """Writes a run's model as a file for another runtime."""
 
     run: str
@@ -333,7 +333,7 @@ class ExportResult(Result):
         ]
 
 
-class ModelCheckSpec(Spec):
+class ModelCheckSpec(Spec["ModelCheck"]):
     """Tries what of a network works, on random images."""
 
     recipe: Recipe = Field(description="the recipe whose `model` is tried")

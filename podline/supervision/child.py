@@ -20,7 +20,6 @@ import contextlib
 import errno
 import faulthandler
 import gc
-import json
 import os
 import signal
 import sys
@@ -37,7 +36,7 @@ from podline.cluster import lost
 from podline.errors import PodlineError, PreemptedError, SettingsError, StoreError
 from podline.figures import duration
 from podline.frozen import Frozen
-from podline.progress import Event, Listener, Reporter, silent
+from podline.progress import Event, Listener, Reporter, silent, to_line
 from podline.settings import STAGE_MARK, load
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage
@@ -89,7 +88,7 @@ def main() -> None:
     processes.when_parent_goes(stdin, lambda: _end_orphan(given.mark, orphaned))
     line = _awaited_line(stdin, given.ahead) if given.ahead else _first_line(stdin)
     order = Order.model_validate_json(line)
-    code = _work(order, json_lines(given.progress_fd))
+    code = _work(order, Reporter(order.stage, json_lines(given.progress_fd)))
     if orphaned.is_set():
         _end_all(given.mark)
     sys.exit(code)
@@ -106,20 +105,20 @@ def _awaited_line(descriptor: int, run_at: str) -> bytes:
     return line
 
 
-def _work(order: Order, listener: Listener) -> int:
+def _work(order: Order, reporter: Reporter) -> int:
     """Run the stage, report its end, and return the exit code."""
     try:
-        result = _result(order, Reporter(order.stage, listener))
+        result = _result(order, reporter)
     except PodlineError as error:
-        listener({"event": "error", "stage": order.stage, "error": error.to_json()})
+        reporter.failed(error.to_json())
         return error.exit_code
     except Exception as error:
         traceback.print_exc()
         known = _of_system(order, error) or _of_tensorflow(order, error)
         document = known.to_json() if known else {"type": type(error).__name__, "message": str(error)}
-        listener({"event": "error", "stage": order.stage, "error": document})
+        reporter.failed(document)
         return known.exit_code if known else 1
-    listener({"event": "result", "stage": order.stage, "result": result.model_dump(mode="json")})
+    reporter.ended(result.model_dump(mode="json"))
     return 0
 
 
@@ -133,6 +132,8 @@ def _result(order: Order, reporter: Reporter) -> Result:
     )
     spec = stage.spec.model_validate(order.spec)
     store = open_store(spec.root)
+    if spec.record_folder:
+        store.require_writable()
     holder = " of ".join((order.stage, *spec.uses[-1:]))
     with contextlib.ExitStack() as stack:
         waited = stack.enter_context(_only_writer(store, order.stage, spec, holder, reporter))
@@ -231,7 +232,7 @@ def json_lines(descriptor: int) -> Listener:
     lock = threading.RLock()
 
     def write(event: Event) -> None:
-        line = memoryview(json.dumps(event).encode() + b"\n")
+        line = memoryview(to_line(event))
         with lock, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(descriptor, line) :]

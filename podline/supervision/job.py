@@ -7,13 +7,12 @@ The result lies in the store, where the job and each flow find it. The events of
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from podline.errors import CancelledError, PodlineError, SettingsError, WorkerLostError, from_json, one_line
-from podline.progress import Listener, Reporter
+from podline.progress import Listener, Reporter, from_line, report_stage
 from podline.settings import Settings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.table import TRAIN
@@ -45,16 +44,13 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
         WorkerLostError: the job ended without a cause, or the scheduler does not answer; it is asked again later.
         PodlineError: what the job raised, as the same class: of several hosts, the first cause.
     """
-    reporter = Reporter(TRAIN.name, listener)
-    listener({"event": "start", "stage": TRAIN.name})
-    try:
+
+    def work() -> TrainResult:
+        reporter = Reporter(TRAIN.name, listener)
         followed = _Followed(spec, reporter, listener, machine)
-        result = TRAIN.find(spec, reporter) or followed.result(keeps)
-    except PodlineError as error:
-        listener({"event": "error", "stage": TRAIN.name, "error": error.to_json()})
-        raise
-    listener({"event": "result", "stage": TRAIN.name, "result": result.model_dump(mode="json")})
-    return result
+        return TRAIN.find(spec, reporter) or followed.result(keeps)
+
+    return report_stage(TRAIN.name, listener, work)
 
 
 class _Followed:
@@ -154,7 +150,7 @@ class _Followed:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                event = json.loads(line)
+                event = from_line(line)
                 if event["event"] == "error":
                     self._error = self._error or from_json(event["error"])
                 elif event["event"] in ("progress", "log", "waiting"):

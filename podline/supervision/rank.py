@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podline.errors import PodlineError, one_line
-from podline.progress import Listener, ignored
+from podline.progress import Listener, Reporter, ignored
 from podline.settings import cluster, load
 from podline.stages.specs import TrainSpec
 from podline.supervision.child import json_lines, preempted
@@ -41,7 +41,7 @@ def _train(spec: TrainSpec, events: Path) -> None:
     try:
         chief = cluster().chief
     except PodlineError as error:  # it is the same in every process
-        write({"event": "error", "stage": "train", "error": error.to_json()})
+        Reporter("train", write).failed(error.to_json())
         raise
     run_stage(spec, write if chief else ignored, load())
 

@@ -18,7 +18,7 @@ from podline.errors import PodlineError, SettingsError, TransientError, WorkerLo
 from podline.frozen import JsonObject
 from podline.launchers import Wanted, sharing
 from podline.plurals import plural
-from podline.progress import Event, Listener, ignored
+from podline.progress import Event, Listener, Reporter, ignored
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, export
 from podline.settings import load as load_settings
@@ -54,9 +54,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
     ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
     try:
         nodes = _held(ray, address, wanted, spec.recipe)
-        listener(
-            {"event": "log", "stage": stage.name, "level": "info", "message": f"Ray: {plural(len(nodes), 'host')}"}
-        )
+        Reporter(stage.name, listener).log(f"Ray: {plural(len(nodes), 'host')}")
         addresses = wanted.addresses([node.address for node in nodes])
         # A lost node is a lost training: Ray tries nothing again by itself.
         work = ray.remote(max_retries=0)(_work)
@@ -186,7 +184,7 @@ def _train(spec: TrainSpec, events: Path) -> None:
     try:
         launched("auto", spec, write, load_settings(), events)
     except PodlineError as error:
-        write({"event": "error", "stage": "train", "error": error.to_json()})
+        Reporter("train", write).failed(error.to_json())
         raise
 
 

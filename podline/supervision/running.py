@@ -9,12 +9,12 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from podline.errors import PodlineError, SettingsError, TpuSetupError
 from podline.progress import Event, Listener, Reporter
 from podline.settings import Settings
-from podline.stages.specs import Spec
+from podline.stages.specs import Result, Spec
 from podline.stages.table import stage_of
 from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
@@ -30,10 +30,13 @@ _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
+R = TypeVar("R", bound=Result)
+
+
 class Runner(Protocol):
     """A function that runs a stage and reports events from ``start`` to ``result`` or ``error``."""
 
-    def __call__(self, spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
+    def __call__(self, spec: Spec[R], listener: Listener, machine: Settings, ending: Ending) -> R:
         """Return the stage's result; ``ending`` may end it early."""
         ...
 
@@ -53,14 +56,14 @@ def _placed_here(tpu: TpuSettings, _tpu_log: TpuLog) -> Iterator[Runner]:
 
 
 def perform(
-    spec: Spec,
+    spec: Spec[R],
     listener: Listener,
     machine: Settings,
     *,
     attempt: int = 1,
     clock: Clock = SYSTEM_CLOCK,
     placed: Placed = _placed_here,
-) -> Any:
+) -> R:
     """Return a stage's result; see :func:`podline.supervision.supervisor.run_stage`.
 
     Args:
@@ -81,14 +84,14 @@ def perform(
     return _on_tpu(tpu, spec, listener, machine, attempt, clock, placed)
 
 
-def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
+def tpu_of(spec: Spec[Any], machine: Settings) -> TpuSettings | None:
     """Return the TPU that a stage needs exclusively: that of the settings, for every stage that runs a model.
 
     Raises:
         TpuSetupError: the strategy asks for a TPU, but the settings name none.
         SettingsError: the strategy names another node than the settings.
     """
-    strategy = getattr(spec, "strategy", None)
+    strategy = spec.model_strategy
     if strategy is None:
         return None
     kind, _, name = strategy.partition(":")
@@ -104,13 +107,13 @@ def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
 
 def _on_tpu(
     tpu: TpuSettings,
-    spec: Any,
+    spec: Spec[R],
     listener: Listener,
     machine: Settings,
     attempt: int,
     clock: Clock,
     placed: Placed,
-) -> Any:
+) -> R:
     # Importing Google's client takes half a second, which only users of a TPU pay.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
@@ -132,7 +135,7 @@ def _on_tpu(
             api = stack.enter_context(CloudTpu(tpu.api, clock))
             stack.enter_context(admitted(tpu, api, clock, tpu_log))
         except PodlineError as error:
-            listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
+            reporter.failed(error.to_json())
             raise
         timer.reset()
         # On the node, the stage's own watch checks its progress.

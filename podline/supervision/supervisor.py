@@ -13,7 +13,6 @@ two stops, counts as hung much sooner. A hung child must first write its threads
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import selectors
 import signal
@@ -33,7 +32,7 @@ from podline.errors import (
     from_json,
     signal_name,
 )
-from podline.progress import Event, Listener, Reporter, beside
+from podline.progress import Event, Listener, Reporter, beside, from_line, report_stage
 from podline.settings import Settings, cluster
 from podline.stages.first_cause import tell_cause
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
@@ -80,7 +79,7 @@ class Ending:
             self.error = error
 
 
-def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> Any:
+def run_stage(spec: Spec[R], listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> R:
     """Run a stage in a child process, unless an earlier result is still complete; return the result.
 
     When this returns or raises, the child and its descendants have ended. If this process is killed, they end within
@@ -100,22 +99,23 @@ def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, e
     """
     machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
-    listener({"event": "start", "stage": stage.name})
-    open_store(spec.root).sweep()
+
+    def work() -> R:
+        open_store(spec.root).sweep()
+        found = stage.find(spec, Reporter(stage.name, listener))
+        if found is not None:
+            return found
+        return unless_done(lambda: _in_child(stage, spec, listener, machine, ending), spec, listener, ending)
+
     try:
-        result = stage.find(spec, Reporter(stage.name, listener))
-        if result is None:
-            result = unless_done(lambda: _in_child(stage, spec, listener, machine, ending), spec, listener, ending)
+        return report_stage(stage.name, listener, work)
     except PodlineError as error:
         if isinstance(spec, TrainSpec) and spec.by_workers:
             tell_cause(open_store(spec.root), spec.folder, cluster(), error)
-        listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise
-    listener({"event": "result", "stage": stage.name, "result": result.model_dump(mode="json")})
-    return result
 
 
-def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: Ending) -> R:
+def unless_done(work: Callable[[], R], spec: Spec[R], listener: Listener, ending: Ending) -> R:
     """Return a stage's result, even if it completed just before ``ending`` ended it.
 
     A node may become unhealthy after the last step, when the completion record is written.
@@ -177,7 +177,7 @@ class _Child:
                 block = self._pipe.read() if selector.select(0 if ended else _POLL) else None
                 *lines, self._unfinished = (self._unfinished + (block or b"")).split(b"\n")
                 for line in lines:
-                    event = json.loads(line)
+                    event = from_line(line)
                     self._said_its_last = event["event"] in ("result", "error")
                     yield event
                 if ended and not block:
@@ -197,7 +197,7 @@ class _Child:
         for event in self._events():
             begun = begun or (event is not None and event["event"] in ("alive", "pace", "progress"))
             if event is not None and event["event"] in ("alive", "pace"):
-                pace, heard = event.get("seconds", pace), time.monotonic()
+                pace, heard = event["seconds"] if event["event"] == "pace" else pace, time.monotonic()
             elif event is not None:
                 yield event
                 # The listener's own time does not count as the child's silence.

@@ -105,7 +105,8 @@ class Watch:
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, log: Callable[[str], None]) -> None:
         self._settings, self._api, self._clock, self._log = settings, api, clock, log
-        self._sight = Sight()
+        self._state: State | None = None
+        self._health, self._end_announced = Health.HEALTH_UNSPECIFIED, ""
         self._next_node = self._next_notice = clock.now()
         self._answers = True
 
@@ -118,12 +119,12 @@ class Watch:
         now, limits, machine = self._clock.now(), self._settings.limits, self._settings.machine
         if machine is not None and now >= self._next_notice:
             self._next_notice = now + limits.notice_poll
-            self._see(end_announced=notices.end_announced(machine, now, limits.maintenance_lead))
+            self._end_announced = notices.end_announced(machine, now, limits.maintenance_lead)
         if now >= self._next_node:
             self._next_node = now + limits.poll
             self._look_at_node()
-        self._see(silent_for=silent_for)
-        return judge(self._sight, limits)
+        sight = Sight(state=self._state, health=self._health, silent_for=silent_for, end_announced=self._end_announced)
+        return judge(sight, limits)
 
     def _look_at_node(self) -> None:
         try:
@@ -132,11 +133,7 @@ class Watch:
             self._say(f"the TPU's health is unknown; the training continues: {error}", answers=False)
             return
         self._say("the TPU's health is known again", answers=True)
-        state, health = (node.state, node.health) if node else (State.ABSENT, Health.HEALTH_UNSPECIFIED)
-        self._see(state=state, health=health)
-
-    def _see(self, **changes: object) -> None:
-        self._sight = self._sight.model_copy(update=changes)
+        self._state, self._health = (node.state, node.health) if node else (State.ABSENT, Health.HEALTH_UNSPECIFIED)
 
     def _say(self, line: str, *, answers: bool) -> None:
         if answers is not self._answers:

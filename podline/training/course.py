@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from podline.documents.metrics_log import (
     read_metrics,
 )
 from podline.errors import DivergenceError, PreemptedError, PrunedError
+from podline.figures import value_text
+from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
+from podline.measures import measure_named
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed
@@ -27,7 +30,8 @@ from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeOverfitting, JudgeStretches, judge_measures, judge_probe
-from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, WriteMetrics
+from podline.training.held_out_measures import HeldOutMeasures
+from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, StopByHooks, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT
@@ -51,10 +55,11 @@ class Between(NamedTuple):
     factor: Callable[[], float]
     early_stop: EarlyStop
     pruner: Pruner
+    by_hooks: StopByHooks
 
     def over(self) -> bool:
-        """Return whether a decider ended the run early."""
-        return self.early_stop.stopped or bool(self.pruner.reason)
+        """Return whether a decider or a hook ended the run early."""
+        return self.early_stop.stopped or bool(self.pruner.reason) or self.by_hooks.line is not None
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
@@ -103,7 +108,7 @@ def rehearsed(run: Run) -> Preflight:
 def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
     """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
-    plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
+    plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell, plan.rate)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
     early_stop = EarlyStop(recipe.early_stop, plan, lines, write, run.tell, run.go_back_to)
     pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
@@ -139,16 +144,19 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         check=run.require_data_unchanged,
         agreed=run.agreement.of_chief,
     )
+    installed = [InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks]
+    by_hooks = StopByHooks(installed, lines, write, run.agreement.any)
     hooks = [
         StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(run, failure)),
         clock,
         WriteMetrics(write_steps, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
         JudgeStretches(findings, before),
         evaluate,
-        *(InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks),
+        *installed,
+        by_hooks,
         save,
     ]
-    between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner)
+    between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, by_hooks)
     return between
 
 
@@ -222,7 +230,10 @@ class Scoring:
         )
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
         self._objective = run.objective.evaluated
-        self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective, jit=run.recipe.jit)
+        self._measures = HeldOutMeasures(run.recipe, run.manifest)
+        self._steps = ScoringSteps(
+            run.strategy, run.state.evaluated, self._objective, jit=run.recipe.jit, kept=self._measures.target
+        )
         # The last one, and as many before it as a terminal shows well; metrics.jsonl has all.
         self._told = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _TOLD)])
 
@@ -259,8 +270,10 @@ class Scoring:
         if not np.isfinite(score.loss):
             cause = explain_evaluation(run, self._objective, self._batches, self._reader)
             raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
+        measures = self._measures.of(score.outputs, score.targets) if self._measures.target else {}
         shares = self._objective.headline(score.sums, score.examples).items()
         said = [f"loss {score.loss:.4f}", *(f"{name} {share:.2%}" for name, share in shares)]
+        said += [f"{measure_named(name).label} {value_text(name, value)}" for name, value in measures.items()]
         if step in self._told:
             run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
         return EvaluationLine(
@@ -272,5 +285,11 @@ class Scoring:
             seconds=time.monotonic() - started,
             time=time.time(),
             spans=spans(),
-            **self._objective.figures(score.sums, score.examples),
+            **_with_measures(self._objective.figures(score.sums, score.examples), measures),
         )
+
+
+def _with_measures(figures: JsonObject, measures: dict[str, float]) -> JsonObject:
+    """Return an objective's fields of a line with more measures."""
+    own: Any = figures.get("measures", {})
+    return {**figures, "measures": {**own, **measures}}

@@ -20,9 +20,16 @@ from podline.documents.metrics_log import (
     EventKind,
     MetricsLine,
     PlateauLine,
+    StopLine,
 )
+from podline.measures import measure_named
 from podline.plurals import plural
-from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
+from podline.recipes.schedule_settings import (
+    WITHOUT_MEASURE,
+    AnnealingSettings,
+    EarlyStopSettings,
+    PlateauSettings,
+)
 from podline.stages.specs import Pruning
 from podline.training.divergence import scaled
 from podline.training.plan import Plan
@@ -30,8 +37,8 @@ from podline.training.plan import Plan
 L = TypeVar("L", bound=MetricsLine)
 Tell = Callable[[EventKind, int, str], None]
 
-# The best value, the stalled and cooling counts and the factor before the first evaluation.
-_FRESH = (math.inf, 0, 0, 1.0)
+# The least improvement of a plateau that gives none, as a share of the best value; and its least share of the rate.
+_PLATEAU_SHARE, _LEAST_RATE = 0.01, 0.001
 
 
 def latest(lines: Iterable[MetricsLine], kind: type[L]) -> L | None:
@@ -48,9 +55,10 @@ class Plateau:
         lines: Iterable[MetricsLine],
         write: Callable[[PlateauLine], None],
         tell: Tell,
+        rate: Callable[[int], float],
     ) -> None:
-        """Restore the state of an interrupted run from its last line."""
-        self._settings, self._write, self._tell = settings, write, tell
+        """Restore the state of an interrupted run from its last line; ``rate`` is the schedule's rate of a step."""
+        self._settings, self._write, self._tell, self._rate = settings, write, tell, rate
         self._last = latest(lines, PlateauLine)
 
     def factor(self) -> float:
@@ -62,7 +70,7 @@ class Plateau:
         if self._settings is None:
             return
         before = self.factor()
-        self._last = line = plateau_line(self._settings, self._last, evaluation)
+        self._last = line = plateau_line(self._settings, self._last, evaluation, self._rate(evaluation.step - 1))
         self._write(line)
         if line.lowered:
             self._tell(
@@ -73,23 +81,51 @@ class Plateau:
             )
 
 
-def plateau_line(settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine) -> PlateauLine:
-    """Decide about the rate; ``last`` is the previous decision."""
+def plateau_line(
+    settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine, rate: float
+) -> PlateauLine:
+    """Decide about the rate as Keras's ``ReduceLROnPlateau`` does.
+
+    Args:
+        settings: when and how to lower it.
+        last: the previous decision.
+        evaluation: the evaluation to decide about.
+        rate: the schedule's rate of the latest step.
+    """
     value = value_of(settings.metric, evaluation)
-    best, stalled, cooling, factor = (last.best, last.stalled, last.cooling, last.factor) if last else _FRESH
-    improved = last is None or value < scaled(best, 1 - settings.least)
-    stalled = 0 if improved or cooling else stalled + 1
-    lowered = stalled >= settings.patience and factor > settings.floor
+    factor, cooling = (last.factor, max(last.cooling - 1, 0)) if last else (1.0, 0)
+    improved = last is None or improves(settings, value, last.best, _PLATEAU_SHARE)
+    stalled = 0 if last is None or improved or cooling else last.stalled + 1
+    least = _LEAST_RATE if settings.min_rate_share is None else settings.min_rate_share
+    if settings.min_lr is not None:
+        least = settings.min_lr / rate
+    lowered = stalled >= settings.patience and factor > least
     return PlateauLine(
         step=evaluation.step,
         value=value,
-        best=value if improved else best,
+        best=value if last is None or improved else last.best,
         stalled=0 if lowered else stalled,
-        cooling=settings.cooldown if lowered else max(cooling - 1, 0),
+        cooling=settings.cooldown if lowered else cooling,
         lowered=lowered,
-        factor=max(factor * settings.factor, settings.floor) if lowered else factor,
+        factor=max(factor * settings.factor, least) if lowered else factor,
         time=time.time(),
     )
+
+
+def improves(settings: PlateauSettings | EarlyStopSettings, value: float, best: float, usual_share: float) -> bool:
+    """Return whether a value of the settings' metric is better than the best one by their least improvement.
+
+    Args:
+        settings: the settings.
+        value: the new value.
+        best: the best value so far.
+        usual_share: the least improvement as a share of ``best`` if the settings give none.
+    """
+    sign = -1 if higher_is_better(settings.metric) else 1
+    value, best = sign * value, sign * best
+    if settings.min_delta is not None:
+        return value < best - settings.min_delta
+    return value < scaled(best, 1 - (usual_share if settings.min_delta_share is None else settings.min_delta_share))
 
 
 class Annealing:
@@ -230,7 +266,7 @@ def early_stop_line(
         evaluation: the evaluation to decide about.
     """
     value = value_of(settings.metric, evaluation)
-    improved = last is None or value < scaled(last.best, 1 - settings.least)
+    improved = last is None or improves(settings, value, last.best, 0.0)
     best = value if last is None or improved else last.best
     # Of errors within a standard error of the best, chance may have chosen; the latest state has learned most.
     equal = settings.metric == "error" and value <= best + math.sqrt(best * (1 - best) / evaluation.examples)
@@ -252,13 +288,20 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
     """Return a sentence about an early end or a restored state; empty if there was neither."""
     if line is None or settings is None:
         return ""
-    chosen = "with the best loss" if settings.metric == "loss" else "the latest with an error within chance of the best"
+    chosen = f"with the best {settings.metric}"
+    if settings.metric == "error":
+        chosen = "the latest with an error within chance of the best"
     kept = f"the model is that of step {line.state:,}, {chosen}, {line.best:.4f}"
     if line.stopped:
         why = f"the validation {settings.metric} has not improved in {plural(line.stalled, 'evaluation')}"
         stopped = f"ended early at step {line.step:,} of {total_steps:,}: {why}"
         return f"{stopped}; {kept}" if line.restored else stopped
     return kept if line.restored and line.state != line.step else ""
+
+
+def stopped_by(line: StopLine | None) -> str:
+    """Return a sentence about the end by a hook; empty without one."""
+    return f"ended early at step {line.step:,} by {line.hook}: {line.reason}" if line else ""
 
 
 class Pruner:
@@ -288,5 +331,11 @@ class Pruner:
 
 
 def value_of(metric: str, evaluation: EvaluationLine) -> float:
-    """Return the value of ``loss`` or ``error`` in an evaluation; lower is better."""
-    return evaluation.loss if metric == "loss" else 1 - evaluation.accuracy
+    """Return the value of ``loss``, ``error`` or a measure in an evaluation."""
+    values = {"loss": evaluation.loss, "error": 1 - evaluation.accuracy}
+    return values[metric] if metric in values else evaluation.measures[metric]
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether a higher value of a metric is better: not of ``loss`` and ``error``."""
+    return metric not in WITHOUT_MEASURE and measure_named(metric).higher_is_better

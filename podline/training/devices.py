@@ -182,19 +182,20 @@ def agreement(strategy: tf.distribute.Strategy) -> Agreement:
     return Agreement()
 
 
-def require_divisible(batch_size: int, strategy: tf.distribute.Strategy) -> None:
-    """Refuse a batch size that the number of replicas does not divide.
+def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.Strategy) -> None:
+    """Refuse a batch size that the number of replicas, and of the parts of each one's share, do not divide.
 
     Raises:
         SettingsError: the message names the nearest sizes that work.
     """
     replicas = strategy.num_replicas_in_sync
-    if batch_size % replicas:
-        below, above = batch_size // replicas * replicas, _up(batch_size, replicas)
+    parts = replicas * accumulate
+    if batch_size % parts:
+        below, above = batch_size // parts * parts, _up(batch_size, parts)
         near = f"{below} or {above}" if below else f"{above}"
         raise SettingsError(
-            f"batch_size={batch_size} vs {replicas} replicas ({describe(strategy)}), which take equal shares: "
-            f"use {near}, or another strategy"
+            f"batch_size={batch_size} vs {replicas} replicas ({describe(strategy)}), which take equal shares"
+            f"{f' in accumulate={accumulate} parts' if accumulate > 1 else ''}: use {near}, or another strategy"
         )
 
 

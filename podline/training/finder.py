@@ -67,7 +67,16 @@ _CHANCE = 5.0
 _BELOW_BLOW_UP = 4.0
 # The peak of each schedule, as a share of the floor's middle; a schedule that is long at its peak gets a lower one. See
 # docs/how-to/learning-rate.md for the measurements.
-_SHARES = {"one_cycle": 1.25, "cosine": 1.0, "exponential": 0.5, "constant": 0.25, "plateau": 0.25}
+_SHARES = {
+    "one_cycle": 1.25,
+    "cosine": 1.0,
+    "polynomial": 1.0,
+    "restarts": 0.5,
+    "exponential": 0.5,
+    "step": 0.25,
+    "constant": 0.25,
+    "plateau": 0.25,
+}
 
 
 class Suggestion(Frozen):

@@ -36,7 +36,7 @@ RISEN = 0.1
 # Accuracy on training examples above the 95 % interval of that on held-out ones; the second with a risen loss.
 ACCURACY_GAP, ACCURACY_GAP_RISEN = 0.05, 0.02
 
-_OF_MEASURES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
+_OF_MEASURES: tuple[FindingKind, ...] = ("collapsed_stage",)
 _OF_LAYERS: tuple[FindingKind, ...] = ("dead_outputs", "exploding_outputs", "collapsed_output")
 _OF_STRETCHES: tuple[FindingKind, ...] = ("waiting_for_input", "vanishing_gradient", "exploding_gradient")
 _BLOCK = "gradient_norm/"

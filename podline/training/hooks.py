@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
-from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
+from podline.documents.metrics_log import EvaluationLine, LogMark, MetricsLine, StepsLine, StopLine
 from podline.entry_points import explained
 from podline.errors import DivergenceError, SettingsError
 from podline.stopwatch import measured, spans
@@ -289,6 +289,11 @@ class InstalledHook(Hook):
         with explained(self._title):
             self._hook.after(stretch)
 
+    def stop(self, stretch: Stretch) -> str:
+        """Ask the hook; see :meth:`after`."""
+        with explained(self._title):
+            return self._hook.stop(stretch)
+
     def leaving(self, stretch: Stretch) -> None:
         """Call the hook; see :meth:`after`."""
         with explained(self._title):
@@ -298,6 +303,41 @@ class InstalledHook(Hook):
         """Call the hook; see :meth:`after`."""
         with explained(self._title):
             self._hook.rehearse(stretch)
+
+
+class StopByHooks(Hook):
+    """Ends the run if a hook asks for it; the line that it writes ends a resumed run as well."""
+
+    def __init__(
+        self,
+        hooks: Sequence[InstalledHook],
+        lines: Sequence[MetricsLine],
+        write: Callable[[StopLine], None],
+        agreed: Callable[[bool], bool],
+    ) -> None:
+        """Restore the end of an interrupted run.
+
+        Args:
+            hooks: the hooks to ask.
+            lines: the lines of the run so far.
+            write: writes the line of the end.
+            agreed: returns whether the hook of any worker asks for it.
+        """
+        self._hooks, self._write, self._agreed = hooks, write, agreed
+        self.line = next((line for line in lines if isinstance(line, StopLine)), None)
+
+    def after(self, stretch: Stretch) -> None:
+        """Ask each hook."""
+        for hook in self._hooks:
+            reason = hook.stop(stretch)
+            if self._agreed(bool(reason)) and self.line is None:
+                self.line = StopLine(
+                    step=stretch.step, hook=hook.title, reason=reason or "asked by a worker", time=time.time()
+                )
+                self._write(self.line)
+
+    def rehearse(self, stretch: Stretch) -> None:
+        """Do nothing."""
 
 
 def _require_finite(arrays: Arrays, step: int) -> None:

@@ -100,6 +100,10 @@ class Hook(ABC):
         SIGTERM may arrive at any time: during the hooks, or between them and the next step.
         """
 
+    def stop(self, stretch: Stretch) -> str:  # noqa: ARG002 (most hooks let the run go on)
+        """Return why the run should end here; empty, as by default, to go on. Called after :meth:`after`."""
+        return ""
+
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
         """Run before the first step, without lasting effects; ``stretch`` has one step.

@@ -20,7 +20,7 @@ _EPSILON = 1e-8
 
 def muon(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
     """Build the optimizer: Muon for convolutions, Adam for all other variables."""
-    return Muon(learning_rate, settings.momentum, settings.adam_rate)
+    return Muon(learning_rate, 0.9 if settings.momentum is None else settings.momentum, settings.adam_rate)
 
 
 class Muon(keras.optimizers.Optimizer):

@@ -7,7 +7,10 @@ functions of the settings and a rate. This module adds weight decay, clipping an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,6 +19,7 @@ from podline.arrays import Tensor
 from podline.errors import SettingsError
 from podline.models.keras_internals import APPLYING, place_in, without_sum
 from podline.models.variables import Variables, is_kernel
+from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS, OF_THE_RECIPE
 from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
 from podline.training.muon import Muon, filter_axes
@@ -32,12 +36,10 @@ def build_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Build a recipe's optimizer for some variables, in the strategy's scope.
 
-    ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
-    has none, and :mod:`podline.training.muon` explains ``muon``'s. ``nesterov`` applies to ``sgd``. Weight decay is
-    decoupled in every optimizer: each step first multiplies a kernel by ``1 - learning rate × weight_decay``
-    (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``.
-    Kernels are chosen by :func:`podline.models.variables.is_kernel`. ``clip_norm`` bounds the norm of all gradients
-    together.
+    Weight decay is decoupled in every optimizer: each step first multiplies a kernel by ``1 - learning rate ×
+    weight_decay`` (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019). Kernels are chosen by
+    :func:`podline.models.variables.is_kernel`. ``clip_norm`` bounds the norm of all gradients together. ``rates``
+    multiplies the learning rate of the weights of some layers, and so their decay.
 
     Args:
         settings: the settings.
@@ -46,18 +48,89 @@ def build_optimizer(
         layers: the layers of the variables, of which ``muon`` learns what their kernels mean.
 
     Raises:
-        SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer.
+        SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer; or no
+            layer has a prefix of ``rates``.
     """
     optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
     _require_usable(settings.kind, optimizer, learning_rate)
-    optimizer.weight_decay = settings.weight_decay or None
-    optimizer.global_clipnorm = settings.clip_norm
-    optimizer.exclude_from_weight_decay([variable for variable in variables if not is_kernel(variable)])
+    optimizer.weight_decay, optimizer.global_clipnorm = None, settings.clip_norm
     without_sum(optimizer)
     if isinstance(optimizer, Muon):
         optimizer.filter_axes = filter_axes(layers)
+    decay = _decay_of(settings)
+    factors = [rate_of(variable.path, settings.rates) for variable in variables]
+    unused = settings.rates.keys() - {prefix for prefix, _ in factors}
+    if unused and variables:
+        raise SettingsError(
+            f"optimizer.rates: {min(unused)!r} is not the longest prefix of any weight that trains; "
+            f"the weights are: {', '.join(variable.path for variable in variables)}"
+        )
+    decays = [decay if is_kernel(variable) else 0.0 for variable in variables]
+    scale_steps(optimizer, [factor for _, factor in factors], decays)
     optimizer.build(variables)
     return optimizer
+
+
+def rate_of(path: str, rates: Mapping[str, float]) -> tuple[str, float]:
+    """Return the longest prefix that matches a weight's path, and its factor of the rate; without one ``""`` and 1."""
+    matching = [prefix for prefix in rates if fnmatchcase(path, f"{prefix}*")]
+    prefix = max(matching, key=len, default="")
+    return prefix, rates[prefix] if matching else 1.0
+
+
+def scale_steps(optimizer: Any, factors: Sequence[float], decays: Sequence[float]) -> None:
+    """Let an optimizer's steps begin with weight decay, and scale the rate of each variable.
+
+    Args:
+        optimizer: an optimizer without weight decay.
+        factors: factor of the learning rate of each variable.
+        decays: weight decay of each variable.
+    """
+    take_step = optimizer.update_step
+
+    def update_step(gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
+        place = place_in(optimizer, variable)
+        rate = tf.cast(learning_rate, variable.dtype)
+        if factors[place] != 1:
+            rate *= factors[place]
+        if decays[place]:
+            optimizer.assign_sub(variable, variable * tf.cast(decays[place], variable.dtype) * rate)
+        take_step(gradient, variable, rate)
+
+    optimizer.update_step = update_step
+
+
+def _decay_of(settings: OptimizerSettings) -> float:
+    """Return the weight decay of the settings, or else the default of Keras's optimizer."""
+    if settings.weight_decay is not None or settings.kind not in KERAS_OPTIMIZERS:
+        return settings.weight_decay or 0.0
+    return inspect.signature(_keras_class(settings.kind).__init__).parameters["weight_decay"].default or 0.0
+
+
+def _keras_class(kind: str) -> Any:
+    return getattr(keras.optimizers, KERAS_OPTIMIZERS[kind].name)
+
+
+def of_keras(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
+    """Build one of Keras's optimizers, with its own defaults for what the settings do not give.
+
+    Raises:
+        SettingsError: an option is none of its arguments, or has a wrong value.
+    """
+    made = _keras_class(settings.kind)
+    given = {"momentum": settings.momentum, "nesterov": settings.nesterov}
+    options = {name: value for name, value in given.items() if value is not None} | settings.options
+    known = inspect.signature(made.__init__).parameters.keys() - OF_THE_RECIPE.keys() - {"self", "kwargs", "name"}
+    if unknown := sorted(settings.options.keys() - known):
+        raise SettingsError(
+            f"optimizer {settings.kind}: got options.{unknown[0]}, expected one of {', '.join(sorted(known))}"
+        )
+    if "adam_weight_decay" in inspect.signature(made.__init__).parameters:
+        options["adam_weight_decay"] = None
+    try:
+        return made(learning_rate, weight_decay=0.0, **options)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"optimizer {settings.kind}: {options}: {error}") from error
 
 
 def _require_usable(kind: str, optimizer: object, learning_rate: float) -> None:
@@ -65,7 +138,7 @@ def _require_usable(kind: str, optimizer: object, learning_rate: float) -> None:
         raise SettingsError(
             f"optimizer {kind}: its function gives a {type(optimizer).__name__}, expected a keras.optimizers.Optimizer"
         )
-    for name in APPLYING:
+    for name in APPLYING if kind not in KERAS_OPTIMIZERS else ():
         if getattr(type(optimizer), name) is not getattr(keras.optimizers.Optimizer, name):
             raise SettingsError(
                 f"optimizer {kind}: {type(optimizer).__name__} has a {name} of its own; write update_step, and leave "
@@ -84,21 +157,6 @@ def _require_usable(kind: str, optimizer: object, learning_rate: float) -> None:
             f"optimizer {kind}: it has a schedule of its own; give it the rate that its function gets, since the "
             "schedule is the recipe's"
         ) from None
-
-
-def sgd(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Build stochastic gradient descent with momentum."""
-    return keras.optimizers.SGD(learning_rate, settings.momentum, settings.nesterov)
-
-
-def adam(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Build Adam, or AdamW if the settings have weight decay."""
-    return keras.optimizers.Adam(learning_rate, beta_1=settings.momentum)
-
-
-def rmsprop(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Build RMSprop with momentum."""
-    return keras.optimizers.RMSprop(learning_rate, momentum=settings.momentum)
 
 
 def adafactor(_settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:

@@ -137,7 +137,11 @@ def rehearse(
     run.reporter.log("rehearsal: one step, one batch of the evaluation, one checkpoint, every hook")
     if devices.describe(run.strategy).endswith("cpu"):
         shape = run.manifest.image_shape
-        sizes = [phase.recipe.batch_size for phase in run.plan.phases if run.batches(phase).image_shape == shape]
+        sizes = [
+            phase.recipe.batch_size // phase.recipe.accumulate
+            for phase in run.plan.phases
+            if run.batches(phase).image_shape == shape
+        ]
         require_memory(run.state.model, max(sizes, default=0) // run.agreement.processes, available_memory())
     _look_at_examples(run)
     before = run.state.snapshot()

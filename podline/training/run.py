@@ -70,7 +70,7 @@ def initial_state(
         SettingsError: the number of replicas does not divide the batch size.
     """
     for _, phase in recipe.by_phase:
-        devices.require_divisible(phase.batch_size, strategy)
+        devices.require_divisible(phase.batch_size, phase.accumulate, strategy)
     with strategy.scope():
         model = kind_of(recipe).model(recipe, manifest)
         return TrainingState(model, recipe.optimizer, recipe.ema_decay, steps_before)
@@ -116,7 +116,10 @@ class Trainer:
             self.base.restore(self.state)
         if self.recipe.init is None:
             return None
-        return take_weights(self.state, self.recipe.init, stored_layers(self.shared, self.recipe))
+        taken = take_weights(self.state, self.recipe.init, stored_layers(self.shared, self.recipe))
+        with self.strategy.scope():
+            self.state.renew_optimizer()  # some keep a copy of the weights
+        return taken
 
     def in_phase_of(self, step: int) -> Self:
         """Return a trainer with the same state and the recipe's phase of a step; after the end, the last phase."""
@@ -187,7 +190,15 @@ class Trainer:
         objective = self.objective_of(phase)
         rate = rate or phase.schedule.at
         return TrainingSteps(
-            self.strategy, self.state, rate, objective, parts, recipe.batch_size, features or network, jit=recipe.jit
+            self.strategy,
+            self.state,
+            rate,
+            objective,
+            parts,
+            recipe.batch_size,
+            features or network,
+            jit=recipe.jit,
+            accumulate=recipe.accumulate,
         )
 
 

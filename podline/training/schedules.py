@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from podline.errors import SettingsError
+from podline.recipes.durations import Part
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ScheduleSettings
 
@@ -15,50 +17,70 @@ from podline.recipes.settings import ScheduleSettings
 class Schedule:
     """The learning rate of every step, counted from 0; every duration is in steps.
 
-    The rate rises by ``peak / warmup`` per step, from that value at step 0 to ``peak``. After ``warmup`` steps it is
-    ``peak`` times a factor.
-    With s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1, the factor is
+    The rate rises by a ``warmup``-th of the peak per step, from that value at step 0 to the peak. After ``warmup``
+    steps it is the peak times a factor. With s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1,
+    the factor is
 
     - ``constant``, ``plateau``: 1 (``plateau`` lowers the rate by evaluations, not by the step; see
       :mod:`podline.training.decisions`)
     - ``exponential``: ``decay`` to the power of floor(s / ``decay_every``)
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
+    - ``restarts``: such cosines one after another, the first of ``period`` steps; each further one is ``period_factor``
+      times as long and begins with ``peak_factor`` times the height above ``final``
+    - ``polynomial``: ``final`` + (1 - ``final``) times (1 - p) to the power of ``power``
+    - ``step``: the share of the last of ``boundaries`` up to s
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
-    so that the factor is ``final`` at step ``total``, the first step that is not trained. All of these are counted from
-    step ``first`` of the run.
+    so that all but ``restarts`` and ``step`` have reached ``final`` at step ``total``, the first step that is not
+    trained. All of these are counted from step ``first`` of the run.
     """
 
-    kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"]
-    peak: float
+    settings: ScheduleSettings
     warmup: int
     total: int
-    final: float
-    decay: float
     decay_every: int
+    period: int
+    boundaries: tuple[int, ...]
     first: int = 0
 
     def at(self, step: int) -> float:
         """Return the learning rate of a step."""
         step -= self.first
         rise = min(step + 1, self.warmup) / self.warmup if self.warmup else 1.0
-        return rise * self.peak * self._after_warmup(max(step - self.warmup, 0))
+        return rise * self.settings.learning_rate * self._after_warmup(max(step - self.warmup, 0))
 
     def _after_warmup(self, elapsed: int) -> float:
         """Return the share of the peak ``elapsed`` steps after the warm-up."""
-        span = self.total - self.warmup
-        match self.kind:
+        span, settings = self.total - self.warmup, self.settings
+        match settings.kind:
             case "constant" | "plateau":
                 return 1.0
             case "exponential":
-                return self.decay ** (elapsed // self.decay_every)
+                return settings.decay ** (elapsed // self.decay_every)
             case "cosine":
-                # cos² of half the angle; (1 + cos) / 2 would lose digits to cancellation near the end.
-                half_angle = min(elapsed, span) * (math.pi / 2 / span)
-                return self.final + (1 - self.final) * math.cos(half_angle) ** 2
+                return _cosine(min(elapsed, span) / span, settings.final)
+            case "restarts":
+                return self._restarted(elapsed)
+            case "polynomial":
+                return settings.final + (1 - settings.final) * (max(span - elapsed, 0) / span) ** settings.power
+            case "step":
+                passed = bisect.bisect_right(self.boundaries, elapsed)
+                return settings.shares[passed - 1] if passed else 1.0
             case "one_cycle":
-                left = max(span - elapsed, 0) / span
-                return self.final + (1 - self.final) * left
+                return settings.final + (1 - settings.final) * (max(span - elapsed, 0) / span)
+
+    def _restarted(self, elapsed: int) -> float:
+        begins, length, peak = 0.0, float(self.period), 1.0
+        while elapsed >= begins + length:
+            begins, length = begins + length, length * self.settings.period_factor
+            peak *= self.settings.peak_factor
+        return _cosine((elapsed - begins) / length, self.settings.final, peak)
+
+
+def _cosine(done: float, final: float, peak: float = 1.0) -> float:
+    """Return half a cosine from ``peak`` above ``final`` to it, as Keras scales them, at a share of its length."""
+    # cos² of half the angle; (1 + cos) / 2 would lose digits to cancellation near the end.
+    return final + (1 - final) * peak * math.cos(done * (math.pi / 2)) ** 2
 
 
 def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs, first: int = 0) -> Schedule:
@@ -71,30 +93,46 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs,
         first: the step at which the schedule begins.
 
     Raises:
-        SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in epochs and
-            the batch size changes.
+        SettingsError: the warm-up is as long as the training, boundaries are not in order, or an interval is below one
+            step, or in epochs although the batch size changes.
     """
     warmup = settings.warmup.of(total_steps, epochs)
-    decay_every = settings.decay_every.of(total_steps, epochs)
     if warmup >= total_steps:
         raise SettingsError(
             f"schedule.warmup of {warmup} steps vs {total_steps} steps of training: shorten it or train longer"
         )
-    if settings.kind == "exponential" and decay_every < 1:
-        raise SettingsError(f"decay_every={settings.decay_every!r} is not a number of steps; give at least one")
-    measured = settings.decay_every.epochs is not None
-    if settings.kind == "exponential" and measured and len(epochs.changes) > 1:
-        raise SettingsError(
-            f"decay_every={settings.decay_every!r} vs a batch size that changes by epoch: the number of steps would "
-            "vary; give decay_every.steps or decay_every.share"
-        )
+    boundaries = tuple(each.of(total_steps, epochs) for each in settings.boundaries)
+    if any(later <= before for before, later in itertools.pairwise(boundaries)):
+        raise SettingsError(f"schedule.boundaries: got steps {boundaries}, expected each later than the one before")
     return Schedule(
-        kind=settings.kind,
-        peak=settings.learning_rate,
+        settings=settings,
         warmup=warmup,
         total=total_steps,
-        final=settings.final,
-        decay=settings.decay,
-        decay_every=decay_every,
+        decay_every=_interval(settings, "decay_every", total_steps, epochs),
+        period=_interval(settings, "period", total_steps, epochs),
+        boundaries=tuple(each - warmup for each in boundaries),
         first=first,
     )
+
+
+_INTERVALS = {"decay_every": "exponential", "period": "restarts"}
+
+
+def _interval(settings: ScheduleSettings, name: str, total_steps: int, epochs: Epochs) -> int:
+    """Return a setting of the schedule that is repeated, in steps; 0 if the schedule does not use it.
+
+    Raises:
+        SettingsError: it is below one step, or in epochs although the batch size changes.
+    """
+    if settings.kind != _INTERVALS[name]:
+        return 0
+    part: Part = dict(settings)[name]
+    steps = part.of(total_steps, epochs)
+    if steps < 1:
+        raise SettingsError(f"{name}={part!r} is not a number of steps; give at least one")
+    if part.epochs is not None and len(epochs.changes) > 1:
+        raise SettingsError(
+            f"{name}={part!r} vs a batch size that changes by epoch: the number of steps would vary; give {name}.steps "
+            f"or {name}.share"
+        )
+    return steps

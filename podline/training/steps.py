@@ -21,7 +21,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from podline.arrays import Tensor
+from podline.arrays import Array, Tensor
 from podline.errors import SettingsError
 from podline.input.pipeline import MASK
 from podline.models.messages import cause
@@ -65,6 +65,7 @@ class TrainingSteps:
         network: keras.Model | FrozenFeatures | None = None,
         *,
         jit: bool = False,
+        accumulate: int = 1,
     ) -> None:
         """Trace the step into a graph.
 
@@ -82,6 +83,7 @@ class TrainingSteps:
             network: the layers of the state's model, built for the images of these batches if their shape differs, or
                 for features of these images.
             jit: whether XLA compiles the step.
+            accumulate: number of equal parts of a replica's batch, computed one after another.
 
         Raises:
             SettingsError: several replicas should be compiled.
@@ -94,7 +96,7 @@ class TrainingSteps:
         self._step = _compiled(self._replica_step, jit=jit)
         self._strategy, self._state, self._rate = strategy, state, rate
         self._network: Any = network or state.model
-        self._objective, self._batch_size = objective, batch_size
+        self._objective, self._batch_size, self._accumulate = objective, batch_size, accumulate
         self._norms = GradientNorms(state.model.trainable_variables)
         # TensorFlow refuses its own clock in deterministic mode; Python's clock costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
@@ -178,29 +180,46 @@ class TrainingSteps:
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step of one replica; return its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
+        gradients, outputs = self._gradients(batch)
+        # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
+        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self._state.optimizer.apply(gradients, model.trainable_variables)
+        self._state.follow(share)
+        # The sum over the replicas follows, so each returns its share of the common norms.
+        return {**outputs, _NORMS: self._norms.of(gradients) / replicas}
+
+    def _gradients(self, batch: Batch) -> tuple[list[Tensor], dict[str, tf.Tensor]]:
+        """Return a replica's share of the gradients, the loss and the measures: sums over the parts of its batch."""
+        parts = self._accumulate
+        size = self._batch_size // (self._strategy.num_replicas_in_sync * parts)
+        gradients, outputs = self._of_part({name: values[:size] for name, values in batch.items()})
+        for part in range(1, parts):
+            # A part waits for the one before, so that their outputs are not in memory together.
+            with tf.control_dependencies(gradients):
+                place = tf.constant(part * size)
+                mine = {name: values[place : place + size] for name, values in batch.items()}
+                mine = {name: tf.ensure_shape(values, (size, *values.shape[1:])) for name, values in mine.items()}
+            more, other = self._of_part(mine)
+            gradients = [first + second for first, second in zip(gradients, more, strict=True)]
+            outputs = {name: value + other[name] for name, value in outputs.items()}
+        return gradients, outputs
+
+    def _of_part(self, batch: Batch) -> tuple[list[Tensor], dict[str, tf.Tensor]]:
+        model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
             outputs = self._network(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
-            loss += tf.add_n([tf.zeros(()), *penalties(self._network)]) / replicas
+            loss += tf.add_n([tf.zeros(()), *penalties(self._network)]) / (replicas * self._accumulate)
         # A variable that the loss does not depend on has a gradient of zero.
         gradients = tape.gradient(
             loss,
             [variable.value for variable in model.trainable_variables],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
-        # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
-        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self._state.optimizer.apply(gradients, model.trainable_variables)
-        self._state.follow(share)
         measures = self._objective.measures(batch, outputs)
-        return {
-            "loss": loss,
-            **{name: tf.reduce_sum(value) for name, value in measures.items()},
-            # The sum over the replicas follows, so each returns its share of the common norms.
-            _NORMS: self._norms.of(gradients) / replicas,
-        }
+        return gradients, {"loss": loss, **{name: tf.reduce_sum(value) for name, value in measures.items()}}
 
 
 def _in_place(tensor: Tensor) -> Tensor:
@@ -225,23 +244,41 @@ class Score(NamedTuple):
         loss: mean over the examples, without the model's penalties.
         sums: the sum of each measure of the objective over the examples.
         examples: number of examples.
+        outputs: the model's outputs for the examples, (n, …), if they are kept …
+        targets: … and the kept field of their records.
     """
 
     loss: float
     sums: dict[str, float]
     examples: int
+    outputs: Array
+    targets: Array
 
 
 class ScoringSteps:
     """Scores a model on padded batches; padding does not count."""
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, model: keras.Model, objective: Objective, *, jit: bool = False
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        objective: Objective,
+        *,
+        jit: bool = False,
+        kept: str = "",
     ) -> None:
-        """Prepare the step, which its first call traces; with ``jit`` XLA compiles it."""
-        self._strategy, self._model, self._objective = strategy, model, objective
+        """Prepare the step, which its first call traces; with ``jit`` XLA compiles it.
+
+        Args:
+            strategy: the strategy of the model.
+            model: the model.
+            objective: its loss, and the measures to count.
+            jit: whether XLA compiles the step.
+            kept: the field of the records that a score keeps, with the model's outputs; empty for none.
+        """
+        self._strategy, self._model, self._objective, self._kept = strategy, model, objective, kept
         self._step = _compiled(self._replica_step, jit=jit)
-        self._one = tf.function(self._sums, autograph=False)
+        self._one = tf.function(self._reduced, autograph=False)
 
     def score(self, batches: Iterable[Any], count: int, news: Callable[[int], bool]) -> Score | None:
         """Score all batches.
@@ -255,25 +292,35 @@ class ScoringSteps:
         Returns:
             The score, or None if ``news`` stopped the scoring.
         """
-        sums = np.zeros(2 + len(self._objective.measured))
+        sums, kept = np.zeros(2 + len(self._objective.measured)), list[list[Array]]()
         for number, batch in enumerate(itertools.islice(batches, count), start=1):
-            sums += [float(value) for value in self._one(batch)]
+            values, per_example = self._one(batch)
+            sums += [float(value) for value in values]
+            kept.append([np.asarray(each) for each in per_example])
             if not news(number):
                 return None
         examples, loss, *measures = sums.tolist()
-        return Score(loss / examples, dict(zip(self._objective.measured, measures, strict=True)), round(examples))
+        named = dict(zip(self._objective.measured, measures, strict=True))
+        outputs, targets = np.empty(0), np.empty(0)
+        if self._kept:
+            mask, outputs, targets = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+            outputs, targets = outputs[mask > 0], targets[mask > 0]
+        return Score(loss / examples, named, round(examples), outputs, targets)
 
-    def _sums(self, batch: Batch) -> tuple[tf.Tensor, ...]:
-        values = self._strategy.run(self._step, args=(batch,))
-        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
+    def _reduced(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Return the sums over a batch, and the kept values of its examples, in their order."""
+        sums, kept = self._strategy.run(self._step, args=(batch,))
+        added = [self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in sums]
+        return added, [self._strategy.gather(value, axis=0) for value in kept]
 
-    def _replica_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+    def _replica_step(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         mask, outputs = batch[MASK], self._model(batch[IMAGE], training=False)
+        kept = [mask, outputs, batch[self._kept]] if self._kept else []
         batch = self._objective.prepared(batch)
         losses = tf.add_n(list(self._objective.terms(batch, outputs).values()))
         measures = self._objective.measures(batch, outputs)
         summed = (losses, *(measures[name] for name in self._objective.measured))
-        return tf.reduce_sum(mask), *(tf.reduce_sum(values * mask) for values in summed)
+        return [tf.reduce_sum(mask), *(tf.reduce_sum(values * mask) for values in summed)], kept
 
 
 TOTAL = "gradient_norm"

@@ -17,7 +17,16 @@ from podline.documents import champions
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
 from podline.documents.manifest import read_manifest
-from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, EventLog, MetricsLog, StepsLine, read_metrics
+from podline.documents.metrics_log import (
+    EVENTS,
+    METRICS,
+    EarlyStopLine,
+    EventLog,
+    MetricsLog,
+    StepsLine,
+    StopLine,
+    read_metrics,
+)
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
 from podline.errors import DivergenceError, PreemptedError, PrunedError, SettingsError, WorkerLostError, one_line
@@ -41,7 +50,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.course import rehearsed, train_from
-from podline.training.decisions import ending, latest
+from podline.training.decisions import ending, latest, stopped_by
 from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
@@ -327,7 +336,7 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
         parameters=run.state.model.count_params(),
         weights_sha256=weights_sha256,
         loss=last.loss,
-        ending=ending(stop, run.recipe.early_stop, plan.total_steps),
+        ending=ending(stop, run.recipe.early_stop, plan.total_steps) or stopped_by(latest(lines, StopLine)),
         steps_before=run.base.steps if run.base else 0,
         epochs_before=run.base.epochs if run.base else 0,
         examples_per_second=examples / took.training,

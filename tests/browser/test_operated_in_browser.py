@@ -183,7 +183,9 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     shard.rename(whole)
     shard.write_bytes(whole.read_bytes()[:1000])
     yield
-    # The card says what failed.
+    # The card says what failed; the page asks for artifacts only while the run is at work.
+    ui.page.reload()
+    ui.tab("Artifacts")
     expect(ui.page.get_by_text(re.compile("^Failed: Damaged artifact: ")).first).to_be_visible()
     whole.rename(shard)
 

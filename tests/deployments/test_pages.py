@@ -147,6 +147,15 @@ def test_what_is_no_page_of_the_store_is_not_served(ask: Ask, store: FolderStore
     assert answer.text.count("\n") == 1
 
 
+def test_runs_on_another_disk_are_served(ask: Ask, store: FolderStore) -> None:
+    (store.root / "runs").rename(store.root.parent / "far")
+    (store.root / "runs").symlink_to(store.root.parent / "far")
+    assert ask(page_path(store.uri, REPORT)).content == PAGE
+    (store.root.parent / "outside.html").write_text("a secret thing")
+    (store.root / "runs" / "up.html").symlink_to(store.root.parent / "outside.html")
+    assert ask(page_path(store.uri, "runs/up.html")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("a.md", "text/markdown; charset=utf-8"), ("a.json", "application/json"), ("a.svg", "image/svg+xml")],

@@ -94,7 +94,7 @@ def test_the_seed_alone_gives_its_weights_and_no_two_variables_share_theirs() ->
 @pytest.mark.usefixtures("installed")
 def test_names_and_options_that_are_not_there_are_one_line() -> None:
     assert parts.MODELS.names() == (*parts.MODELS.shipped, "vit")
-    assert parts.OPTIMIZERS.names()[-1] == "lion"
+    assert parts.OPTIMIZERS.names()[-1] == "own-lion"
     with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
         built(ModelSettings(kind="vitt"))
     with pytest.raises(
@@ -106,8 +106,8 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
         built(ModelSettings(options={"heads": 2}))
     with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models know it"):
         built(VIT.model_copy(update={"data_format": "channels_first"}))
-    with pytest.raises(SettingsError, match="there is no optimizer 'lionn'; did you mean 'lion'"):
-        build_optimizer(OptimizerSettings(kind="lionn"), [])
+    with pytest.raises(SettingsError, match="there is no optimizer 'own-lionn'; did you mean 'own-lion'"):
+        build_optimizer(OptimizerSettings(kind="own-lionn"), [])
 
 
 def test_an_untrained_model_by_its_architecture_has_the_weights_that_training_began_with(installed: None) -> None:
@@ -352,7 +352,7 @@ def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None
 
 @pytest.mark.usefixtures("installed")
 def test_the_optimizer_is_keras_own_lion_under_several_replicas_too() -> None:
-    settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25, options={"beta_2": 0.98})
+    settings = OptimizerSettings(kind="own-lion", weight_decay=0.5, clip_norm=0.25, options={"beta_2": 0.98})
 
     def theirs(variables: list[keras.Variable]) -> keras.Optimizer:
         lion = keras.optimizers.Lion(0.1, beta_1=0.9, beta_2=0.98, weight_decay=0.5, global_clipnorm=0.25)
@@ -412,7 +412,7 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     draw = [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "600"]
     subprocess.run(draw, check=True, cwd=tmp_path)
     answer(tmp_path, packages, "convert", "sample", "--source", "drawn")
-    own = ("--set", "optimizer.kind=lion", "--set", "model.options.heads=2")
+    own = ("--set", "optimizer.kind=own-lion", "--set", "model.options.heads=2")
     run = answer(tmp_path, packages, "train", "vit-sample", "--steps", "150", *own)["run"]
 
     # From here on it needs the package no more.

@@ -17,7 +17,8 @@ from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.pose.settings import PoseSettings
 from podline.options import Choices
 from podline.recipes import registry
-from podline.recipes.settings import FitSettings, PlateauSettings, Recipe
+from podline.recipes.schedule_settings import PlateauSettings
+from podline.recipes.settings import FitSettings, Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store

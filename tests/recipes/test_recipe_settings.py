@@ -14,7 +14,8 @@ from podline.kinds.pose.settings import PoseAugmentationSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration, Part
 from podline.recipes.epochs import Epochs, Place
-from podline.recipes.settings import PlateauSettings, Recipe
+from podline.recipes.schedule_settings import PlateauSettings
+from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
 
 EPOCHS = Epochs(8068, 128)  # of 63 steps
@@ -69,7 +70,7 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"schedule": {"kind": "plateau"}}, r"plateau vs validation_share=0: .* give validation_share=0\.1"),
         (
             {"schedule": {"kind": "constant", "final": 0.1}},
-            "got final=0.1 with kind=constant, expected kind=cosine or one",
+            "got final=0.1 with kind=constant, expected kind=cosine or restarts",
         ),
         (
             {"schedule": {"kind": "one_cycle", "decay": 0.5}},
@@ -81,7 +82,8 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
             "got momentum=0.5 with kind=adafactor, expected",
         ),
         ({"optimizer": {"adam_rate": 0.5}}, "got adam_rate=0.5 with kind=sgd, expected kind=muon"),
-        ({"optimizer": {"kind": "adamw"}}, "kind=adamw vs weight_decay=0: that is adam"),
+        ({"schedule": {"kind": "step", "boundaries": [{"steps": 3}]}}, "got 1 boundaries and 0 shares, expected one"),
+        ({"early_stop": {"min_delta": 0.1, "min_delta_share": 0.1}}, "min_delta=0.1 vs min_delta_share=0.1: both"),
         (
             {"model": {"kind": "convnext-tiny", "width": 2}},
             "got width=2.0 with kind=convnext-tiny, expected",
@@ -193,7 +195,7 @@ def test_a_spec_keeps_the_phases() -> None:
     [
         ([(3, {"batch_size": 8}), (3, {"batch_size": 9})], "epoch 3 is followed by epoch 3"),
         ([(3, {"batch_size": 0})], "from epoch 3: batch_size: Input should be greater than or equal to 1"),
-        ([(3, {"seed": 1})], "seed cannot change during a run; these can: augmentation, batch_size"),
+        ([(3, {"seed": 1})], "seed cannot change during a run; these can: accumulate, augmentation, batch_size"),
         ([(3, {"optimizer.speed": 1})], "from epoch 3: optimizer.speed: Extra inputs are not permitted"),
         ([(3, {"schedule.kind": "plateau"})], "a plateau is for the whole run"),
         ([(3, {"task.emphasis": 3})], "phases: task.emphasis cannot change"),

@@ -49,11 +49,11 @@ def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() ->
     changed = registry.override(
         recipe, {"schedule.kind": "constant", "optimizer.kind": "adam", "model.kind": "mobilenetv2"}
     )
-    assert (changed.schedule.final, changed.optimizer.nesterov, changed.model.activation) == (0.0, True, "relu")
-    assert (changed.optimizer.momentum, changed.model.width) == (0.5, 2)
+    assert (changed.schedule.final, changed.optimizer.nesterov, changed.model.activation) == (0.0, None, "relu")
+    assert (changed.optimizer.momentum, changed.model.width) == (None, 2)
     phase = PhaseSettings(from_epoch=1, changes={"optimizer.kind": "adam"})
     _, (_, later) = recipe.changed(phases=(phase,), duration=Duration(epochs=2)).by_phase
-    assert later.optimizer.nesterov
+    assert later.optimizer.nesterov is None
     with pytest.raises(SettingsError, match=r"recipe tiny: schedule: got final=0\.3 with kind=constant, expected"):
         registry.override(recipe, {"schedule.kind": "constant", "schedule.final": 0.3})
 

@@ -135,7 +135,6 @@ def _trained(store: Store, spec: TrainSpec) -> None:
                 f"{stage}/island_recall": 0.95 * share,
                 f"{stage}/error": 0.02 / (1 + 3 * share),
             }
-        measures["stage2_paf/change"] = 0.4 * np.exp(-step / 300)
         lines.append(
             StepsLine(
                 step=step,

@@ -31,7 +31,11 @@ class ActSpec(Spec):
 
     act: str
     number: int = 0
-    folder: str = "acts"
+    place: str = "acts"
+
+    @property
+    def folder(self) -> str:
+        return self.place
 
 
 class ActResult(Result):

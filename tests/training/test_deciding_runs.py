@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, losses, specs_of, unbroken
-from small_dataset import drawn, publish_dataset
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+from support.extending import install
 
 from podline.documents.metrics_log import (
     AnnealingLine,
@@ -20,9 +21,11 @@ from podline.documents.metrics_log import (
     read_events,
     read_metrics,
 )
-from podline.errors import PreemptedError, PrunedError
+from podline.errors import PreemptedError, PrunedError, SettingsError
 from podline.progress import silent
+from podline.stages.from_recipe import training_spec
 from podline.stages.specs import Pruning, TrainSpec
+from podline.store.opening import open_store
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
 
@@ -31,7 +34,11 @@ spec_with = specs_of(
     lively_recipe(
         duration={"steps": 30},
         # No loss halves in four steps: the rate is lowered at every other evaluation.
-        schedule={"kind": "plateau", "learning_rate": 0.001, "plateau": {"factor": 0.5, "patience": 1, "least": 0.5}},
+        schedule={
+            "kind": "plateau",
+            "learning_rate": 0.001,
+            "plateau": {"factor": 0.5, "patience": 1, "min_delta_share": 0.5},
+        },
         validation_share=0.25,
         evaluate_every={"steps": 4},
         checkpoint_steps=8,
@@ -237,3 +244,85 @@ def test_a_hopeless_trial_of_a_search_ends_and_can_be_trained_to_its_end_later(t
     assert events == ["started", "pruned", "restored", "pruned"]
     assert "pruning" not in (folder / "spec.json").read_text()
     assert train(spec, silent()).weights_sha256 == train(whole, silent()).weights_sha256
+
+
+MEASURED = {
+    "schedule": {"kind": "restarts", "learning_rate": 0.002, "period": {"steps": 7}},
+    "early_stop": {"metric": "top1", "patience": 3},
+    "measures": ("calibration_error",),
+    "accumulate": 2,
+}
+
+
+def test_a_run_stops_by_any_measure_of_the_held_out_examples_killed_or_not(tmp_path):
+    _, result, folder = unbroken(spec_of(tmp_path / "whole", **MEASURED))
+    evaluations = [line for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, EvaluationLine)]
+    for line in evaluations:
+        assert line.measures.keys() == {"top1", "calibration_error"}
+        assert line.measures["top1"] == pytest.approx(line.accuracy)
+        assert 0 < line.measures["calibration_error"] < 1
+    best = max(line.measures["top1"] for line in evaluations)
+    stops = [line for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, EarlyStopLine)]
+    assert stops[-1].best == best
+    assert stops[-1].state == next(line.step for line in evaluations if line.measures["top1"] == best)
+    assert "with the best top1" in result.ending
+    again = spec_of(tmp_path / "killed", **MEASURED)
+    assert finished_after(again, 6, 13).weights_sha256 == result.weights_sha256
+    assert bare_metrics(tmp_path / "killed" / again.folder) == bare_metrics(folder)
+
+
+def test_a_measure_that_the_kind_does_not_have_is_refused_before_the_first_step(tmp_path):
+    with pytest.raises(SettingsError, match=r"got measure 'auc' for sample, expected loss or top1, loss, calibration"):
+        train(spec_of(tmp_path, **MEASURED | {"measures": ("auc",)}), silent())
+
+
+SIXTEEN = """
+import os
+
+from podline.training.loop import Hook, next_multiple
+
+
+class AtSixteen(Hook):
+    def __init__(self, run):
+        self._model = run.state.model
+
+    def next_stop(self, step):
+        return next_multiple(step, 4)
+
+    def after(self, stretch):
+        assert self._model.count_params() > 0
+
+    def stop(self, stretch):
+        return "enough" if stretch.step >= 16 and "GO_ON" not in os.environ else ""
+
+    def rehearse(self, stretch):
+        pass
+"""
+
+
+def test_a_hook_stops_a_run_which_a_killed_one_remembers(tmp_path, monkeypatch):
+    install(tmp_path, {"my_stop": SIXTEEN}, '[project.entry-points."podline.hooks"]\nsixteen = "my_stop:AtSixteen"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    values = {"schedule": {"kind": "constant", "learning_rate": 0.002}, "hooks": ("sixteen",)}
+
+    def coded(root: Path) -> TrainSpec:
+        """The spec as it is planned, with the digest of the hook's code."""
+        recipe = spec_of(root, **values).recipe
+        return training_spec(open_store(str(root)), recipe, FINGERPRINT, "cpu").changed(preflight=False)
+
+    _, result, folder = unbroken(coded(tmp_path / "whole"))
+    assert result.steps == 16
+    assert result.ending.startswith("ended early at step 16 by hook sixteen (my_stop:AtSixteen of my_stop): enough")
+    again = coded(tmp_path / "killed")
+    killed_at(again, 12)
+    with monkeypatch.context() as late:
+        late.setattr("podline.training.train.export_model", _fails)
+        with pytest.raises(OSError, match="no space"):
+            train(again, silent())
+    monkeypatch.setenv("GO_ON", "1")
+    assert train(again, silent()).weights_sha256 == result.weights_sha256
+    assert bare_metrics(tmp_path / "killed" / again.folder) == bare_metrics(folder)
+
+
+def _fails(*_: object) -> str:
+    raise OSError("no space")

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, PlateauLine
-from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
+from podline.recipes.schedule_settings import PlateauSettings
+from podline.recipes.settings import AnnealingSettings, EarlyStopSettings
 from podline.stages.specs import Pruning
 from podline.training.decisions import Plateau, Pruner, annealing_line, early_stop_line, ending, plateau_line
 
@@ -17,7 +18,15 @@ DUE = range(10, TOTAL + 1, 10)
 
 def evaluation(step: int, loss: float, accuracy: float = 0.5) -> EvaluationLine:
     return EvaluationLine(
-        step=step, epoch=step / 10, split="validation", examples=9, loss=loss, accuracy=accuracy, seconds=0.1, time=0.0
+        step=step,
+        epoch=step / 10,
+        split="validation",
+        examples=9,
+        loss=loss,
+        accuracy=accuracy,
+        seconds=0.1,
+        time=0.0,
+        measures={"top1": loss},
     )
 
 
@@ -59,7 +68,7 @@ def factors(settings: PlateauSettings, *losses: float) -> list[float]:
     """What the rate is multiplied by after each evaluation."""
     lines: list[PlateauLine] = []
     for loss in losses:
-        lines.append(plateau_line(settings, lines[-1] if lines else None, evaluation(1, loss)))
+        lines.append(plateau_line(settings, lines[-1] if lines else None, evaluation(1, loss), 0.1))
     return [round(line.factor, 6) for line in lines]
 
 
@@ -73,12 +82,18 @@ def factors(settings: PlateauSettings, *losses: float) -> list[float]:
         ({"factor": 0.5}, (5, 6, 4, 6, 5), [1, 1, 1, 1, 0.5]),
         # 0.995 is not 1 % below 1, 0.98 is.
         ({"factor": 0.5, "patience": 1}, (1, 0.995, 0.98), [1, 0.5, 0.5]),
-        ({"factor": 0.5, "patience": 1, "least": 0.0}, (1, 0.995, 0.98), [1, 1, 1]),
+        ({"factor": 0.5, "patience": 1, "min_delta_share": 0.0}, (1, 0.995, 0.98), [1, 1, 1]),
         # A negative loss improves when it falls too: -2.01 is not 1 % below -2, and -1.99 is no better at all.
         ({"factor": 0.5, "patience": 1}, (-2, -2.01, -1.99, -2.03), [1, 0.5, 0.25, 0.25]),
         ({"factor": 0.5, "patience": 2}, (0.01, -0.01, -0.02, -0.03), [1, 1, 1, 1]),
-        ({"factor": 0.1, "patience": 1, "floor": 0.05}, (1, 1, 1, 1), [1, 0.1, 0.05, 0.05]),
-        ({"factor": 0.5, "patience": 1, "cooldown": 2}, (1, 1, 1, 1, 1), [1, 0.5, 0.5, 0.5, 0.25]),
+        ({"factor": 0.1, "patience": 1, "min_rate_share": 0.05}, (1, 1, 1, 1), [1, 0.1, 0.05, 0.05]),
+        # Keras's cooldown: of two evaluations, the second counts again.
+        ({"factor": 0.5, "patience": 1, "cooldown": 2}, (1, 1, 1, 1, 1), [1, 0.5, 0.5, 0.25, 0.25]),
+        ({"factor": 0.5, "patience": 2, "cooldown": 1}, (1, 1, 1, 1, 1, 1, 1), [1, 1, 0.5, 0.5, 0.25, 0.25, 0.125]),
+        # Absolute bounds: of the metric, and of the rate, which is 0.1.
+        ({"factor": 0.5, "patience": 1, "min_delta": 0.1}, (1, 0.95, 0.85), [1, 0.5, 0.5]),
+        ({"factor": 0.1, "patience": 1, "min_lr": 0.02}, (1, 1, 1, 1), [1, 0.2, 0.2, 0.2]),
+        ({"metric": "top1", "factor": 0.5, "patience": 1}, (0.5, 0.6, 0.55), [1, 1, 0.5]),
     ],
 )
 def test_the_rate_is_lowered_when_the_metric_stalls(settings, losses, expected):
@@ -87,12 +102,12 @@ def test_the_rate_is_lowered_when_the_metric_stalls(settings, losses, expected):
 
 def test_a_plateau_goes_on_from_the_lines_of_its_run():
     settings, lines, said = PlateauSettings(factor=0.5), [], []
-    whole = Plateau(settings, [], lines.append, lambda event, step, _words: said.append((event, step)))
+    whole = Plateau(settings, [], lines.append, lambda event, step, _words: said.append((event, step)), lambda _: 0.1)
     for step in range(1, 6):
         whole.decide(evaluation(step, 1.0))
     for known in range(5):
         again = []
-        rest = Plateau(settings, lines[:known], again.append, lambda *_: None)
+        rest = Plateau(settings, lines[:known], again.append, lambda *_: None, lambda _: 0.1)
         for step in range(known + 1, 6):
             rest.decide(evaluation(step, 1.0))
         assert [(line.step, line.factor) for line in again] == [(line.step, line.factor) for line in lines[known:]]
@@ -117,16 +132,18 @@ def stops(settings: EarlyStopSettings, *losses: float, begins: int = 0) -> list[
         ({"patience": 2}, (3, 4, 2, 4, 3), 50, 30),
         ({"patience": 1}, (3, 2, 1), None, 30),
         # 0.995 is not 1 % below 1, 0.98 is.
-        ({"patience": 1, "least": 0.01}, (1, 0.995), 20, 10),
-        ({"patience": 1, "least": 0.01}, (1, 0.98), None, 20),
-        ({"patience": 1, "least": 0.05}, (-3, -3.1), 20, 10),
-        ({"patience": 1, "least": 0.05}, (-3, -3.2), None, 20),
+        ({"patience": 1, "min_delta_share": 0.01}, (1, 0.995), 20, 10),
+        ({"patience": 1, "min_delta_share": 0.01}, (1, 0.98), None, 20),
+        ({"patience": 1, "min_delta_share": 0.05}, (-3, -3.1), 20, 10),
+        ({"patience": 1, "min_delta_share": 0.05}, (-3, -3.2), None, 20),
         # Of 9 examples, errors up to 0.14 above one of 0.25 are within a standard error: the latest such state is kept.
         ({"patience": 1, "metric": "error"}, (0.5, 0.5), 20, 20),
         ({"patience": 9, "metric": "error"}, (0.5, 0.25, 0.39, 0.4, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5), None, 50),
         # At the end of the run nothing stops early, and the best state is gone back to all the same.
         ({"patience": 9}, (9, 8, 7, 6, 5, 4, 3, 2, 1, 3), None, 90),
         ({"patience": 0.25}, (3, 2, 2, 2, 2), 50, 20),
+        ({"patience": 1, "min_delta": 0.5}, (-3, -3.4), 20, 10),
+        ({"patience": 2, "metric": "top1"}, (0.3, 0.5, 0.4, 0.4), 40, 20),
         ({"patience": None}, (9, 1, 2, 3, 4, 5, 6, 7, 8, 9), None, 20),
     ],
 )

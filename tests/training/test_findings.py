@@ -121,16 +121,11 @@ def test_a_gradient_far_above_all_before_is_found_once_there_is_something_to_com
     ("objective", "measures", "found"),
     [
         (POSES, {"stage1_paf/variation": 0.04, "stage1_paf/loss": 0.0}, [(20, "collapsed_stage", "stage1_paf", False)]),
-        (
-            POSES,
-            {"stage2_paf/change": 0.001, "stage4_heatmap/change": 0.2},
-            [(20, "copied_stage", "stage2_paf", False)],
-        ),
         (POSES, {"stage1_paf/variation": 0.5}, []),
         (Classification(), {}, []),
     ],
 )
-def test_a_stage_that_answers_zero_or_what_it_was_given_is_found_once_the_warm_up_is_over(objective, measures, found):
+def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over(objective, measures, found):
     record = Record()
     for step in (10, 20):
         line = EvaluationLine(

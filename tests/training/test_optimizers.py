@@ -55,7 +55,7 @@ def test_only_kernels_decay_and_by_rate_times_decay(kind: str) -> None:
 
 
 def test_sgd_with_nesterov_momentum_by_hand() -> None:
-    change = stepped(OptimizerSettings(momentum=0.9), steps=2)["bias"]
+    change = stepped(OptimizerSettings(momentum=0.9, nesterov=True), steps=2)["bias"]
     velocities = [-RATE, 0.9 * -RATE - RATE]
     np.testing.assert_allclose(change, sum(0.9 * velocity - RATE for velocity in velocities), rtol=1e-5)
     heavy_ball = stepped(OptimizerSettings(momentum=0.9, nesterov=False), steps=2)["bias"]

@@ -60,7 +60,7 @@ def spec_of(root: Path) -> TrainSpec:
         batch_size=4,
         duration=Duration(steps=400),
         schedule=ScheduleSettings(
-            kind="plateau", learning_rate=0.3, plateau=PlateauSettings(factor=0.5, patience=1, least=0.1)
+            kind="plateau", learning_rate=0.3, plateau=PlateauSettings(factor=0.5, patience=1, min_delta_share=0.1)
         ),
         optimizer=OptimizerSettings(kind="muon", momentum=0.6),
         precision="auto",

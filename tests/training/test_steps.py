@@ -129,6 +129,26 @@ def test_however_steps_are_cut_into_calls_the_state_and_the_losses_are_the_same_
     assert equal(one.snapshot(), many.snapshot())
 
 
+def test_a_batch_in_parts_gives_the_step_of_the_whole_batch_and_goes_on_bit_by_bit():
+    settings, ended = RECIPE.model.changed(dropout=0.0), []  # each part would have draws of its own
+    for parts, cuts in ((1, (STEPS,)), (4, (STEPS,)), (4, (2, STEPS - 2))):
+        state, taken = fresh_state(settings), []
+        for cut in cuts:
+            before, state = state.snapshot(), fresh_state(settings)
+            state.restore(before)
+            source, strategy = dataset(batches()[state.step :]), tf.distribute.get_strategy()
+            steps = TrainingSteps(strategy, state, schedule().at, OBJECTIVE, source, BATCH, accumulate=parts)
+            taken.append(steps.advance(cut).series)
+        series = {name: np.concatenate([part[name] for part in taken]) for name in taken[0]}
+        ended.append((series, state.snapshot()))
+    (whole, weights), (series, in_parts), (_, again) = ended
+    for name in ("loss", "correct", "gradient_norm"):
+        np.testing.assert_allclose(series[name], whole[name], rtol=1e-5)
+    for name, values in weights.items():
+        np.testing.assert_allclose(in_parts[name], values, rtol=1e-4, atol=1e-6)  # float32 sums in another order
+    assert equal(in_parts, again)
+
+
 @pytest.mark.parametrize("clock", ["python", "tensorflow"])
 def test_waiting_for_input_is_seen_by_either_clock(clock):
     if clock == "tensorflow":

@@ -46,6 +46,8 @@ RECIPE = lively_recipe(
     duration={"steps": STEPS},
 )
 MIXED = RECIPE.changed(augmentation={"crop": 0.5, "mixup": 0.4, "cutmix": 1})
+# Without dropout and batch norm, as the parts of two replicas hold other examples than those of one.
+IN_PARTS = RECIPE.changed(accumulate=4, model={"kind": "linear", "l2": 1e-2, "l2_layers": ("classifier",)})
 RESNET = RECIPE.changed(model={"kind": "resnet", "width": 0.25, "dropout": 0.3})
 
 
@@ -83,7 +85,13 @@ def trained(
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
     schedule = build_schedule(recipe.schedule, steps, order.epochs)
     taken = TrainingSteps(
-        made, state, schedule.at, kind_of(recipe).objective(recipe, manifest), parts, recipe.batch_size
+        made,
+        state,
+        schedule.at,
+        kind_of(recipe).objective(recipe, manifest),
+        parts,
+        recipe.batch_size,
+        accumulate=recipe.accumulate,
     ).advance(steps)
     return taken.series, state
 
@@ -110,8 +118,13 @@ def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy)
 
 @pytest.mark.parametrize(
     ("strategy", "recipe"),
-    [("cpu:4", RECIPE), ("cpu:2", RESNET), pytest.param("cpu:4", MIXED, marks=pytest.mark.slow)],
-    ids=["linear-4", "resnet-2", "mixed-4"],
+    [
+        ("cpu:4", RECIPE),
+        ("cpu:2", RESNET),
+        pytest.param("cpu:4", MIXED, marks=pytest.mark.slow),
+        pytest.param("cpu:2", IN_PARTS, marks=pytest.mark.slow),
+    ],
+    ids=["linear-4", "resnet-2", "mixed-4", "in-parts-2"],
 )
 def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy, recipe):
     """Dropout, L2, decay, a bound on the gradient, smoothing, the average of weights and batch norm included."""

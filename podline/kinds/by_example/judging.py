@@ -1,5 +1,6 @@
 """Evaluates a model on a split, every example once."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -25,8 +25,8 @@ from podline.kinds.by_example import lost_answers, rules
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.answers import ExampleAnswers
 from podline.kinds.by_example.hooks import A, ExampleHooks
-from podline.kinds.by_example.measures import figure_of
-from podline.measures import measure_named
+from podline.kinds.by_example.measures import figure_of, value_of
+from podline.measures import Measure, measure_named
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
@@ -75,6 +75,11 @@ class ExampleKind(ExampleHooks[A]):
         if own is None:
             return describe(recipe.model, image_shape, self.outputs(classes))
         return described(trainable_model(own, self.name, [0.0] * channels, [1.0] * channels, recipe.seed))
+
+    def measured(self, outputs: Array, targets: Array, measures: Sequence[Measure], recipe: Recipe) -> dict[str, float]:
+        """Return measures of a model's outputs, by name."""
+        answers = self.answered(outputs, targets, recipe)
+        return {measure.name: value_of(measure, answers) for measure in measures}
 
     def judge(self, case: Case) -> Judgement:
         """Evaluate a model by the measures of the kind; write its answers beside the document."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
+import keras  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 import numpy.typing as npt
 

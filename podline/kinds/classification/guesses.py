@@ -42,7 +42,7 @@ class Guesses(PerExample):
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Guesses:
         """Compute the answers from logits (n, classes) and labels (n,)."""
-        rows, classes = np.arange(len(labels)), np.arange(logits.shape[1])
+        rows, classes = np.arange(len(labels)), np.arange(int(logits.shape[1]))
         of_label = logits[rows, labels][:, None]
         preferred = (logits > of_label) | ((logits == of_label) & (classes < labels[:, None]))
         below_best = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
@@ -80,7 +80,7 @@ class Guesses(PerExample):
         Guo et al.: "On Calibration of Modern Neural Networks", ICML 2017.
         """
         bins = np.clip(np.ceil(self.confidences * BINS).astype(int) - 1, 0, BINS - 1)
-        found = []
+        found = list[CalibrationBin]()
         for number in range(BINS):
             inside = bins == number
             count = int(inside.sum())

@@ -1,5 +1,6 @@
 """A classifier's objective: cross-entropy, focal or an installed loss, and the accuracy."""
 
+# pyright: standard
 from __future__ import annotations
 
 import functools

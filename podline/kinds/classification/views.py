@@ -1,5 +1,6 @@
 """Averages a classifier's answers over views of each image."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Callable

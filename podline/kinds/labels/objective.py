@@ -1,5 +1,6 @@
 """The objective of several labels: sigmoid cross-entropy, summed over the labels."""
 
+# pyright: standard
 from __future__ import annotations
 
 import tensorflow as tf

@@ -6,7 +6,7 @@ import ast
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -98,11 +98,11 @@ def _parts(value: Any) -> Iterable[Any]:
         mark = next((mark for mark in MARKS if mark in value), None)
         return [part for part in value.split(mark) if part.strip()] if mark else [value] if value.strip() else []
     if isinstance(value, Mapping):
-        found: Mapping[Any, Any] = value
+        found = cast("Mapping[Any, Any]", value)
         if all(each in (0, 1) for each in found.values()):
             return [name for name, has in found.items() if has]
     if isinstance(value, (list, tuple, np.ndarray)):
-        return value
+        return cast("Iterable[Any]", value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
         return [value]
     raise ValueError(f"has the labels {shortened(value)} vs a list of names, [] for none")

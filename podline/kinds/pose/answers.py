@@ -1,5 +1,6 @@
 """Provides the people found by pose networks for promotion rules: from an evaluation, or by running the network."""
 
+# pyright: standard
 from __future__ import annotations
 
 import json

@@ -1,5 +1,6 @@
 """Draws charts of a pose network's report as SVG text; see :mod:`podline.drawing.drawing`."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Sequence

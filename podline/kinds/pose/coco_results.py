@@ -1,5 +1,6 @@
 """Writes and checks COCO keypoint results, and reads annotations (https://cocodataset.org/#format-results)."""
 
+# pyright: standard
 from __future__ import annotations
 
 import json

@@ -6,6 +6,7 @@ this module all kinds of limbs compete in one list, so that a strong limb can ov
 Groups of joints are merged until no limb is left.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from typing import NamedTuple

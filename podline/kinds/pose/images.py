@@ -1,5 +1,6 @@
 """Scores the people of each image, to rank images for pictures."""
 
+# pyright: standard
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 """Evaluates a pose network on a split, with decoder and COCO's measure, every image once."""
 
+# pyright: standard
 from __future__ import annotations
 
 import json

@@ -1,5 +1,6 @@
 """Computes the loss of a pose network: every stage against its targets, in places with labelled people."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Mapping

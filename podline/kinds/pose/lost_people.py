@@ -88,7 +88,7 @@ class LostPeople(NamedTuple):
 def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
     """Return the people and joints that the second network lost, with their images."""
     before, after = pair.people
-    records, images = records_of(reader), {}
+    records, images = records_of(reader), dict[int, list[int]]()
     for person, now in after.items():
         images.setdefault(now.image_id, []).append(person)
     told = [_told(records[image], [(each, before[each], after[each]) for each in who]) for image, who in images.items()]
@@ -133,7 +133,7 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
     scale = _LONGER_SIDE / max(there.image.shape[:2])
     boxes = there.boxes([truth[person]["bbox"] for person in image.lost]) * scale
     rings = (_lost_joints(image, pair, there) + 0.5) * scale - 0.5
-    pictures = []
+    pictures = list[Image]()
     for judged, people, threshold in zip((pair.before, pair.after), pair.people, thresholds, strict=True):
         found = _shown(judged, image.image_id, people, threshold)
         picture = with_skeletons(there.image, there.poses(found), pair.skeleton, scale)

@@ -9,6 +9,7 @@ The first stages compute and refine the fields, later ones the heatmaps from the
 blocks.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Sequence

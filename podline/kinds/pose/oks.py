@@ -7,6 +7,7 @@ The OKS of a found and an annotated person is the mean over labelled joints of `
 the distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib
@@ -145,7 +146,7 @@ class CloseJoints(NamedTuple):
 
 def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
     """Return the close joints, and the matching result, of every person that counts, by place in the truth."""
-    matches, found = _Matches(evaluation), {}
+    matches, found = _Matches(evaluation), dict[int, CloseJoints]()
     for person, annotation in matches.people.items():
         labelled, result = np.reshape(annotation["keypoints"], (-1, 3))[:, 2] > 0, matches.results.get(person)
         close = np.zeros(len(labelled), bool) if result is None else matches.closeness(annotation, result) >= MATCH

@@ -5,6 +5,7 @@ with replacement a thousand times, and compute the figures of each draw. Images 
 people of an image are found or missed together.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,6 @@
 """Pictures of poses for the sheet: stored examples, and the people that a run finds."""
 
+# pyright: standard
 from __future__ import annotations
 
 import keras

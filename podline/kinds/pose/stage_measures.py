@@ -1,9 +1,10 @@
 """Measures a pose network's stages during training.
 
-Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss, and so has a stage that copies
-the previous one. Both faults have gone unnoticed in practice, so these measures reveal them.
+Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss. It has gone unnoticed in
+practice, so these measures reveal it.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,10 @@ from podline.kinds.pose.targets import PoseTargets
 _ISLAND = 0.5
 _HEATMAP, _PAF = _KINDS = ("heatmap", "paf")
 
-# The names of the sums for each kind of target, and for each stage.
+# The names of the sums for each kind of target, and for each stage; and of the weights of all cells.
 _OF_TARGETS = ("target", "islands", "peaks", "varied")
 _OF_STAGES = ("answer", "error", "recalled", "found", "varied")
-_CHANGE, _CELLS = "change", "cells"
+_CELLS = "cells"
 
 
 class _Wanted(NamedTuple):
@@ -69,14 +70,9 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
         target = of_kind.target
         values = weights * tf.abs(target), of_kind.islands, of_kind.peaks, _deviations(target, weights)
         sums |= {f"{kind}/{name}": value for name, value in zip(_OF_TARGETS, values, strict=True)}
-    before: dict[str, tf.Tensor] = {}
     for stage in sorted(answers):
-        kind, answer = _kind(stage), answers[stage]
-        values = _of_stage(answer, wanted[kind], weights)
+        values = _of_stage(answers[stage], wanted[_kind(stage)], weights)
         sums |= {f"{stage}/{name}": value for name, value in zip(_OF_STAGES, values, strict=True)}
-        if kind in before:
-            sums[f"{stage}/{_CHANGE}"] = weights * tf.abs(answer - before[kind])
-        before[kind] = answer
     return {name: tf.reduce_sum(sums[name], axis=(1, 2, 3)) for name in sorted(sums)}
 
 
@@ -104,10 +100,7 @@ def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
     """Return the names of :func:`stage_sums`, sorted, for a network with these stages."""
     names = [_CELLS, *(f"{kind}/{name}" for kind in _KINDS for name in _OF_TARGETS)]
-    for place, stage in enumerate(stages):
-        again = _kind(stage) in map(_kind, stages[:place])
-        names += [f"{stage}/{name}" for name in (*_OF_STAGES, *([_CHANGE] if again else ()))]
-    return tuple(sorted(names))
+    return tuple(sorted([*names, *(f"{stage}/{name}" for stage in stages for name in _OF_STAGES)]))
 
 
 def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Skeleton) -> dict[str, float]:
@@ -121,8 +114,6 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
       along the target's direction).
     - ``island_recall``: share of the target's peaks with an output peak of at least half the height in the same or a
       neighbouring cell (for a PAF: an output of at least half the strength along the peak's direction).
-    - ``change``: mean difference from the previous stage of the same kind, relative to its strength; 0 is a copy. The
-      first stage of a kind has no ``change``.
 
     The share of an empty set is 0.
 
@@ -144,8 +135,6 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
             f"{stage}/recall": share("recalled", f"{kind}/islands"),
             f"{stage}/island_recall": share("found", f"{kind}/peaks"),
         }
-        if f"{stage}/{_CHANGE}" in sums:
-            figures[f"{stage}/{_CHANGE}"] = share(_CHANGE, f"{stage}/answer")
     return dict(sorted(figures.items()))
 
 

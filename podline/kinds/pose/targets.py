@@ -8,6 +8,7 @@ crossings.
 All operations use arrays of fixed shape, except one loop over people, which ends at the batch's last labelled person.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -31,7 +31,6 @@ _PRETRAINED: dict[str, Json] = {
     "batch_size": 32,
     "evaluation_batch_size": 64,
     "optimizer.kind": "adamw",
-    "optimizer.momentum": 0.9,
     "optimizer.weight_decay": 0.01,
     # Without a warm-up of their own, most channels of the last blocks die in their first steps.
     "schedule.by_phase": True,

@@ -1,0 +1,54 @@
+"""The optimizer of a recipe."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from podline.frozen import Frozen, Json
+from podline.recipes.bounds import NAME
+from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS, OF_THE_RECIPE
+from podline.recipes.uses import require_effects
+
+
+class OptimizerSettings(Frozen):
+    """The optimizer; what is not given has the optimizer's own default.
+
+    Attributes:
+        kind: Keras's ``sgd``, ``adam``, ``adamw``, ``adadelta``, ``adagrad``, ``adamax``, ``ftrl``,
+            ``keras_adafactor``, ``keras_muon``, ``lamb``, ``lion``, ``nadam``, ``rmsprop`` or
+            ``schedule_free_adamw``; Podline's ``adafactor``, which needs little memory, and ``muon``
+            (docs/how-to/train.md); or an installed package's.
+        momentum: momentum of ``sgd``, ``rmsprop``, ``muon`` and ``keras_muon``.
+        nesterov: Nesterov's momentum; ``sgd`` and ``keras_muon`` only.
+        weight_decay: each step first reduces a kernel by the learning rate times this share (AdamW). Kernels are
+            weights with two axes or more, except those called bias, beta, gamma, scale or alpha, and those that
+            ``muon`` orthogonalises. By default 0.004 for ``adamw`` and ``keras_muon``, 0 for others.
+        clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
+        rates: prefix of layer names, with ``*`` for any letters → factor of the learning rate of their weights, as
+            ``{"stem": 0.1}``; the longest prefix that matches counts.
+        adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
+            rate.
+        options: other arguments of Keras's optimizer, as ``{"beta_2": 0.98}``, or those of an installed package's.
+    """
+
+    kind: str = Field(default="sgd", pattern=NAME)
+    momentum: float | None = Field(default=None, ge=0, lt=1)
+    nesterov: bool | None = None
+    weight_decay: float | None = Field(default=None, ge=0)
+    clip_norm: float | None = Field(default=None, gt=0)
+    rates: dict[str, Annotated[float, Field(ge=0, le=1_000)]] = Field(default_factory=dict, exclude_if=operator.not_)
+    adam_rate: float = Field(default=0.1, gt=0, exclude_if=lambda rate: rate == 0.1)
+    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    _effects = model_validator(mode="after")(functools.partial(require_effects, "optimizer"))
+
+    @model_validator(mode="after")
+    def _options_are_no_settings(self) -> OptimizerSettings:
+        for name in self.options if self.kind in KERAS_OPTIMIZERS else ():
+            if name in OF_THE_RECIPE:
+                raise ValueError(f"got options.{name}={self.options[name]}, expected {OF_THE_RECIPE[name]} instead")
+        return self
