@@ -44,7 +44,6 @@ from podline.engines import LOCAL
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
-from podline.stages import completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
 from podline.store.one_writer import writing
@@ -85,9 +84,7 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     folder = dataset_folder(spec.dataset, known)
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.using([folder]))
-        writer = stack.enter_context(writing(store, folder, f"convert of {folder}", partial(_waits, reporter)))
-        if writer.waited and (found := completed.find(spec, reporter, folder)):
-            return found
+        stack.enter_context(writing(store, folder, f"convert of {folder}", partial(_waits, reporter)))
         growth = stack.enter_context(growth_since(store, spec, source, known, job.context.folder, reporter))
         truths = source.publish_truths(store, folder)
         plans, reused = _write_shards(job, spec, source, folder, growth)

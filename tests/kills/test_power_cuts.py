@@ -35,6 +35,12 @@ def cut_while_converting(spec: ConvertSpec, copies: Path, numbers: set[int]) -> 
     return cuts
 
 
+@pytest.fixture(autouse=True)
+def _short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that starts again waits for the leases of its former processes."""
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "1")
+
+
 @pytest.fixture(scope="module")
 def operations(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
     """The fewest that a conversion makes: shards that end at the same time share the syncing of their folder."""
