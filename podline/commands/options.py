@@ -35,7 +35,6 @@ from podline.recipes import registry
 from podline.settings import Settings
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
-from podline.store.marker import require_marker
 from podline.store.opening import open_store
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -233,7 +232,7 @@ def existing_store(options: dict[str, Any], *, deletes: bool = False) -> Store:
     if isinstance(store, FolderStore) and not store.root.is_dir():
         raise StoreError(f"the store {store.uri} does not exist; give --root DIR, or make one with `podline run`")
     if deletes:
-        require_marker(store)
+        store.require_marker()
     return store
 
 

@@ -18,9 +18,9 @@ from podline.inventory.inventory import Holding
 from podline.inventory.machine_files import MachineFiles, cached_sources, machine_files
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.store import marker
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
+from podline.store.marker import MARKER
 
 _DAY_SECONDS = 86_400
 # Anything touched within this time may be in use on another machine, whose processes are unknown here: a training
@@ -87,8 +87,8 @@ def mark(**options: Any) -> None:
     A new store is marked by its first publication, and one of Podline 1.0 by its next.
     """
     store = existing_store(options)
-    marker.mark(store)
-    say([store.where(marker.MARKER)])
+    store.mark()
+    say([store.where(MARKER)])
 
 
 @store_group.command("prune")

@@ -14,7 +14,6 @@ from podline.stages.specs import ConvertSpec, Spec, TrainSpec
 from podline.stages.table import stage_of
 from podline.store.contract import Store, explained
 from podline.store.folder import mirror_of
-from podline.store.marker import require_marker
 from podline.store.one_writer import writing
 from podline.store.opening import open_store
 
@@ -39,7 +38,7 @@ def forget(spec: Spec) -> None:
         OtherWriterError: another process is at the work.
     """
     store = open_store(spec.root)
-    require_marker(store)
+    store.require_marker()
     if isinstance(spec, ConvertSpec):
         memory_of(effective(spec, store), store).forget()
         return

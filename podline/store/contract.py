@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import stat
@@ -26,7 +27,8 @@ from typing import NamedTuple
 
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.frozen import Json, is_object
-from podline.store import digests, fences, locks, marker, uses
+from podline.store import digests, fences, locks, uses
+from podline.store.marker import MARKER, holding_of
 from podline.store.retries import retried
 
 BUCKET_SCHEME = "gs://"
@@ -236,11 +238,32 @@ class Store(ABC):
         with _marking:  # no thread publishes before the marker is there
             marks, self.marks = self.marks, False
             try:
-                if marks:
-                    marker.mark_if_new(self)
+                if marks and not self.exists(MARKER) and (next(self.listing(), None) is None or self._has_holding()):
+                    self.mark()
             except BaseException:
                 self.marks = True
                 raise
+
+    def _has_holding(self) -> bool:
+        runs = (f"{folder}/spec.json" for folder in self.folders("runs"))
+        datasets = (f"{each}/manifest.json" for folder in self.folders("datasets") for each in self.folders(folder))
+        return any(holding_of(name) and self.exists(name) for name in itertools.chain(runs, datasets))
+
+    def mark(self) -> None:
+        """Publish the marker."""
+        self.publish_json(MARKER, {"format": 1}, replace=True)
+
+    def require_marker(self) -> None:
+        """Refuse to delete where there is no marker.
+
+        Raises:
+            StoreError: the root has no marker.
+        """
+        if not self.exists(MARKER):
+            raise StoreError(
+                f"{self.uri} has no {MARKER}, so it may be another program's: nothing is deleted there; if it is a "
+                f"store of Podline's, run `podline store mark --root {self.uri}` first"
+            )
 
     @abstractmethod
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
