@@ -16,6 +16,8 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
 
+SUBJECTS, ONE = "subjects", "one"
+"""The fact of a data set with at most one annotated instance an image, and its value."""
 SKELETON = "skeleton"  # the key among the facts of a data set
 Pair = tuple[str, str]
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values

@@ -23,10 +23,12 @@ class Objective(ABC):
     Attributes:
         fields: the record fields that the model and the loss read; only these are read from disk and sent to a device.
         measured: the names of the measures, in the order of their values.
+        remarks: lines on what was found in the data, told at the start of a training.
     """
 
     fields: tuple[str, ...]
     measured: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def evaluated(self) -> Objective:

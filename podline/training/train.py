@@ -236,7 +236,8 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
         evaluated_reader=readers[split],
         agreement=agreement,
     )
-    reporter.log(trainer.plan.evaluates)
+    for line in (trainer.plan.evaluates, *trainer.objective.remarks):
+        reporter.log(line)
     return make_run, agreement
 
 

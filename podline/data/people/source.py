@@ -26,7 +26,7 @@ from podline.data.reasons import Reason
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Source
 from podline.documents.manifest import SourceFile
-from podline.documents.skeleton import SKELETON, Skeleton
+from podline.documents.skeleton import ONE, SKELETON, SUBJECTS, Skeleton
 from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
@@ -106,12 +106,17 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         opened,
         files=(*opened.files, SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())),
         targets=features_of(settings, skeleton),
-        facts={SKELETON: skeleton.model_dump(mode="json")},
+        facts={SKELETON: skeleton.model_dump(mode="json"), **_subjects(inspected.annotations[images.kept()])},
         rules=_rules(images, inspected, about),
         parts=tuple(_left_out(images, inspected, about[STRAYS])),
         people=PeopleTargets(settings, skeleton),
         warnings=(*opened.warnings, *inspected.doubts),
     )
+
+
+def _subjects(annotations: Numbers) -> JsonObject:
+    """Return the fact that no image has a second instance, by the number of annotations of each image."""
+    return {SUBJECTS: ONE} if annotations.max(initial=0) == 1 else {}
 
 
 def _needed(*, of_coco: bool) -> Callable[[str], bool]:

@@ -41,7 +41,7 @@ class PoseAnswers(Answers[Results, COCOeval]):
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size, ids=examples.places)
         news = News(examples.reporter, batches.count)
-        people = find_people(pose_answers(model, tf.distribute.get_strategy(), poses), batches, poses, news.done)
+        people = find_people(pose_answers(model, tf.distribute.get_strategy()), batches, poses, news.done)
         reader.require_unchanged()
         # Rounds the values as a file would.
         return json.loads(json.dumps(people))

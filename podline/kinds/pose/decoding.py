@@ -1,9 +1,12 @@
-"""Decodes heatmaps and part affinity fields into people.
+"""Decodes heatmaps and part affinity fields into people; without fields, heatmaps into one person an image.
 
 Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017: peaks are joints, the
 field along the line between two peaks shows whether a limb connects them, and the strongest limbs are used first. In
 this module all kinds of limbs compete in one list, so that a strong limb can overrule a weak one of another kind.
 Groups of joints are merged until no limb is left.
+
+Places are refined to fractions of a cell by the logarithms of heatmaps, after Zhang et al.: "Distribution-Aware
+Coordinate Representation for Human Pose Estimation", CVPR 2020, separately along each axis.
 """
 
 # pyright: standard
@@ -71,17 +74,29 @@ def decode_people(
 
     Args:
         heatmaps: (n, height, width, joints), in the form of :func:`podline.kinds.pose.targets.pose_targets`.
-        pafs: (n, height, width, 2 × limbs), in the same form.
+        pafs: (n, height, width, 2 × limbs), in the same form; without channels, each image has one person.
         stride: pixels of the network's input to a cell.
         settings: thresholds.
         skeleton: the joints and limbs.
     """
+    if not pafs.shape[-1]:
+        return _the_only_people(heatmaps, stride)
     peaks = find_peaks(heatmaps, settings)
     borders = np.searchsorted(peaks.images, np.arange(len(heatmaps) + 1))
     return [
         _people_of_image(_part(peaks, slice(first, end)), paf, stride, settings, skeleton)
         for first, end, paf in zip(borders[:-1], borders[1:], pafs, strict=True)
     ]
+
+
+def _the_only_people(heatmaps: Floats, stride: int) -> list[People]:
+    """Return one person for each image: every joint at the maximum of its heatmap, however low."""
+    count, height, width, joints = heatmaps.shape
+    cells = heatmaps.reshape(count, height * width, joints).argmax(axis=1).ravel()
+    images, kinds = np.indices((count, joints)).reshape(2, -1)
+    places, heights = _refined(heatmaps, images, cells // width, cells % width, kinds)
+    poses = np.concatenate([from_cells(places, stride), heights[:, None]], axis=-1, dtype=np.float32)
+    return [People(pose[None], pose[None, :, 2].mean(axis=-1)) for pose in poses.reshape(count, joints, 3)]
 
 
 def _part(peaks: Peaks, part: slice) -> Peaks:

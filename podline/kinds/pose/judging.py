@@ -30,10 +30,10 @@ from podline.kinds.pose.decoding import People, decode_people
 from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
-from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.oks import at_threshold, judged, tables
 from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
 from podline.kinds.pose.targets import pose_targets
 from podline.kinds.table import read_evaluation
 from podline.store.contract import Store
@@ -74,8 +74,7 @@ def judge(case: Case) -> Judgement:
         ArtifactError: the data set has no truth, the split has no people, or the data have changed.
         DivergenceError: a network's outputs are not finite.
     """
-    poses = PoseSettings.of(case.recipe)
-    return judge_answers(case, *(pose_answers(model, case.strategy, poses) for model in (case.before, case.after)))
+    return judge_answers(case, *(pose_answers(model, case.strategy) for model in (case.before, case.after)))
 
 
 def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
@@ -118,16 +117,15 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
     return chosen.judged.score if chosen else None
 
 
-def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
+def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Answers:
     """Return a function from a batch to the last heatmaps and fields of a network."""
-    return answers_of(model, strategy, last_stages(poses))
+    return answers_of(model, strategy, last_stages)
 
 
-def last_stages(poses: PoseSettings) -> Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor]]:
-    """Return a function that selects the heatmaps and fields to decode from a network's outputs."""
-    names = stage_names(poses.model)
-    heatmaps, pafs = (next(name for name in reversed(names) if name.endswith(kind)) for kind in ("heatmap", "paf"))
-    return lambda answer: (answer[heatmaps], answer[pafs])
+def last_stages(outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the heatmaps and fields to decode from a network's outputs; a network of one subject has empty fields."""
+    last = {kind_of(stage): outputs[stage] for stage in sorted(outputs, key=number_of)}
+    return last[HEATMAP], last.get(PAF, last[HEATMAP][:, :, :, :0])
 
 
 def find_people(
@@ -283,5 +281,7 @@ def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -
     [((heatmaps, pafs), _)] = answers(alone)
     fields = split.reader.gather(record, ["keypoints", "ignored"])
     skeleton = split.batches.manifest.skeleton
-    wanted = pose_targets(fields["keypoints"], fields["ignored"], poses.side, poses.targets, skeleton)
+    has_fields = bool(pafs.shape[-1])
+    given = fields["keypoints"], fields["ignored"], poses.side, poses.targets, skeleton
+    wanted = pose_targets(*given, fields=has_fields)
     return PoseMaps(heatmaps[0], pafs[0], np.asarray(wanted.heatmaps)[0], np.asarray(wanted.pafs)[0])

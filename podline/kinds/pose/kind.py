@@ -95,7 +95,7 @@ class Pose(ReportedKind):
     ) -> ModelDescription:
         """Return a pose network's layers and costs; without a data set, for COCO's skeleton."""
         skeleton = Skeleton.model_validate(facts[SKELETON]) if facts else COCO
-        poses, no_change = PoseSettings.of(recipe), ([0.0] * 3, [1.0] * 3)
+        poses, no_change = PoseSettings.of(recipe).on(facts), ([0.0] * 3, [1.0] * 3)
         return described(network.build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
     def sections(self) -> Iterable[Section]:

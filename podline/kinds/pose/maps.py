@@ -23,7 +23,10 @@ _HUES = np.array([colorsys.hsv_to_rgb(hue / 360, 0.85, 1) for hue in range(360)]
 
 
 class PoseMaps(NamedTuple):
-    """A network's last maps of one image, (height, width, joints) and (height, width, 2 × limbs), and their targets."""
+    """A network's last maps of one image, (height, width, joints) and (height, width, 2 × limbs), and their targets.
+
+    Fields of a network of one subject have no channels.
+    """
 
     heatmaps: Floats
     pafs: Floats

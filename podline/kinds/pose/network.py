@@ -47,7 +47,7 @@ def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
     Raises:
         SettingsError: see :func:`build_pose_model`.
     """
-    poses, split = PoseSettings.of(recipe), manifest.split("train")
+    poses, split = PoseSettings.of(recipe).on(manifest.facts), manifest.split("train")
     fixed = poses.model, poses.side, poses.targets.stride, manifest.skeleton
     return build_pose_model(*fixed, split.mean, split.std, recipe.seed, recipe.precision)
 

@@ -13,7 +13,7 @@ from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_faults import stage_faults
-from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
+from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
@@ -42,7 +42,8 @@ class Pose(Objective):
         """Return the batch with its targets."""
         side: Tensor = batch[IMAGE].shape[1]
         settings, skeleton = self.settings.targets, self.skeleton
-        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
+        fields = any(kind_of(stage) == PAF for stage in self.stages)
+        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton, fields=fields)._asdict()
 
     def terms(self, batch: Batch, outputs: Batch) -> Batch:
         """Return each stage's loss by name, sorted."""
@@ -76,7 +77,21 @@ def _loss_of(stage: str) -> str:
 
 def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
     """Build the objective of a pose recipe on a data set."""
-    return Pose(PoseSettings.of(recipe), manifest.skeleton)
+    given = PoseSettings.of(recipe)
+    objective = Pose(given.on(manifest.facts), manifest.skeleton)
+    objective.remarks = _remarks(given, manifest)
+    return objective
+
+
+def _remarks(given: PoseSettings, manifest: Manifest) -> tuple[str, ...]:
+    """Return a line on the number of subjects in an image."""
+    why = "task.subjects" if given.subjects else "found from the annotations; task.subjects sets it"
+    means = {
+        "one": "each joint is at its heatmap's maximum, without part affinity fields",
+        "several": "part affinity fields tell them apart",
+    }
+    subjects = given.on(manifest.facts).subjects or ""
+    return (f"{subjects} {'subject' if subjects == 'one' else 'subjects'} an image ({why}): {means[subjects]}",)
 
 
 def _targets(batch: Batch) -> PoseTargets:

@@ -54,7 +54,7 @@ class PeopleReader(PictureReader):
 
     def answers(self, outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the last stages' heatmaps and fields."""
-        return last_stages(self.poses)(outputs)
+        return last_stages(outputs)
 
     def said(
         self, name: str, place: int, size: Size, answer: tuple[Array, Array], _most: int | None = None

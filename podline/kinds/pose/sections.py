@@ -102,23 +102,26 @@ def maps(run: RunFacts) -> Iterator[Block]:
     if of_image is None:
         return
     image, found, skeleton = of_image.image, of_image.maps, run.manifest.skeleton
+    fields = bool(found.pafs.shape[-1])
     yield Text(
-        f"For image {of_image.image_id}: all heatmaps at once, each joint in its skeleton’s colour; and the strongest "
-        "part affinity field of each cell, with its direction as hue. The right side shows the targets."
+        f"For image {of_image.image_id}: all heatmaps at once, each joint in its skeleton’s colour"
+        + ("; and the strongest part affinity field of each cell, with its direction as hue" if fields else "")
+        + ". The right side shows the targets."
     )
-    heatmaps = [heatmap_picture(image, each, skeleton) for each in (found.heatmaps, found.wanted_heatmaps)]
-    fields = [paf_picture(image, each) for each in (found.pafs, found.wanted_pafs)]
-    for name, (answered, wanted) in {"Heatmaps": heatmaps, "Part affinity fields": fields}.items():
+    drawn = {"Heatmaps": [heatmap_picture(image, each, skeleton) for each in (found.heatmaps, found.wanted_heatmaps)]}
+    if fields:
+        drawn["Part affinity fields"] = [paf_picture(image, each) for each in (found.pafs, found.wanted_pafs)]
+    for name, (answered, wanted) in drawn.items():
         yield Heading(name)
         sides = [
             (photo_uri(answered), f"{name} of the network"),
             (photo_uri(wanted), f"{name} of the target"),
         ]
         yield Pictures([Picture(sides)], "pairs")
-    panels = {
-        ("Each joint’s heatmap", "Heatmap"): heatmap_panels(image, found.heatmaps, skeleton),
-        ("The strength of each limb’s field", "Strength of the field"): paf_panels(image, found.pafs, skeleton),
-    }
+    panels = {("Each joint’s heatmap", "Heatmap"): heatmap_panels(image, found.heatmaps, skeleton)}
+    if fields:
+        title = "The strength of each limb’s field", "Strength of the field"
+        panels[title] = paf_panels(image, found.pafs, skeleton)
     for (title, what), named in panels.items():
         shown_panels = [Picture([(photo_uri(panel, SMALL_PHOTO), f"{what}: {name}")], name) for name, panel in named]
         yield Fold(title, Pictures(shown_panels, "panels"))

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from podline.documents.skeleton import SUBJECTS
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.model_settings import l2_has_layers
@@ -36,7 +37,7 @@ class PoseModelSettings(Frozen):
             unless the run begins with ``init`` or ``further``.
         width: factor for the channels of every layer of ``mobilenetv2``.
         features: number of channels of the map that all stages read.
-        paf_stages: number of stages that output PAFs; each one refines the PAFs of the previous one.
+        paf_stages: number of stages that output PAFs; each one refines the PAFs of the previous one. See ``subjects``.
         heatmap_stages: number of stages that output heatmaps; each reads the last PAFs and the previous heatmaps.
         stage_width: number of channels inside a stage.
         stage_depth: number of residual blocks in a stage.
@@ -141,6 +142,8 @@ class PoseSettings(TaskSettings):
     Attributes:
         side: side of the network's square input, in pixels.
         max_people: number of people that a record can hold.
+        subjects: ``one`` or ``several`` instances an image; None for what the annotations show. For one, the network
+            has no PAFs, and each joint is at its heatmap's maximum.
         model: the network.
         targets: its targets.
         emphasis: factor in the loss: a map counts 1 + emphasis × s times if its target has strength s (0 … 1).
@@ -163,6 +166,7 @@ class PoseSettings(TaskSettings):
     kind: str = "pose"
     side: int = Field(default=368, ge=32, le=4096, multiple_of=8)
     max_people: int = Field(default=20, ge=1, le=127)
+    subjects: Literal["one", "several"] | None = Field(default=None, exclude_if=operator.not_)
     model: PoseModelSettings = PoseModelSettings()
     targets: PoseTargetSettings = PoseTargetSettings()
     emphasis: float = Field(default=0.0, ge=0, le=1000)
@@ -189,6 +193,12 @@ class PoseSettings(TaskSettings):
         if trunk not in PUBLISHED:
             return None
         return Pretrained(trunk, f"task.model.trunk={trunk}", "task.model.trunk=mobilenetv2")
+
+    def on(self, facts: JsonObject) -> PoseSettings:
+        """Return these settings for a data set with these facts: ``subjects`` is set, and for one there is no PAF."""
+        subjects = self.subjects or facts.get(SUBJECTS, "several")
+        model = self.model if subjects == "several" else self.model.model_copy(update={"paf_stages": 0})
+        return self.model_copy(update={"subjects": subjects, "model": model})
 
     def conversion(self) -> JsonObject:
         """Return the settings of the conversion: the image size and the number of people per record."""

@@ -46,7 +46,7 @@ def asked(
 ) -> tuple[Block, int, int]:
     """Return the first test images with people, as found by the run and as labelled; nothing counts as correct."""
     poses = PoseSettings.of(spec.recipe)
-    answers = pose_answers(model, tf.distribute.get_strategy(), poses)
+    answers = pose_answers(model, tf.distribute.get_strategy())
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]
     ids = np.flatnonzero(people)[: spec.examples]  # others have no people to show

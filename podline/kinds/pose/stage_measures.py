@@ -7,7 +7,7 @@ practice, so these measures reveal it.
 # pyright: standard
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -18,7 +18,7 @@ from podline.kinds.pose.targets import PoseTargets
 
 # Least strength of a target's cell that counts as a part of a joint or limb.
 _ISLAND = 0.5
-_HEATMAP, _PAF = _KINDS = ("heatmap", "paf")
+HEATMAP, PAF = "heatmap", "paf"
 
 # The names of the sums for each kind of target, and for each stage; and of the weights of all cells.
 _OF_TARGETS = ("target", "islands", "peaks", "varied")
@@ -64,14 +64,14 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
         A dictionary from the names of :func:`sum_names` to float32 (n,).
     """
     weights: tf.Tensor = targets.weights
-    wanted = {kind: _Wanted.of(kind, targets) for kind in _KINDS}
+    wanted = {kind: _Wanted.of(kind, targets) for kind in _kinds(answers)}
     sums = {_CELLS: weights}
     for kind, of_kind in wanted.items():
         target = of_kind.target
         values = weights * tf.abs(target), of_kind.islands, of_kind.peaks, _deviations(target, weights)
         sums |= {f"{kind}/{name}": value for name, value in zip(_OF_TARGETS, values, strict=True)}
     for stage in sorted(answers):
-        values = _of_stage(answers[stage], wanted[_kind(stage)], weights)
+        values = _of_stage(answers[stage], wanted[kind_of(stage)], weights)
         sums |= {f"{stage}/{name}": value for name, value in zip(_OF_STAGES, values, strict=True)}
     return {name: tf.reduce_sum(sums[name], axis=(1, 2, 3)) for name in sorted(sums)}
 
@@ -99,7 +99,7 @@ def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
     """Return the names of :func:`stage_sums`, sorted, for a network with these stages."""
-    names = [_CELLS, *(f"{kind}/{name}" for kind in _KINDS for name in _OF_TARGETS)]
+    names = [_CELLS, *(f"{kind}/{name}" for kind in _kinds(stages) for name in _OF_TARGETS)]
     return tuple(sorted([*names, *(f"{stage}/{name}" for stage in stages for name in _OF_STAGES)]))
 
 
@@ -121,9 +121,9 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
         A dictionary from ``<stage>/<measure>`` to a number, sorted by name.
     """
     figures: dict[str, float] = {}
-    channels = {_HEATMAP: len(skeleton.joints), _PAF: 2 * len(skeleton.limbs)}
+    channels = {HEATMAP: len(skeleton.joints), PAF: 2 * len(skeleton.limbs)}
     for stage in stages:
-        kind = _kind(stage)
+        kind = kind_of(stage)
 
         def share(part: str, whole: str, stage: str = stage) -> float:
             return sums[f"{stage}/{part}"] / sums[whole] if sums[whole] else 0.0
@@ -138,13 +138,23 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
     return dict(sorted(figures.items()))
 
 
-def _kind(stage: str) -> str:
+def number_of(stage: str) -> int:
+    """Return the place of a stage in the order of computation, from 1."""
+    return int(stage.partition("_")[0].removeprefix("stage"))
+
+
+def _kinds(stages: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({kind_of(stage) for stage in stages}))
+
+
+def kind_of(stage: str) -> str:
+    """Return the kind of a stage's maps: :data:`HEATMAP` or :data:`PAF`."""
     return stage.rpartition("_")[2]
 
 
 def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
     """Project the output on the target's direction; return a heatmap unchanged."""
-    if wanted.kind == _HEATMAP:
+    if wanted.kind == HEATMAP:
         return answer
     products = tf.reduce_sum(vectors(answer) * vectors(wanted.target), axis=-1)
     return tf.math.divide_no_nan(products, wanted.strength)
@@ -155,7 +165,7 @@ def _peaks(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
 
     For a field it is the largest component along the target, since a limb is a ridge without a peak.
     """
-    if wanted.kind == _PAF:
+    if wanted.kind == PAF:
         return _highest_around(_along(answer, wanted))
     return _highest_around(tf.where(answer >= _highest_around(answer), answer, tf.zeros_like(answer)))
 

@@ -31,7 +31,7 @@ class PoseTargets(NamedTuple):
     Attributes:
         heatmaps: float32 (n, height, width, joints), 0…1: closeness of the nearest joint of each kind.
         pafs: float32 (n, height, width, 2 × limbs): channels ``2 l`` and ``2 l + 1`` are x and y of a vector in the
-            direction of limb ``l``, of length 1 or less.
+            direction of limb ``l``, of length 1 or less; without channels if no stage outputs fields.
         weights: float32 (n, height, width, 1), 0…1: weight of a cell in the loss; 0 where people are not labelled.
     """
 
@@ -41,7 +41,13 @@ class PoseTargets(NamedTuple):
 
 
 def pose_targets(
-    keypoints: Tensor, ignored: Tensor, side: int, settings: PoseTargetSettings, skeleton: Skeleton
+    keypoints: Tensor,
+    ignored: Tensor,
+    side: int,
+    settings: PoseTargetSettings,
+    skeleton: Skeleton,
+    *,
+    fields: bool = True,
 ) -> PoseTargets:
     """Draw the targets of a batch; a pure TensorFlow function with finite gradients everywhere.
 
@@ -53,16 +59,15 @@ def pose_targets(
         side: side of the network's input, in pixels; a multiple of the stride.
         settings: stride and widths.
         skeleton: the joints and limbs.
+        fields: whether to draw the fields.
     """
     cells = side // settings.stride
     places = (keypoints[..., :2] + 0.5) / settings.stride - 0.5
     labelled = keypoints[..., 2] > 0
     people = _people(labelled)
-    return PoseTargets(
-        _heatmaps(places, labelled, people, cells, settings.joint_sigma / settings.stride),
-        _pafs(places, labelled, people, cells, settings, skeleton),
-        _weights(ignored, cells),
-    )
+    heatmaps = _heatmaps(places, labelled, people, cells, settings.joint_sigma / settings.stride)
+    pafs = _pafs(places, labelled, people, cells, settings, skeleton) if fields else heatmaps[:, :, :, :0]
+    return PoseTargets(heatmaps, pafs, _weights(ignored, cells))
 
 
 def _people(labelled: Tensor) -> tf.Tensor:

@@ -17,13 +17,17 @@ from podline.beam_jobs.conversion import convert
 from podline.data.people.truth import truth_name
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
+from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
+from podline.inventory.catalogue import training_of
 from podline.kinds.pose.document import PoseEvaluation
+from podline.kinds.pose.network import pose_model
+from podline.kinds.pose.objective import pose_objective
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.table import read_evaluation
 from podline.models.published_weights import published_layers
-from podline.progress import silent
+from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.recipes.published_weights import Pretrained
@@ -48,6 +52,10 @@ SOME_LAYERS = {
     "block5a_expand_conv": False,
 }
 """Layer of EfficientNet-Lite0 → whether a frozen one."""
+SAID = (
+    "one subject an image (found from the annotations; task.subjects sets it): each joint is at its heatmap's maximum, "
+    "without part affinity fields"
+)
 
 
 def draw_flies(folder: Path) -> None:
@@ -85,7 +93,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str, str]:
         update={**changes, "task": pose.model_copy(update={"augmentation": type(pose.augmentation)()})}
     )
     training = training_spec(store, recipe, converted.fingerprint, "cpu")
-    trained = train(training, silent())
+    said: list[str] = []
+    trained = train(training, Reporter("train", lambda event: said.append(event.get("message", ""))))
+    assert SAID in said
     evaluated = evaluate(evaluation_spec(training, trained), silent())
     wanted = {"run": trained.run, "dataset": "keypoints", "fingerprint": converted.fingerprint}
     made = ReportSpec.model_validate({"root": spec.root, **wanted, "evaluation_sha256": evaluated.evaluation_sha256})
@@ -109,6 +119,29 @@ def test_its_figures_are_pycocotools_with_the_same_constants(run: tuple[Store, s
     assert found["ap50"] > 0.2, "it learned something, or the figures say nothing"
     for name, place in (("ap", 0), ("ap50", 1), ("ap75", 2), ("ar", 5)):
         assert found[name] == pytest.approx(judged.stats[place], abs=1e-6)
+
+
+def test_one_subject_an_image_is_found_said_and_learned_without_fields(run: tuple[Store, str, str]) -> None:
+    """The annotations show it, unless the recipe says otherwise; the training, its measures and its page have none."""
+    store, dataset, folder = run
+    manifest = read_manifest(store, dataset)
+    recipe = training_of(store, folder.removeprefix("runs/")).recipe
+    found = pose_objective(recipe, manifest)
+    assert (found.stages, found.remarks) == (("stage1_heatmap",), (SAID,))
+    several = recipe.changed(task=PoseSettings.of(recipe).changed(subjects="several"))
+    given = pose_objective(several, manifest)
+    assert given.stages == ("stage1_paf", "stage2_paf", "stage3_heatmap")
+    assert given.remarks == ("several subjects an image (task.subjects): part affinity fields tell them apart",)
+    assert list(pose_model(several, manifest).output) == list(given.stages)
+    lines = read_metrics(store.local(f"{folder}/metrics.jsonl"))
+    measures = [line.measures for line in lines if isinstance(line, StepsLine)]
+    assert measures
+    assert all(name.startswith("stage1_heatmap/") for line in measures for name in line)
+    page = store.read_bytes(f"{folder}/report.html").decode()
+    assert "Each joint’s heatmap" in page
+    assert "affinity" not in page
+    found_in = [fly["image_id"] for fly in json.loads(store.read_bytes(f"{folder}/people-test.json"))]
+    assert len(found_in) == len({*found_in}) == manifest.split("test").records
 
 
 def test_its_pages_and_pictures_name_no_people(run: tuple[Store, str, str], tmp_path: Path) -> None:

@@ -53,6 +53,32 @@ def agree(found, *people, within=0.05):
     assert not left
 
 
+def test_without_fields_each_joint_is_at_the_maximum_of_its_heatmap_however_low():
+    """Computed one by one: a parabola through three logarithms on each axis, its middle moved off the border."""
+    random = np.random.default_rng(3)
+    noisy = maps(person(), person(shift=(30, 9), scale=0.6))[0] + random.uniform(0, 0.05, (1, CELLS, CELLS, 18))
+    heatmaps = np.concatenate([noisy, random.uniform(0.001, 0.09, noisy.shape)]).astype(np.float32)
+    heatmaps[1, 0, 5, 2] = heatmaps[1, CELLS - 1, CELLS - 1, 3] = 0.5  # at a border, and in a corner
+    found = decode_people(heatmaps, heatmaps[..., :0], STRIDE, SETTINGS, COCO)
+    assert [len(people.poses) for people in found] == [1, 1]
+    for image, people in zip(heatmaps.astype(np.float64), found, strict=True):
+        for joint, (x, y, height) in enumerate(people.poses[0]):
+            logs = np.log(image[..., joint])
+            row, column = (int(place) for place in np.unravel_index(logs.argmax(), logs.shape))
+            top, wanted = logs[row, column], []
+            for at, line in ((column, logs[row]), (row, logs[:, column])):
+                middle = min(max(at, 1), CELLS - 2)
+                parabola = np.polynomial.Polynomial.fit([-1, 0, 1], line[middle - 1 : middle + 2], 2).convert()
+                place = at
+                if parabola.coef[2] < 0:
+                    place = min(max(parabola.deriv().roots()[0] + middle, at - 0.5), at + 0.5)
+                top += max(0.0, parabola(place - middle) - parabola(at - middle))
+                wanted.append((place + 0.5) * STRIDE - 0.5)
+            np.testing.assert_allclose((x, y), wanted, rtol=0, atol=1e-3)
+            assert height == pytest.approx(min(1.0, np.exp(top)), rel=1e-5)
+        assert people.scores[0] == pytest.approx(people.poses[0, :, 2].mean())
+
+
 CROSSED = {"right_wrist": (120, 90), "left_wrist": (64, 90)}
 BORDER = {"right_wrist": (0, 96), "left_ankle": (110, 183), "left_wrist": (183, 96), "nose": (92, 0.25)}
 
