@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from podline.documents.skeleton import Pair
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
-from podline.recipes.settings import l2_has_layers
+from podline.recipes.model_settings import l2_has_layers
 from podline.recipes.task import TaskSettings
 
 
