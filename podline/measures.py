@@ -84,6 +84,7 @@ SHIPPED = (
     Measure("ap", "AP"),
     Measure("ap50", "AP50"),
     Measure("ap75", "AP75"),
+    Measure("pck", "PCK@0.2"),
     Measure("ap_medium", "AP, medium"),
     Measure("ap_large", "AP, large"),
     Measure("ar", "AR"),

@@ -202,7 +202,7 @@ def few_draws() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "_RESAMPLES", 40)
-        for function in (oks_intervals.figures_within, oks_intervals.drawn_figures):
+        for function in (oks_intervals.figures_within, oks_intervals.drawn_figures, oks_intervals.drawn_times):
             patch.setattr(function, "__defaults__", (40, 0))
         yield
 

@@ -37,6 +37,8 @@ class RunEvaluation(Frozen, Generic[F_co]):
         seen: the model's figures on training examples without augmentation.
         guessing: the figure of guessing, with the range that chance gives it.
         better_than_guessing: the sanity check: the trained model is better than this range.
+        learned: the same check on training examples. A model that passes only this check needs more training images;
+            one that fails it has learned nothing.
     """
 
     measure: ClassVar[str]
@@ -52,6 +54,7 @@ class RunEvaluation(Frozen, Generic[F_co]):
     seen: F_co
     guessing: Metric
     better_than_guessing: bool
+    learned: bool = True
 
     @classmethod
     def of(cls, evaluation: AnyEvaluation) -> Self:
@@ -64,6 +67,11 @@ class RunEvaluation(Frozen, Generic[F_co]):
             return evaluation
         expected = cls.model_fields["kind"].default
         raise ArtifactError(f"{evaluation.run}: got an evaluation of the kind {evaluation.kind}, expected {expected}")
+
+    @property
+    def guessed(self) -> dict[str, Metric]:
+        """The figures of guessing that the sanity check uses, by the names of the metrics."""
+        return {self.measure: self.guessing}
 
     def parts(self) -> dict[str, Metric]:
         """Return the figures of classes or joints, by name; none by default."""

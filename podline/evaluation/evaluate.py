@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 
 from podline import measures
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.documents.completion import read_completion
 from podline.documents.manifest import TEST, TRAIN, read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
@@ -21,7 +23,7 @@ from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.from_recipe import doubt_about
-from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainSpec
+from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.store.folder import temporary_store
 from podline.store.opening import open_store
@@ -103,26 +105,39 @@ def _sanity_check(case: Case, document: AnyEvaluation) -> str:
     """Return the message for a model that is not better than guessing, with remedies; empty if it is better."""
     if document.better_than_guessing:
         return ""
-    name, measure = document.measure, measure_named(document.measure)
-    limit = document.guessing.high if measure.higher_is_better else document.guessing.low
-    steps = plan_training(case.recipe, case.manifest).total_steps
+    up = measure_named(document.measure).higher_is_better
     images = plural(case.manifest.split(TRAIN).records, "training image")
     helps = [f"more than {images}", "pretrained weights (--init FILE)"]
-    seen = document.seen.metrics[name].value
-    found = f"on training images it is {value_text(name, seen)}"
-    if measure.better(seen, limit):
+    trained, most, seen = (
+        " and ".join(f"{measure_named(name).label} {value_text(name, value)}" for name, value in values.items())
+        for values in (
+            {name: document.trained.metrics[name].value for name in document.guessed},
+            {name: guess.high if up else guess.low for name, guess in document.guessed.items()},
+            {name: document.seen.metrics[name].value for name in document.guessed},
+        )
+    )
+    found = f"on training images it has the {seen}"
+    if document.learned:
         found += ", so more steps alone do not help"
     else:
-        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
+        helps.insert(0, _more_steps(case))
         helps.append("another learning rate, correct labels")
     doubt = doubt_about(case.recipe, case.manifest) if document.split == TEST else None
     tested = f"; {doubt.words}" if doubt else ""
-    value, most = (value_text(name, each) for each in (document.trained.metrics[name].value, limit))
-    way = "up" if measure.higher_is_better else "down"
     return (
-        f"sanity check: {document.run} has the {measure.label} {value} on {document.examples} {document.split} "
-        f"examples, and guessing gives {way} to {most}; {found}; what may help: {'; '.join(helps)}{tested}"
+        f"sanity check: {document.run} has the {trained} on {document.examples} {document.split} examples, and "
+        f"guessing gives {'up' if up else 'down'} to {most}; {found}; what may help: {'; '.join(helps)}{tested}"
     )
+
+
+def _more_steps(case: Case) -> str:
+    """Suggest a longer training, in steps and in the minutes that they take on the machine of this one."""
+    steps = plan_training(case.recipe, case.manifest).total_steps
+    more = max(_MORE * steps, _LEAST_STEPS)
+    trained = TrainResult.model_validate(read_completion(case.store, case.spec.folder, TRAIN).result)
+    seconds = trained.examples / trained.examples_per_second if trained.examples_per_second else trained.seconds
+    minutes = math.ceil(seconds / 60 * more / max(trained.steps, 1))
+    return f"more than {plural(steps, 'step')} (--steps {more}, or --minutes {minutes})"
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:

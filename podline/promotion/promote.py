@@ -221,8 +221,10 @@ def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None,
 
 def _sanity(case: _Case) -> list[Check]:
     better = case.evaluation.better_than_guessing
-    figure, name = case.evaluation.trained.metrics[case.measure], measure_named(case.measure).label
-    message = f"{name} {figure.value:.3f} {'is better than' if better else 'cannot be told from'} guessing"
+    metrics, name = case.evaluation.trained.metrics, measure_named(case.measure).label
+    figure = metrics[case.measure]
+    told = " or ".join(f"{measure_named(each).label} {metrics[each].value:.3f}" for each in case.evaluation.guessed)
+    message = f"{told} {'is better than' if better else 'cannot be told from'} guessing"
     return [Check(rule="guessing", name=name, after=figure.value, refused=not better, message=message)]
 
 

@@ -31,8 +31,8 @@ from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a code change alters the result of training.
 TRAINING_VERSION = 4
-# Part of an evaluation's identity: raise it when an evaluation writes further files.
-EVALUATION_VERSION = 2
+# Part of an evaluation's identity: raise it when an evaluation writes further files or figures.
+EVALUATION_VERSION = 3
 # Part of a decision's identity: raise it when the same figures may lead to another decision. Models that were promoted
 # under an earlier number are then judged again, even after a rollback; so changed margins alone do not raise it.
 PROMOTION_VERSION = 2

@@ -58,7 +58,10 @@ def test_figures_are_those_of_the_evaluation(facts, reported, page):
     for shown in (re.sub(r"<[^>]+>", "", page), text):
         assert f"AP {ap.value:.3f} [{ap.low:.3f}, {ap.high:.3f}] for person keypoints" in shown
         assert "left ankle" in shown
-        assert evaluation.verdict() in shown.replace("&#39;", "'")
+        assert evaluation.verdict() in shown.replace("&#39;", "'").replace("\\", "")
+        assert "PCK@0.2 is the share of labelled joints that are found within 0.2 of the diagonal of" in shown.replace(
+            "\\", ""
+        )
         assert f"score of {evaluation.threshold.judged.score:.3f}" in shown
         assert "truncated" in shown  # the drawn sample has a file that is, in quarantine
         assert "images without instances" in shown  # and rules that were applied to what is written

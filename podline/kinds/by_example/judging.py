@@ -54,6 +54,9 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
         notes = [
             f"{measure.label} over {views.number} views {metric_text(measure.name, averaged.metrics[measure.name])}"
         ]
+    better = {
+        name: measure.better(found.metrics[measure.name].value, limit) for name, found in figures.items() if found
+    }
     document = {
         **case.of_run(),
         **figures,
@@ -62,7 +65,8 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
         "kind": kind.name,
         "class_names": names,
         "guessing": guessing,
-        "better_than_guessing": measure.better(figures["trained"].metrics[measure.name].value, limit),
+        "better_than_guessing": better["trained"],
+        "learned": better["seen"],
     }
     written = {kind.read_by.file: trained.to_bytes()}
     return Judgement(kind.facts.document.model_validate(document), written, tuple(notes))

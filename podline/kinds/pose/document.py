@@ -10,9 +10,11 @@ from pydantic import Field
 from podline.documents.any_evaluation import RunEvaluation, Scored
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
+from podline.documents.skeleton import Pair
+from podline.figures import metric_text, value_text, with_name
 from podline.frozen import Frozen, JsonObject
 from podline.intervals import wilson_interval
-from podline.kinds.pose.figures import JointFigures, ThresholdFigures
+from podline.kinds.pose.figures import PCK, JointFigures, ThresholdFigures
 from podline.kinds.pose.ranked_images import Ranked
 from podline.store.contract import Store
 
@@ -46,9 +48,9 @@ class PoseFigures(Scored):
         images: number of images, each evaluated once.
         people: number of people to find: those with a labelled joint, without crowds.
         results: number of results.
-        metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, each with its
-            95 % interval by the bootstrap over images. Figures without people are left out, except ``ap`` and ``ar``,
-            which are then 0 within 0…1.
+        metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, and ``pck``
+            (:mod:`podline.kinds.pose.pck`), each with its 95 % interval by the bootstrap over images. Figures without
+            people are left out, except ``ap`` and ``ar``, which are then 0 within 0…1.
     """
 
     images: int = Field(ge=0)
@@ -81,9 +83,12 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     Attributes:
         seen: of the first training images, as many as the judged split has, and at least 200.
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
-        better_than_guessing: the sanity check: the trained network's AP on the split is above guessing's interval.
-        learned: the same check on the training images. A network that passes only this check needs more training
-            images; one that fails it has learned nothing.
+        guessing_pck: the PCK of the same; None without a label that counts.
+        pck_joints: the joints whose distance is the length for PCK; None for the diagonal of the box.
+        better_than_guessing: the sanity check: AP or PCK on the split is above both guessing's and the untrained
+            network's, in 97.5 % of the draws of images and by what three decimals show.
+        better_in: which of ``ap`` and ``pck`` is.
+        learned: the same check on the training images, against guessing.
         threshold: None if no person was found in the training images.
         joints: a table by joint, in COCO's order for COCO's 17.
         pictures: the best, median and worst images of the split.
@@ -96,7 +101,9 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
 
     kind: str = "pose"
 
-    learned: bool
+    guessing_pck: Metric | None = None
+    pck_joints: Pair | None = None
+    better_in: tuple[str, ...] = ()
     threshold: ChosenThreshold | None
     joints: tuple[JointFigures, ...]
     pictures: Ranked
@@ -117,22 +124,41 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         """The least score at which a result counts as a person; 0 if none was chosen."""
         return self.threshold.judged.score if self.threshold else 0.0
 
+    @property
+    def guessed(self) -> dict[str, Metric]:
+        """Guessing's AP, and its PCK where a label counts."""
+        return super().guessed | ({PCK: self.guessing_pck} if self.guessing_pck else {})
+
+    @property
+    def pck_length(self) -> str:
+        """The length for PCK, in words."""
+        if self.pck_joints is None:
+            return "the diagonal of the instance's box"
+        first, second = (joint.replace("_", " ") for joint in self.pck_joints)
+        return f"the distance from {first} to {second}"
+
     def verdict(self) -> str:
         """Return the sanity check as text."""
-        ap, untrained = self.trained.metrics["ap"], self.untrained.metrics["ap"]
-        against = (
-            f"AP {ap.value:.3f} vs {untrained.value:.3f} of the untrained network and {self.guessing.value:.3f} of "
-            "one and the same pose in every image"
+        against = "; ".join(
+            f"{_told(name, self.trained)} vs {value_text(name, self.untrained.metrics[name].value)} of the untrained "
+            f"network and {metric_text(name, guessing)} of one and the same pose in every image"
+            for name, guessing in self.guessed.items()
         )
+        if self.better_in == (PCK,):
+            return f"Joints are found better than by guessing, whole instances are not: {against}."
         if self.better_than_guessing:
             return f"The result is better than guessing: {against}."
         if self.learned:
-            seen = self.seen.metrics["ap"].value
+            seen = " and ".join(_told(name, self.seen) for name in self.guessed)
             return (
                 f"On the {self.split} split the result cannot be told from guessing ({against}); on training images "
-                f"its AP is {seen:.3f}: more training images are needed."
+                f"it has {seen}: more training images are needed."
             )
         return (
             f"The result cannot be told from guessing ({against}), not even on training images: look at "
             "the loss curves, the learning rate and the pictures before anything else."
         )
+
+
+def _told(name: str, side: PoseFigures) -> str:
+    return with_name(name, metric_text(name, side.metrics[name]))

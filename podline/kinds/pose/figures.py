@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from podline.documents.metric import Metric
 from podline.frozen import Frozen
+
+PCK = "pck"
+"""The measure of joints; see :mod:`podline.kinds.pose.pck`."""
 
 
 class JointFigures(Frozen):
@@ -16,6 +20,7 @@ class JointFigures(Frozen):
         similarity: mean over ``in_found``; 0 without any.
         distance: median over ``in_found``, as a share of the root of the person's area; joints that the found person
             lacks are left out; None without any.
+        pck: its PCK; None without a label that counts.
     """
 
     joint: str
@@ -24,6 +29,7 @@ class JointFigures(Frozen):
     close: int
     similarity: float
     distance: float | None
+    pck: Metric | None = None
 
 
 class ThresholdFigures(Frozen):

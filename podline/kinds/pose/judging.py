@@ -19,7 +19,7 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.metric import Metric
-from podline.documents.skeleton import Skeleton
+from podline.documents.skeleton import Pair, Skeleton
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
@@ -28,10 +28,12 @@ from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
 from podline.kinds.pose.decoding import People, decode_people
 from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
+from podline.kinds.pose.figures import PCK
 from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
 from podline.kinds.pose.oks import at_threshold, judged, tables
-from podline.kinds.pose.oks_intervals import figures_within
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_of, interval_of
+from podline.kinds.pose.pck import Pck, pck
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
 from podline.kinds.pose.targets import pose_targets
@@ -45,6 +47,10 @@ FIELDS = (IMAGE, ID, SIZE)
 
 _SEEN_AT_LEAST = 200
 _UNKNOWN = Metric(value=0.0, low=0.0, high=1.0)
+_LEAST = 0.001
+"""The least difference from guessing that counts: the smallest that three decimals show."""
+_WORST = 2.5
+"""The percentile of a difference in drawn images that has to be above guessing."""
 
 
 class _Split(NamedTuple):
@@ -63,6 +69,14 @@ class _Split(NamedTuple):
     reader: SplitReader
     ids: npt.NDArray[np.int64]
     image_ids: npt.NDArray[np.int64]
+
+
+class _Found(NamedTuple):
+    """The people that networks find, as COCO results: the trained one, the untrained one, and on training images."""
+
+    people: Results
+    untrained: Results
+    seen: Results
 
 
 def judge(case: Case) -> Judgement:
@@ -92,8 +106,8 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
         seen_people = [person for person in people if person[ID] in wanted]
     else:
         seen_people = find_people(after, seen.batches, poses, news.done)
-    guessed = _mean_person_everywhere(seen, split, poses.side)
-    document = _document(case.of_run(), split, seen, people, seen_people, untrained, guessed)
+    found = _Found(people, untrained, seen_people)
+    document = _document(case.of_run(), split, seen, found, poses)
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
     for each in (split, seen):
         each.reader.require_unchanged()
@@ -217,36 +231,32 @@ def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
     ]
 
 
-def _document(
-    of_run: JsonObject,
-    split: _Split,
-    seen: _Split,
-    people: Results,
-    seen_people: Results,
-    untrained: Results,
-    guessed: Results,
-) -> PoseEvaluation:
-    after, before, on_seen = (
-        judged(split.truth, people),
-        judged(split.truth, untrained),
-        judged(seen.truth, seen_people),
-    )
-    trained, baseline, memory = (_figures(evaluation) for evaluation in (after, before, on_seen))
-    if not trained.people:
+def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, poses: PoseSettings) -> PoseEvaluation:
+    def judged_on(where: _Split, people: Results) -> _Judged:
+        return _Judged.of(judged(where.truth, people), poses.pck_joints)
+
+    trained = judged_on(split, found.people)
+    if not trained.figures.people:
         raise ArtifactError(
             f"no image of the {of_run['split']} split has a labelled person: there is nothing to evaluate"
         )
-    guessing = _figures(judged(split.truth, guessed)).metrics["ap"]
-    found, score = tables(after), tables(on_seen).score_threshold
+    untrained, memory = judged_on(split, found.untrained), judged_on(seen, found.seen)
+    guessing = judged_on(split, _mean_person_everywhere(seen, split, poses.side))
+    better_in = trained.better_in(untrained, guessing)
+    after, on_seen, score = trained.evaluation, memory.evaluation, tables(memory.evaluation).score_threshold
     pictures = ranked(by_image(after, score or 0.0))
+    joints = zip(tables(after).joints, trained.pck.joints, strict=True)
     return PoseEvaluation(
         **of_run,
-        trained=trained,
-        untrained=baseline,
-        seen=memory,
-        guessing=guessing,
-        better_than_guessing=trained.metrics["ap"].value > guessing.high,
-        learned=memory.metrics["ap"].value > guessing.high,
+        trained=trained.figures,
+        untrained=untrained.figures,
+        seen=memory.figures,
+        guessing=guessing.figures.metrics["ap"],
+        guessing_pck=guessing.pck.whole,
+        pck_joints=poses.pck_joints,
+        better_than_guessing=bool(better_in),
+        better_in=better_in,
+        learned=bool(better_in or memory.better_in(judged_on(seen, _mean_person_everywhere(seen, seen, poses.side)))),
         threshold=None
         if score is None
         else ChosenThreshold(
@@ -255,21 +265,48 @@ def _document(
             seen=at_threshold(on_seen, score),
             judged=at_threshold(after, score),
         ),
-        joints=found.joints,
+        joints=tuple(joint.model_copy(update={PCK: share}) for joint, share in joints),
         pictures=pictures,
         seen_pictures=ranked(by_image(on_seen, score or 0.0)),
         maps_of=next((image.image_id for image in (*pictures.median, *pictures.best)), None),
     )
 
 
-def _figures(evaluation: COCOeval) -> PoseFigures:
-    found = tables(evaluation)
-    return PoseFigures(
-        images=found.images,
-        people=found.people,
-        results=found.results,
-        metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | figures_within(evaluation),
-    )
+class _Judged(NamedTuple):
+    """The people that one network finds on some images, judged.
+
+    Attributes:
+        evaluation: their evaluation.
+        figures: its figures.
+        pck: its PCK.
+        drawn: AP and PCK in images drawn with replacement, the same draws for all networks, (draws,) each.
+    """
+
+    evaluation: COCOeval
+    figures: PoseFigures
+    pck: Pck
+    drawn: Mapping[str, npt.NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, evaluation: COCOeval, pair: Pair | None) -> _Judged:
+        """Compute the figures of an evaluation; see :func:`podline.kinds.pose.pck.pck`."""
+        found, drawn, joints = tables(evaluation), drawn_figures(evaluation), pck(evaluation, pair)
+        known = {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
+        figures = PoseFigures(
+            images=found.images,
+            people=found.people,
+            results=found.results,
+            metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | known | ({PCK: joints.whole} if joints.whole else {}),
+        )
+        return cls(evaluation, figures, joints, {"ap": drawn["ap"], PCK: joints.drawn})
+
+    def better_in(self, *others: _Judged) -> tuple[str, ...]:
+        """Return which of AP and PCK are above those of all others on the same images, beyond the choice of images."""
+        return tuple(
+            name
+            for name in self.drawn
+            if all(np.nanpercentile(self.drawn[name] - each.drawn[name], _WORST) >= _LEAST for each in others)
+        )
 
 
 def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -> PoseMaps:

@@ -18,7 +18,7 @@ from podline.drawing.picture_sheet import Block, Picture
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.picture_reader import PictureReader
 from podline.frozen import JsonObject
-from podline.kinds.pose import augmentation, judging, lost_answers, network, predicting, rules, sections, sheet
+from podline.kinds.pose import augmentation, judging, lost_answers, network, pck, predicting, rules, sections, sheet
 from podline.kinds.pose.answers import PoseAnswers
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.objective import pose_objective
@@ -39,8 +39,9 @@ class Pose(ReportedKind):
     """The kind of people and their joints."""
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Check that the augmentation fits the skeleton."""
+        """Check that the augmentation and PCK fit the skeleton."""
         augmentation.require_fit(recipe, manifest)
+        pck.require_fit(recipe, manifest)
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Build the objective of maps."""

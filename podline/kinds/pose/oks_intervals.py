@@ -56,7 +56,7 @@ class _Results(NamedTuple):
 def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
     """Return the figures of pycocotools by name, each with its interval, without figures that have no people."""
     drawn = drawn_figures(evaluation, draws, seed)
-    return {name: _metric(value, drawn[name]) for name, value in figures_of(evaluation).items()}
+    return {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 
 def figures_of(evaluation: COCOeval) -> dict[str, float]:
@@ -73,10 +73,8 @@ def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> di
     """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
     parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
-    rng = np.random.default_rng(seed)
     drawn = {name: np.full(draws if images else 0, np.nan) for name in OksFigures.model_fields}
-    for draw in range(draws if images else 0):
-        times = np.bincount(rng.integers(images, size=images), minlength=images)
+    for draw, times in enumerate(drawn_times(images, draws, seed)):
         measured = [_measured(part, times, evaluation.params.recThrs) for part in parts]
         for name, (is_precision, threshold, area) in _FIGURES.items():
             by_threshold = measured[area][0 if is_precision else 1]
@@ -86,7 +84,15 @@ def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> di
     return drawn
 
 
-def _metric(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
+def drawn_times(images: int, draws: int = DRAWS, seed: int = 0) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield how often each draw with replacement has each image, (images,); without images there are no draws."""
+    rng = np.random.default_rng(seed)
+    for _ in range(draws if images else 0):
+        yield np.bincount(rng.integers(images, size=images), minlength=images)
+
+
+def interval_of(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
+    """Return a figure with the interval of its values in drawn images."""
     low, high = np.percentile(drawn[~np.isnan(drawn)], _PERCENTILES).tolist()
     return Metric(value=value, low=low, high=high)
 

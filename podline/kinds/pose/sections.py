@@ -10,10 +10,11 @@ from podline.documents.skeleton import Skeleton
 from podline.figures import count, metric_text, percent
 from podline.kinds.pose import charts
 from podline.kinds.pose.document import PoseEvaluation
+from podline.kinds.pose.figures import PCK
 from podline.kinds.pose.judged_pictures import TRAINING_SPLIT, JudgedPicture, judged_pictures, maps_of_image
 from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
-from podline.measures import shown
+from podline.measures import measure_named, shown
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
 from podline.reporting.facts import RunFacts
@@ -35,7 +36,7 @@ def headline(run: RunFacts) -> Headline:
         about=f"for {_keypoints(run)} on the {evaluation.split} split of {evaluation.dataset}",
         guessing=evaluation.verdict(),
         tiles=[
-            *(verdict.metric_tile(run, name) for name in ("ap50", "ap75", "ar") if name in known),
+            *(verdict.metric_tile(run, name) for name in (PCK, "ap50", "ap75", "ar") if name in known),
             Tile("images", count(evaluation.trained.images)),
             Tile("instances", count(evaluation.trained.people)),
         ],
@@ -141,8 +142,11 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         {"": measure.label} | {title: _metric(side, measure.name) for title, side in sides.items()}
         for measure in shown(known)
     ]
-    guessing = {next(iter(sides)): metric_text("ap", evaluation.guessing)}
-    rows.insert(1, {"": "AP of one and the same pose in every image"} | guessing)
+    rows[1:1] = [
+        {"": f"{measure_named(name).label} of one and the same pose in every image"}
+        | {next(iter(sides)): metric_text(name, guessing)}
+        for name, guessing in evaluation.guessed.items()
+    ]
     rows += [
         {"": name} | {title: count(getattr(side, what)) for title, side in sides.items()}
         for name, what in (("images", "images"), ("instances", "people"), ("results", "results"))
@@ -154,6 +158,13 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         f"precision, people-{evaluation.split}.json the instances found, as COCO results.",
         "note",
     )
+    if PCK in known:
+        yield Text(
+            f"PCK@0.2 is the share of labelled joints that are found within 0.2 of {evaluation.pck_length}. An "
+            "instance has the result that AP matches at OKS 0.5; instances without one have the most similar of the "
+            "remaining results, which choose by falling score.",
+            "note",
+        )
     yield Text(_threshold(evaluation))
     yield Heading("By joint")
     caption = "A joint is close if its own similarity is at least 0.5."
@@ -191,6 +202,7 @@ def _joints(evaluation: PoseEvaluation) -> Table:
             "of those found": percent(joint.close / joint.in_found) if joint.in_found else NONE,
             "mean OKS": _share(joint.similarity) if joint.in_found else NONE,
             "median distance": NONE if joint.distance is None else _share(joint.distance),
+            "PCK@0.2": metric_text(PCK, joint.pck) if joint.pck else NONE,
         }
         for joint in evaluation.joints
     ]

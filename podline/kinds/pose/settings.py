@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from podline.documents.skeleton import SUBJECTS
+from podline.documents.skeleton import SUBJECTS, Pair
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.model_settings import l2_has_layers
@@ -149,9 +149,12 @@ class PoseSettings(TaskSettings):
         emphasis: factor in the loss: a map counts 1 + emphasis × s times if its target has strength s (0 … 1).
         augmentation: random changes of training images.
         decoding: settings for decoding outputs into people.
+        pck_joints: two joints of an instance, such as a shoulder and the hip of the other side, whose distance is the
+            length for PCK; by default the diagonal of the box is.
     """
 
     common = ()
+    judging = ("pck_joints",)
     may_change = ("task.augmentation", "task.emphasis", "task.targets.joint_sigma", "task.targets.limb_sigma")
 
     beside_loss = (
@@ -172,6 +175,7 @@ class PoseSettings(TaskSettings):
     emphasis: float = Field(default=0.0, ge=0, le=1000)
     augmentation: PoseAugmentationSettings = PoseAugmentationSettings()
     decoding: DecodingSettings = DecodingSettings()
+    pck_joints: Pair | None = Field(default=None, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _whole_cells(self) -> PoseSettings:

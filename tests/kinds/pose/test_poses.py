@@ -6,17 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from evaluation_case import case_of
-from pose_oracle import RECIPE, nothing, perfect
+from independent_pck import pck as independent_pck
+from pose_oracle import POSES, RECIPE, nothing, perfect
 from small_coco import publish_people
 
 from podline.data.people.truth import read_truth
 from podline.documents.manifest import dataset_folder
-from podline.errors import ArtifactError, DivergenceError, SanityError
+from podline.documents.skeleton import COCO
+from podline.errors import ArtifactError, DivergenceError, SanityError, SettingsError
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.pose.document import MAPS, SEEN, people_name
 from podline.kinds.pose.judging import judge_answers
 from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.oks import evaluate_results
+from podline.kinds.pose.pck import require_fit
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
 from podline.stages.from_recipe import evaluation_spec, training_spec
@@ -41,6 +44,22 @@ def evaluate_spec(dataset, **changes):
         root=store.uri, run="r", dataset=manifest.dataset, fingerprint=manifest.fingerprint, weights_sha256="0" * 64,
         **given,
     )  # fmt: skip
+
+
+def some_joints(batches):
+    """Right answers for the six joints of the arms."""
+    arms = [place for name, place in COCO.index.items() if name.endswith(("shoulder", "elbow", "wrist"))]
+    for (heatmaps, pafs), fields in perfect(batches):
+        kept = np.zeros_like(heatmaps)
+        kept[..., arms] = heatmaps[..., arms]
+        yield (kept, pafs), fields
+
+
+def lucky(batches):
+    """Right answers for the first image of a split alone."""
+    for number, ((heatmaps, pafs), fields) in enumerate(perfect(batches)):
+        heatmaps[0 if number else 1 :] = 0
+        yield (heatmaps, pafs), fields
 
 
 def judged(dataset, before, after, reporter=None, **changes):
@@ -75,12 +94,42 @@ def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, 
     assert sum(joint.labelled for joint in document.joints) == sum(person["num_keypoints"] for person in counted)
     assert document.untrained.metrics["ap"].value == 0
     assert 0 <= document.guessing.value < 0.2
-    assert (document.better_than_guessing, document.learned) == (True, True)
+    assert (document.better_in, document.better_than_guessing, document.learned) == (("ap", "pck"), True, True)
     best, worst = document.pictures.best, document.pictures.worst
     assert min(image.quality for image in best) >= max(image.quality for image in worst)
     assert document.maps_of == document.pictures.median[0].image_id
     for answered, wanted in zip(verdict.maps[:2], verdict.maps[2:], strict=True):
         assert np.abs(answered - wanted).max() == 0 < wanted.max()
+
+
+def test_pck_equals_an_independent_computation_from_the_written_people(dataset):
+    store, manifest = dataset
+    torso = ("right_shoulder", "left_hip")
+    recipe = RECIPE.changed(task=POSES.changed(pck_joints=torso))
+    judgement = judge_answers(case_of(evaluate_spec(dataset), recipe, store, manifest), nothing, some_joints)
+    ends = tuple(map(COCO.annotated.index, torso))
+    expected = independent_pck(truth(dataset), json.loads(judgement.files[people_name("test")]), ends, 40)
+    document = judgement.document
+    told = [document.trained.metrics["pck"], *(joint.pck for joint in document.joints)]
+    np.testing.assert_array_equal(
+        [[each.value, each.low, each.high] if each else [np.nan] * 3 for each in told], expected
+    )
+    assert document.untrained.metrics["pck"].value == 0 < told[0].value < 1
+    assert (document.trained.metrics["ap"].value, document.better_in, document.learned) == (0, ("pck",), True)
+    assert document.verdict().startswith("Joints are found better than by guessing, whole instances are not: AP 0.000 ")
+
+
+def test_a_figure_that_one_lucky_image_makes_is_no_better_than_guessing(dataset):
+    document = judged(dataset, nothing, lucky).document
+    assert document.trained.metrics["ap"].value > document.guessing.value
+    assert not document.better_than_guessing
+    assert "cannot be told from guessing" in document.verdict()
+
+
+def test_joints_for_the_length_that_are_unknown_are_refused(dataset):
+    recipe = RECIPE.changed(task=POSES.changed(pck_joints=("left_shoulder", "tail")))
+    with pytest.raises(SettingsError, match=r"task\.pck_joints: got tail, expected two of nose, left_eye, "):
+        require_fit(recipe, dataset[1])
 
 
 def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict):
@@ -107,7 +156,11 @@ def test_a_network_that_learned_nothing_fails_the_sanity_check(dataset):
     recipe = RECIPE.model_copy(update={"duration": Duration(steps=1), "evaluate_every": None})
     training = training_spec(store, recipe, manifest.fingerprint, "cpu")
     evaluated = evaluate(evaluation_spec(training, train(training, silent())), silent())
-    expected = r"has the AP 0\.000 on \d+ test examples, and guessing gives up to .*; what may help: more than 1 step "
+    expected = (
+        r"has the AP 0\.000 and PCK@0\.2 0\.000 on \d+ test examples, and guessing gives up to AP .* "
+        r"and PCK@0\.2 0\.\d+; on training .*; what may help: more than 1 step \(--steps 400, or --minutes \d+\); "
+        r"more than \d+ training images; "
+    )
     with pytest.raises(SanityError, match=expected):
         evaluated.require_sane()
 

@@ -1,0 +1,130 @@
+"""Computes PCK: the share of labelled joints that are found within a fifth of a length of their instance.
+
+Yang and Ramanan: "Articulated Human Detection with Flexible Mixtures of Parts", PAMI 2013. The length is the distance
+of two joints (``task.pck_joints``), and instances without both labels are left out; else it is the diagonal of the box.
+
+An instance that is found at OKS 0.5 has the result that AP matches with it. The remaining results, by falling score,
+take the remaining instance of the highest OKS, however low. A result of an ignored instance, such as a crowd, is left
+out. So every label counts, also those of instances that AP counts as missed.
+"""
+
+# pyright: standard
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pycocotools.cocoeval import COCOeval
+
+from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
+from podline.documents.skeleton import Pair
+from podline.errors import SettingsError
+from podline.kinds.pose.coco_results import Person
+from podline.kinds.pose.oks import joint_names, people_in
+from podline.kinds.pose.oks_intervals import drawn_times, interval_of
+from podline.kinds.pose.settings import PoseSettings
+from podline.recipes.settings import Recipe
+
+SHARE = 0.2
+"""The share of the length that is close; it is in the measure's label."""
+
+
+class Pck(NamedTuple):
+    """The PCK of all joints and of each.
+
+    Attributes:
+        whole: the share over all joints; None without a label.
+        joints: the share of each joint; None for a joint without a label.
+        drawn: ``whole`` in images drawn with replacement, (draws,); NaN without a label.
+    """
+
+    whole: Metric | None
+    joints: tuple[Metric | None, ...]
+    drawn: npt.NDArray[np.float64]
+
+
+def require_fit(recipe: Recipe, manifest: Manifest) -> None:
+    """Check that the data set has the joints whose distance is the length.
+
+    Raises:
+        SettingsError: a joint is unknown.
+    """
+    known = manifest.skeleton.annotated
+    if strange := [joint for joint in PoseSettings.of(recipe).pck_joints or () if joint not in known]:
+        raise SettingsError(f"task.pck_joints: got {strange[0]}, expected two of {', '.join(known)}")
+
+
+def pck(evaluation: COCOeval, pair: Pair | None) -> Pck:
+    """Compute the PCK of a judged evaluation; ``pair`` names the joints that give the length, None for the box."""
+    counts = np.array(_counts(evaluation, pair))
+    counts = np.concatenate([counts.sum(axis=-1, keepdims=True), counts], axis=-1)
+    drawn = np.array([_shares(*np.tensordot(counts, times, (1, 0))) for times in drawn_times(counts.shape[1])])
+    values = [
+        interval_of(float(share), of) if share >= 0 else None
+        for share, of in zip(_shares(*counts.sum(axis=1)), drawn.T, strict=True)
+    ]
+    return Pck(values[0], tuple(values[1:]), drawn[:, 0])
+
+
+def _counts(evaluation: COCOeval, pair: Pair | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the numbers of close joints and of labelled ones, (images, joints) each."""
+    names, places = joint_names(evaluation), {image: place for place, image in enumerate(evaluation.params.imgIds)}
+    close, labelled = np.zeros((2, len(places), len(names)), np.int64)
+    ends = [names.index(joint) for joint in pair] if pair else None
+    for annotation, result in _matched(evaluation):
+        truth, place = np.reshape(annotation["keypoints"], (-1, 3)), places[annotation["image_id"]]
+        length = _length(annotation, truth, ends)
+        if length is None:
+            continue
+        labelled[place] += truth[:, 2] > 0
+        if result:
+            pose = np.reshape(result["keypoints"], (-1, 3))
+            near = np.hypot(*(pose - truth)[:, :2].T) <= SHARE * length
+            close[place] += near & (truth[:, 2] > 0) & pose.any(axis=1)
+    return close, labelled
+
+
+def _length(annotation: Person, truth: npt.NDArray[Any], ends: list[int] | None) -> float | None:
+    """Return the length of an instance; None if one of the two joints has no label."""
+    if ends is None:
+        return float(np.hypot(*annotation["bbox"][2:]))
+    return float(np.hypot(*np.diff(truth[ends, :2], axis=0)[0])) if (truth[ends, 2] > 0).all() else None
+
+
+def _matched(evaluation: COCOeval) -> Iterator[tuple[Person, Person | None]]:
+    """Yield every instance that counts with its result."""
+    found: Any = evaluation.cocoDt.anns
+    for image in evaluation.evalImgs:
+        if image is not None and image["aRng"] == evaluation.params.areaRng[0]:
+            results = _results(evaluation, image)
+            for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True):
+                if not ignored:
+                    yield people_in(evaluation)[person], found.get(results.get(person))
+
+
+def _results(evaluation: Any, image: Any) -> dict[int, int]:
+    """Return the id of each instance's result in one image."""
+    key = image["image_id"], image["category_id"]
+    # OKS of results, highest score first, with instances in the order of the annotations.
+    similarity, annotations = (
+        np.asarray(evaluation.ious[key]),
+        evaluation.cocoGt.getAnnIds(imgIds=key[0], catIds=key[1]),
+    )
+    rows = list(zip(image["dtIds"], image["dtMatches"][0], image["dtIgnore"][0], strict=True))
+    results = {int(person): result for result, person, _ in rows if person > 0}
+    remaining = {person for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True) if not ignored}
+    remaining -= results.keys()
+    for row, (result, person, ignored) in enumerate(rows):
+        if remaining and not (person > 0 or ignored):
+            oks, nearest = max((similarity[row, annotations.index(each)], each) for each in sorted(remaining))
+            if oks > 0:
+                results[nearest] = result
+                remaining.remove(nearest)
+    return results
+
+
+def _shares(close: npt.NDArray[np.int64], labelled: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    return np.where(labelled > 0, close / np.maximum(labelled, 1), np.nan)
