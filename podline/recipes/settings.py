@@ -25,6 +25,7 @@ from podline.recipes.model_settings import ModelSettings, Precision
 from podline.recipes.optimizer_settings import OptimizerSettings
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.published_weights import Pretrained
 from podline.recipes.schedule_settings import (
     WITHOUT_MEASURE,
     AnnealingSettings,
@@ -330,6 +331,11 @@ class Recipe(Frozen):
                     "same; leave one of them out"
                 )
         return self
+
+    @property
+    def pretrained(self) -> Pretrained | None:
+        """Return the network that begins with published weights, unless there is ``init`` or ``further``; or None."""
+        return self.task.pretrained if self.model.weights == "none" else Pretrained(self.model.kind)
 
     def held_out_share(self, manifest: Manifest) -> float:
         """Return the held-out share of the training split: 0 if a data set has a validation split.
