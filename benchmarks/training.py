@@ -1,7 +1,8 @@
 """Measured in child processes: a training step, and the first one, of our loop and of ``keras.Model.fit``.
 
-Both sides have the same recipe: the same network from :mod:`podline.models`, optimizer, batch and input. A further
-comparison has our loop on both sides, with two layouts of the network's tensors.
+Both sides have the same recipe: the same network from :mod:`podline.models`, batch and input, and an optimizer with the
+same settings; that of ``fit`` is Keras's own, without our weight decay. A further comparison has our loop on
+both sides, with two layouts of the network's tensors.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from podline.data.reader import open_split
 from podline.documents.manifest import Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.kinds.contract import kind_of
+from podline.models.variables import is_kernel
 from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
-from podline.training.optimizers import build_optimizer
+from podline.training.optimizers import of_keras
 from podline.training.plan import TRAINING_SPLIT
 from podline.training.run import initial_model, initial_state, prepared
 from podline.training.steps import TrainingSteps
@@ -173,8 +175,11 @@ def _fit(
     callback: keras.callbacks.Callback,
 ) -> None:
     model = initial_model(recipe, manifest, prepared(recipe, "cpu"))
+    optimizer = of_keras(recipe.optimizer, _LEARNING_RATE)
+    optimizer.weight_decay = recipe.optimizer.weight_decay
+    optimizer.exclude_from_weight_decay([each for each in model.trainable_variables if not is_kernel(each)])
     model.compile(
-        optimizer=build_optimizer(recipe.optimizer, model.trainable_variables, _LEARNING_RATE),
+        optimizer=optimizer,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

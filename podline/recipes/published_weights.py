@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from podline.entry_points import require_extra
 
-IMAGENET = "imagenet"
 _KERAS = "https://storage.googleapis.com/tensorflow/keras-applications"
 
 
