@@ -62,18 +62,24 @@ def efficientnet_lite0(image_shape: tuple[int, int, int], classes: int, settings
     """Build a stem, 16 bottlenecks, a head and a classifier; each part's name begins its layers' names."""
     make = Blocks(settings.data_format, RELU_LIMIT)
     image, maps = make.begin(image_shape)
-    maps = make.convolved(maps, "stem", STEM_CHANNELS, stride=2)
-    for block in _blocks():
-        expanded = maps.shape[make.axis] * block.expansion
-        maps = bottleneck(make, maps, block.name, expanded, block.channels, block.stride, block.kernel)
+    maps = trunk(make, maps)
     maps = make.convolved(maps, "head", HEAD_CHANNELS, kernel=1)
     features = keras.layers.GlobalAveragePooling2D(data_format=make.data_format, name="pool")(maps)
     return keras.Model(image, classifier(features, classes, settings.dropout))
 
 
-def _blocks() -> Iterator[_Block]:
+def trunk(make: Blocks, maps: keras.KerasTensor, stages: int | None = None) -> keras.KerasTensor:
+    """Return the maps of the last bottleneck of the first stages, or of all."""
+    maps = make.convolved(maps, "stem", STEM_CHANNELS, stride=2)
+    for block in _blocks(stages):
+        expanded = maps.shape[make.axis] * block.expansion
+        maps = bottleneck(make, maps, block.name, expanded, block.channels, block.stride, block.kernel)
+    return maps
+
+
+def _blocks(stages: int | None = None) -> Iterator[_Block]:
     """Yield ``block1a``, ``block2a``, ``block2b`` and so on."""
-    for stage, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES, start=1):
+    for stage, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES[:stages], start=1):
         for letter in ascii_lowercase[:blocks]:
             yield _Block(f"block{stage}{letter}", kernel, stride if letter == "a" else 1, expansion, channels)
 

@@ -13,25 +13,25 @@ from podline.errors import ArtifactError, SettingsError, one_line
 from podline.models.applications import APPLICATIONS, weights_of
 from podline.models.efficientnet_lite import from_pytorch
 from podline.models.weights_files import Layers, read_weights
-from podline.recipes.published_weights import PUBLISHED, PublishedWeights
+from podline.recipes.published_weights import PUBLISHED, Pretrained, PublishedWeights
 from podline.store.contract import Store, explained
 
 _SHA256 = 64  # its number of hexadecimal digits
 
 
-def published_layers(store: Store, kind: str, checksum: str) -> Layers:
+def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers:
     """Return the published weights of a network, from the store, or else from their source.
 
     Args:
         store: the store that keeps them.
-        kind: the kind of model.
+        network: the network.
         checksum: their checksum in the run's recipe.
 
     Raises:
         SettingsError: they cannot be fetched, are other weights than those of the recipe, or there are none for it.
         ArtifactError: the file in the store has changed.
     """
-    published = PUBLISHED.get(kind)
+    kind, published = network.kind, PUBLISHED.get(network.kind)
     if published is None or published.checksum != checksum:
         known = f"{published.checksum[:12]}… of this Podline" if published else f"none for model {kind}"
         raise SettingsError(
@@ -39,20 +39,20 @@ def published_layers(store: Store, kind: str, checksum: str) -> Layers:
         )
     with store.workspace("weights") as folder:
         file = folder / published.file  # a cached object of a bucket has no suffix
-        shutil.copyfile(_kept(store, published), file)
+        shutil.copyfile(_kept(store, network, published), file)
         if kind in APPLICATIONS:
             return weights_of(APPLICATIONS[kind], file)
         return from_pytorch(read_weights(file, (file.suffix,)))
 
 
-def _kept(store: Store, published: PublishedWeights) -> Path:
+def _kept(store: Store, network: Pretrained, published: PublishedWeights) -> Path:
     """Return a local file with some weights; publish them in the store at first."""
     name = published.name
     if not store.exists(name):
         with store.workspace("weights") as folder:
             copy = folder / published.file
             downloaded = published.is_downloaded
-            source = _downloaded(published, store.where(name)) if downloaded else _of_package(published)
+            source = _downloaded(published, store.where(name)) if downloaded else _of_package(network, published)
             with explained("write", store.where(name)):
                 shutil.copyfile(source, copy)
             if (found := _checksum(copy, published)) != published.checksum:
@@ -73,9 +73,9 @@ def _checksum(file: Path, published: PublishedWeights) -> str:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
-def _of_package(published: PublishedWeights) -> Path:
+def _of_package(network: Pretrained, published: PublishedWeights) -> Path:
     """Return the file in an installed package, which is not imported."""
-    published.require_package()
+    published.require_package(network.setting, network.instead)
     for part in importlib.metadata.files(published.source) or ():
         if part.name == published.file:
             return Path(str(part.locate()))

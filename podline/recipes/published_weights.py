@@ -35,14 +35,32 @@ class PublishedWeights(NamedTuple):
         """Return whether Keras downloads the file; else a package has it."""
         return "://" in self.source
 
-    def require_package(self) -> None:
+    def require_package(self, setting: str, instead: str) -> None:
         """Check that the package with the file is installed, without importing it.
+
+        Args:
+            setting: the setting of a recipe that needs the file …
+            instead: … and one that does not.
 
         Raises:
             SettingsError: it is missing; the message has both remedies.
         """
         if not self.is_downloaded:
-            require_extra("pretrained", "model.weights=imagenet", "--set model.weights=none")
+            require_extra("pretrained", setting, f"--set {instead}")
+
+
+class Pretrained(NamedTuple):
+    """A network that begins with published weights, as a recipe names it.
+
+    Attributes:
+        kind: name of the network.
+        setting: the setting that asks for the weights …
+        instead: … and one that does not.
+    """
+
+    kind: str
+    setting: str = f"model.weights={IMAGENET}"
+    instead: str = "model.weights=none"
 
 
 def _of_keras(folder: str, file: str, checksum: str, licence: str = "Apache-2.0") -> PublishedWeights:

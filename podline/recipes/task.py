@@ -9,6 +9,7 @@ from podline.errors import SettingsError
 from podline.frozen import Frozen, Json, JsonObject
 from podline.kinds import shipped
 from podline.recipes.parts import Registry
+from podline.recipes.published_weights import Pretrained
 
 COMMON = ("model", "augmentation", "loss")
 """Parts of a recipe that only some kinds use."""
@@ -68,6 +69,11 @@ class TaskSettings(Frozen):
     @property
     def image_side(self) -> int | None:
         """Return the required side of the square images, in pixels; None for any."""
+        return None
+
+    @property
+    def pretrained(self) -> Pretrained | None:
+        """Return the trunk of the kind's own network that begins with published weights, or None."""
         return None
 
     @property

@@ -23,9 +23,9 @@ from podline.recipes.datasets import ConverterSettings
 from podline.recipes.durations import Duration
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
-from podline.recipes.published_weights import PUBLISHED
+from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.registry import for_few_images, override
-from podline.recipes.settings import CHAMPION, InitSettings, ModelSettings, Recipe
+from podline.recipes.settings import CHAMPION, InitSettings, Recipe
 from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
@@ -346,22 +346,21 @@ def with_checksum(recipe: Recipe) -> Recipe:
     """
     init = recipe.init
     if init is None or init.published:
-        return recipe.model_copy(update={"init": None if recipe.further else _published(recipe.model)})
+        return recipe.model_copy(update={"init": None if recipe.further else _published(recipe.pretrained)})
     if init.checksum:
         return recipe
     file = Path(init.file).expanduser().absolute()
     return recipe.model_copy(update={"init": InitSettings(file=str(file), checksum=weights_sha256(file))})
 
 
-def _published(model: ModelSettings) -> InitSettings | None:
-    if model.weights == "none":
+def _published(network: Pretrained | None) -> InitSettings | None:
+    if network is None:
         return None
-    if model.kind not in PUBLISHED:
+    if network.kind not in PUBLISHED:
         raise SettingsError(
-            f"model.weights={model.weights}: got model.kind={model.kind}, expected {' or '.join(PUBLISHED)}; give "
-            "--init FILE"
+            f"{network.setting}: got model.kind={network.kind}, expected {' or '.join(PUBLISHED)}; give --init FILE"
         )
-    found = PUBLISHED[model.kind]
+    found = PUBLISHED[network.kind]
     return InitSettings(file=found.file, checksum=found.checksum, published=found.source, licence=found.licence)
 
 
@@ -372,14 +371,14 @@ def require_weights(store: Store, recipe: Recipe) -> None:
         SettingsError: the package is missing; the message has both remedies.
     """
     begun = recipe.model_copy(update={"further": None}) if recipe.further == CHAMPION else recipe
-    init = begun.init or with_checksum(begun).init
-    if init is None or not init.published:
+    init, network = begun.init or with_checksum(begun).init, begun.pretrained
+    if network is None or init is None or not init.published:
         return
-    published = PUBLISHED[recipe.model.kind]
+    published = PUBLISHED[network.kind]
     if recipe.further and champions.champion(store, recipe.name):
         return
     if not store.exists(published.name):
-        published.require_package()
+        published.require_package(network.setting, network.instead)
 
 
 def weights_sha256(file: Path) -> str:

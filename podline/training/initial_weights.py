@@ -32,8 +32,8 @@ def stored_layers(store: Store, recipe: Recipe) -> Layers:
     init = recipe.init
     if init is None:
         return {}
-    if init.published:
-        return published_layers(store, recipe.model.kind, init.checksum)
+    if init.published and recipe.pretrained:
+        return published_layers(store, recipe.pretrained, init.checksum)
     file = Path(init.file)
     found = weights_sha256(file)
     if found != init.checksum:

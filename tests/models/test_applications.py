@@ -15,12 +15,13 @@ from podline.documents.initial_weights import InitialWeights
 from podline.errors import SettingsError
 from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
-from podline.models.build import build_model, exportable
+from podline.models.build import build_model
 from podline.models.counts import described
+from podline.models.layer_copies import exportable
 from podline.models.normalisation import Pixels, pixels_of
 from podline.models.published_weights import published_layers
 from podline.models.weights_files import read_weights
-from podline.recipes.published_weights import PUBLISHED
+from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.settings import InitSettings, ModelSettings, OptimizerSettings
 from podline.store.opening import open_store
 from podline.training import devices
@@ -140,12 +141,14 @@ def test_published_weights_are_downloaded_once_and_give_the_features_of_keras(
         SettingsError,
         match=rf"^model\.weights: Keras cannot download {file.name} .*; put it at \S*/{md5}/{file.name}, or",
     ):
-        published_layers(store, kind, md5)
+        published_layers(store, Pretrained(kind), md5)
     monkeypatch.setattr(keras.utils, "get_file", lambda *_, **__: str(file))
-    published_layers(store, kind, md5)
+    published_layers(store, Pretrained(kind), md5)
     file.unlink()
     state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
-    taken = take_weights(state, InitSettings(file=file.name, checksum=md5), published_layers(store, kind, md5))
+    taken = take_weights(
+        state, InitSettings(file=file.name, checksum=md5), published_layers(store, Pretrained(kind), md5)
+    )
     require_features(model, state, taken, keras_model)
 
 

@@ -20,7 +20,7 @@ from podline.models import efficientnet_lite, published_weights
 from podline.models.efficientnet_lite import from_pytorch
 from podline.models.weights_files import read_weights
 from podline.progress import silent
-from podline.recipes.published_weights import PUBLISHED
+from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.settings import InitSettings
 from podline.settings import Settings
 from podline.stages.from_recipe import training_spec
@@ -56,7 +56,7 @@ def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def layers_of(root: Path) -> object:
-    return published_weights.published_layers(open_store(str(root)), KIND, LITE.checksum)
+    return published_weights.published_layers(open_store(str(root)), Pretrained(KIND), LITE.checksum)
 
 
 def test_a_run_names_its_weights_and_another_takes_them_from_the_store(root: Path, monkeypatch: pytest.MonkeyPatch):
@@ -82,9 +82,9 @@ def test_a_run_names_its_weights_and_another_takes_them_from_the_store(root: Pat
 
 
 def test_a_bucket_keeps_them_too(gcs_root: str, monkeypatch: pytest.MonkeyPatch):
-    first = published_weights.published_layers(open_store(gcs_root), KIND, LITE.checksum)
+    first = published_weights.published_layers(open_store(gcs_root), Pretrained(KIND), LITE.checksum)
     without_package(monkeypatch)
-    again = published_weights.published_layers(open_store(gcs_root), KIND, LITE.checksum)
+    again = published_weights.published_layers(open_store(gcs_root), Pretrained(KIND), LITE.checksum)
     assert first.keys() == again.keys()
     assert np.array_equal(first["head_conv"]["kernel"], again["head_conv"]["kernel"])
 
@@ -131,4 +131,4 @@ def test_other_models_widths_and_checksums_are_refused(root: Path):
     with pytest.raises(SettingsError, match=r"got model.kind=my-vit, expected efficientnet-lite0 or .*--init FILE"):
         spec_of(root, model={"kind": "my-vit", "weights": "imagenet"})
     with pytest.raises(SettingsError, match=r"got checksum 0{12}… in the recipe, expected 579344248a93…"):
-        published_weights.published_layers(open_store(str(root)), KIND, "0" * 64)
+        published_weights.published_layers(open_store(str(root)), Pretrained(KIND), "0" * 64)

@@ -1,8 +1,9 @@
 """Builds the pose network: from an image to part affinity fields and heatmaps, stage by stage.
 
-Backbone and neck: MobileNetV2's last feature map of each resolution, from the output's resolution down to 1/32 of the
-image. Each map is projected to the same number of channels, enlarged and added, after Lin et al.: "Feature Pyramid
-Networks for Object Detection", CVPR 2017. So a cell sees its surroundings without large kernels at full resolution.
+Trunk and neck: the last feature map of each resolution, from the output's resolution down to 1/32 of the image for
+MobileNetV2, and to 1/16 for EfficientNet-Lite0. Each map is projected to the same number of channels, enlarged and
+added, after Lin et al.: "Feature Pyramid Networks for Object Detection", CVPR 2017. So a cell sees its surroundings
+without large kernels at full resolution.
 
 Stages: after Cao et al.: "OpenPose: Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", TPAMI 2019.
 The first stages compute and refine the fields, later ones the heatmaps from the fields. A stage is a few residual
@@ -21,10 +22,14 @@ from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
 from podline.kinds.pose.settings import PoseModelSettings, PoseSettings
+from podline.models import efficientnet_lite
 from podline.models.blocks import Blocks
 from podline.models.build import trainable_model
 from podline.models.mobilenetv2 import RELU_LIMIT, backbone
-from podline.recipes.settings import Precision, Recipe
+from podline.models.normalisation import Pixels, pixels_of
+from podline.recipes.settings import ModelSettings, Precision, Recipe
+
+_LITE_STAGES = 5  # of EfficientNet-Lite0, down to 1/16 of the image
 
 
 def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
@@ -65,27 +70,31 @@ def build_pose_model(
         terms.
 
     Raises:
-        SettingsError: the side is not a multiple of the stride, the backbone has no map of this stride, or a prefix in
+        SettingsError: the side is not a multiple of the stride, the trunk has no map of this stride, or a prefix in
             ``l2_layers`` matches no layer.
     """
     network = pose_network(settings, side, stride, skeleton)
-    return trainable_model(network, "pose", mean, std, seed, settings.l2, settings.l2_layers, precision)
+    pixels = pixels_of(ModelSettings(kind=settings.trunk), Pixels(mean, std), len(mean))
+    return trainable_model(network, "pose", *pixels, seed, settings.l2, settings.l2_layers, precision)
 
 
 def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:
     """Build the network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
 
     Raises:
-        SettingsError: the side is not a multiple of the stride, or the backbone has no map of this stride.
+        SettingsError: the side is not a multiple of the stride, or the trunk has no map of this stride.
     """
     if side % stride:
         raise SettingsError(f"side={side} vs stride={stride}: side must be a multiple of stride")
     make = Blocks(limit=RELU_LIMIT)
     image, maps = make.begin((side, side, 3))
-    last_maps = backbone(make, maps, settings.width, side)
+    if settings.trunk == "mobilenetv2":
+        last_maps = backbone(make, maps, settings.width, side)
+    else:
+        last_maps = efficientnet_lite.trunk(make, maps, _LITE_STAGES)
     taps = _taps(keras.Model(image, last_maps), side // stride)
     if not taps or taps[0].shape[1] != side // stride:
-        raise SettingsError(f"stride={stride} vs an input of {side} pixels: MobileNetV2 has no map of that size")
+        raise SettingsError(f"stride={stride} vs an input of {side} pixels: {settings.trunk} has no map of that size")
     return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
 
 

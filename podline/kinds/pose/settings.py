@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
-from podline.recipes.settings import l2_has_layers
+from podline.recipes.model_settings import l2_has_layers
+from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.task import TaskSettings
 
 
@@ -28,21 +29,26 @@ class PoseTargetSettings(Frozen):
 
 
 class PoseModelSettings(Frozen):
-    """The pose network: MobileNetV2, then stages that output PAFs, then stages that output heatmaps.
+    """The pose network: a trunk, then stages that output PAFs, then stages that output heatmaps.
 
     Attributes:
-        width: factor for the channels of every layer of the backbone.
+        trunk: ``mobilenetv2``, with fresh weights; or ``efficientnet-lite0`` up to stride 16, with ImageNet's weights
+            unless the run begins with ``init`` or ``further``.
+        width: factor for the channels of every layer of ``mobilenetv2``.
         features: number of channels of the map that all stages read.
         paf_stages: number of stages that output PAFs; each one refines the PAFs of the previous one.
         heatmap_stages: number of stages that output heatmaps; each reads the last PAFs and the previous heatmaps.
         stage_width: number of channels inside a stage.
         stage_depth: number of residual blocks in a stage.
         dropout: share of the values before a stage's output that training sets to zero.
-        batch_norm: whether the stages have batch norm; the backbone always has it.
+        batch_norm: whether the stages have batch norm; the trunk always has it.
         l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
         l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
     """
 
+    trunk: Literal["mobilenetv2", "efficientnet-lite0"] = Field(
+        default="mobilenetv2", exclude_if=lambda trunk: trunk == "mobilenetv2"
+    )
     width: float = Field(default=1.0, gt=0, le=8)
     features: int = Field(default=96, ge=8, le=1024)
     paf_stages: int = Field(default=2, ge=1, le=8)
@@ -55,6 +61,14 @@ class PoseModelSettings(Frozen):
     l2_layers: tuple[str, ...] = ()
 
     _l2_has_layers = model_validator(mode="after")(l2_has_layers)
+
+    @model_validator(mode="after")
+    def _published_for_one_width(self) -> PoseModelSettings:
+        if self.trunk != "mobilenetv2" and self.width != 1:
+            raise ValueError(
+                f"trunk={self.trunk} vs width={self.width}: its weights are published for width 1; give width=1"
+            )
+        return self
 
 
 class PoseAugmentationSettings(Augmentation):
@@ -167,6 +181,14 @@ class PoseSettings(TaskSettings):
     def image_side(self) -> int:
         """Return the side of the network's input, in pixels."""
         return self.side
+
+    @property
+    def pretrained(self) -> Pretrained | None:
+        """Return the trunk, if it begins with published weights."""
+        trunk = self.model.trunk
+        if trunk not in PUBLISHED:
+            return None
+        return Pretrained(trunk, f"task.model.trunk={trunk}", "task.model.trunk=mobilenetv2")
 
     def conversion(self) -> JsonObject:
         """Return the settings of the conversion: the image size and the number of people per record."""

@@ -22,12 +22,15 @@ from podline.evaluation.predicting import run as predict
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.table import read_evaluation
+from podline.models.published_weights import published_layers
 from podline.progress import silent
 from podline.recipes.durations import Duration
+from podline.recipes.phases import PhaseSettings
+from podline.recipes.published_weights import Pretrained
 from podline.reporting.report import report
 from podline.serving.exporting import export
 from podline.stages.from_recipe import evaluation_spec, training_spec
-from podline.stages.specs import ConvertSpec, ReportSpec, TrainResult
+from podline.stages.specs import WEIGHTS, ConvertSpec, ReportSpec, TrainResult
 from podline.stages.tools import ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -38,6 +41,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_layers", "few_draws
 JOINTS = ("head", "left_wing", "right_wing", "thorax", "tip")
 SIGMAS = {"head": 0.3, "thorax": 0.25, "tip": 0.35, "left_wing": 0.2, "right_wing": 0.2}
 SIDE, IMAGES = 64, 24
+SOME_LAYERS = {
+    "stem_conv": True,
+    "block3b_depthwise_conv": True,
+    "block4c_project_conv": True,
+    "block5a_expand_conv": False,
+}
+"""Layer of EfficientNet-Lite0 → whether a frozen one."""
 
 
 def draw_flies(folder: Path) -> None:
@@ -120,6 +130,39 @@ def test_its_pages_and_pictures_name_no_people(run: tuple[Store, str, str], tmp_
     spec = PredictSpec(root=root, run=folder.removeprefix("runs/"), images=(str(picture),), out=out)
     [found] = predict(spec, silent()).pictures
     assert re.search(r": \d+ instances? → ", found.line())
+
+
+def test_a_pretrained_trunk_is_frozen_first_compiled_by_xla_and_exported(
+    run: tuple[Store, str, str], tmp_path: Path
+) -> None:
+    store, dataset, _ = run
+    pose = PoseSettings.of(RECIPE)
+    later = PhaseSettings(from_share=0.5, changes={"trainable_layers": ["block5", "neck", "stage"]})
+    recipe = RECIPE.changed(
+        dataset="keypoints",
+        task=pose.changed(max_people=2, model=pose.model.changed(trunk="efficientnet-lite0", width=1.0)),
+        duration=Duration(epochs=2),
+        trainable_layers=("neck", "stage"),
+        phases=(later,),
+        ema_decay=0.0,
+        evaluate_every=None,
+        jit=True,
+        deterministic=False,
+    )
+    training = training_spec(store, recipe, dataset.rpartition("/")[2], "cpu")
+    trained = train(training, silent())
+    assert training.recipe.init is not None
+    published = published_layers(store, Pretrained("efficientnet-lite0"), training.recipe.init.checksum)
+    with np.load(store.local(f"{trained.folder}/{WEIGHTS}")) as weights:
+        kept = {name: np.array_equal(weights[f"{name}/kernel"], published[name]["kernel"]) for name in SOME_LAYERS}
+        assert kept == SOME_LAYERS
+        assert np.array_equal(
+            weights["block4c_project_norm/moving_mean"], published["block4c_project_norm"]["moving_mean"]
+        )
+    given = {"root": store.uri, "run": trained.run, "weights_sha256": trained.weights_sha256}
+    result = export(ExportSpec(**given, format="tflite", file=str(tmp_path / "model")), silent())
+    assert result.difference < 1e-3
+    assert result.exported == pytest.approx(result.model, abs=0.02)
 
 
 def test_it_is_exported_and_judged_by_its_people(run: tuple[Store, str, str], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from podline.kinds.pose.targets import pose_targets
 pytestmark = pytest.mark.usefixtures("few_layers")
 
 SIDE, STRIDE = 64, 8
+LITE = PoseModelSettings(trunk="efficientnet-lite0", features=16, stage_width=16, stage_depth=1)
 SMALL = PoseModelSettings(width=0.2, features=16, stage_width=16, stage_depth=1, dropout=0.2)
 MEAN, STD = (120.0, 115.0, 105.0), (60.0, 60.0, 60.0)
 
@@ -43,9 +46,10 @@ def test_answers_have_the_stages_names_in_order_and_dropout_acts_in_training_onl
     assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
 
 
-def test_every_variable_learns():
+@pytest.mark.parametrize("settings", [SMALL, LITE], ids=lambda settings: settings.trunk)
+def test_every_variable_learns(settings: PoseModelSettings):
     """Kernels, batch norms with their moving averages: one step on the sum of all stages' losses moves all of them."""
-    model = build()
+    model = build(settings)
     images, targets = examples()
     before = {variable.path: variable.numpy() for variable in model.variables}
     with tf.GradientTape() as tape:
@@ -74,9 +78,9 @@ def shapes(settings, side=368, stride=8):
     return {layer.name: tuple(layer.output.shape[1:]) for layer in pose_network(settings, side, stride, COCO).layers}
 
 
-def sources(settings):
+def sources(settings, stride=8):
     """The layers that each layer reads."""
-    network = pose_network(settings, 368, 8, COCO)
+    network = pose_network(settings, 368, stride, COCO)
     names = {id(layer.output): layer.name for layer in network.layers}
     return {layer.name: tuple(names[id(each)] for each in keras.tree.flatten(layer.input)) for layer in network.layers}
 
@@ -92,6 +96,22 @@ def test_answers_are_maps_of_the_stride():
     made = shapes(PoseModelSettings())
     assert [made[name] for name in stage_names(PoseModelSettings())] == [(46, 46, 40), (46, 46, 40), (46, 46, 18)]
     assert shapes(SMALL, side=128, stride=16)["stage3_heatmap"] == (8, 8, 18)
+
+
+def test_a_pretrained_trunk_has_its_own_pixels_and_ends_at_a_sixteenth_of_the_image():
+    normalised = build(LITE).get_layer("normalise").get_config()
+    assert (set(normalised["scale"]), set(normalised["offset"])) == ({1 / 128}, {-127 / 128})
+    wired = sources(LITE, stride=4)
+    necks = {name: wired[name] for name in wired if re.match(r"neck\d_conv", name)}
+    assert necks == {
+        "neck1_conv": ("block3a_expand_relu",),
+        "neck2_conv": ("block4a_expand_relu",),
+        "neck3_conv": ("block5c_add",),
+    }
+    with pytest.raises(SettingsError, match=r"stride=32 vs an input of 384 pixels: efficientnet-lite0 has no map"):
+        pose_network(LITE, 384, 32, COCO)
+    with pytest.raises(ValueError, match=r"trunk=efficientnet-lite0 vs width=0.5: .* give width=1"):
+        LITE.changed(width=0.5)
 
 
 def test_a_heatmap_stage_reads_the_last_pafs_and_the_heatmaps_before_it():
