@@ -103,7 +103,7 @@ def mark(**options: Any) -> None:
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Delete unneeded files: unfinished work, data sets without trained runs, cached sources, old lock files.
+    """Delete unneeded files: unfinished work, data sets without trained runs, cached sources, old lock files and logs.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from podline.arrays import Image
@@ -12,7 +12,7 @@ from podline.compare.comparison import Comparison, Pairing
 from podline.data.reader import open_split
 from podline.documents.completion import local_artifact
 from podline.documents.manifest import read_manifest
-from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
+from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, MetricsLines, StepsLine
 from podline.documents.origins import ORIGIN
 from podline.figures import count
 from podline.frozen import Frozen
@@ -158,11 +158,11 @@ def explain(store: Store, pairing: Pairing) -> Explained:
     return Explained(why, tuple(found.pictures))
 
 
-def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
-    return read_metrics(local_artifact(store, training.folder, "train", f"{training.folder}/{METRICS}"))
+def _lines(store: Store, training: TrainSpec) -> MetricsLines:
+    return MetricsLines(local_artifact(store, training.folder, "train", f"{training.folder}/{METRICS}"))
 
 
-def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterator[Gap]:
+def _gaps(before: Iterable[MetricsLine], after: Iterable[MetricsLine]) -> Iterator[Gap]:
     """Yield the largest gap between two runs' curves, for each quantity at common steps."""
     was, now = _curves(before), _curves(after)
     found = []
@@ -175,7 +175,7 @@ def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterat
     yield from sorted(found, key=lambda gap: gap.what)
 
 
-def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
+def _curves(lines: Iterable[MetricsLine]) -> dict[str, dict[int, float]]:
     """Return the curves by quantity: step → value."""
     curves: dict[str, dict[int, float]] = {}
     for line in lines:

@@ -14,8 +14,9 @@ import json
 import math
 import operator
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from podline.store.contract import explained
 
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+_BLOCK = 1 << 20
 
 # Classifiers use the first field, pose networks the second.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
@@ -288,6 +290,8 @@ _FIGURES = {
     "early_stop": ("value", "best", "stalled"),
     "stop": (),
 }
+# The kind is the first field of each line that is written.
+_STEPS = re.compile(rb'{\s*"kind"\s*:\s*"train"')
 _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Field(discriminator="kind")])
 
 
@@ -302,24 +306,60 @@ def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> di
     return {f"{group}/{name}": float(figure) for name, figure in figures.items()}
 
 
-def read_metrics(path: Path) -> list[MetricsLine]:
-    """Read a ``metrics.jsonl`` without an unfinished last line of a killed process.
+class MetricsLines:
+    """The lines of a ``metrics.jsonl`` without an unfinished last one of a killed process.
 
-    Raises:
-        StoreError: the file cannot be read.
-        ArtifactError: a line is invalid.
+    A long training has a million lines, so each iteration reads the file anew, and keeps none.
     """
-    lines: list[MetricsLine] = []
-    for number, text in _whole_lines(path):
-        try:
-            lines.append(_METRICS_LINE.validate_json(text))
-        except ValueError as error:
-            raise ArtifactError(f"{path}:{number} is not a line of metrics ({error}); train the run again") from error
-    return lines
+
+    def __init__(self, path: Path, last_step: float = math.inf) -> None:
+        """Read nothing yet.
+
+        Args:
+            path: the file.
+            last_step: the step of the last line.
+        """
+        self._path, self._last_step = path, last_step
+
+    def __iter__(self) -> Iterator[MetricsLine]:
+        """Yield each line.
+
+        Raises:
+            StoreError: the file cannot be read.
+            ArtifactError: a line is invalid.
+        """
+        return self._parsed(_whole_lines(self._path))
+
+    def rare(self) -> list[EvaluationLine | DecisionLine | FindingLine | StopLine]:
+        """Return the lines of evaluations and what follows them; raises the errors of :meth:`__iter__`."""
+        others = (each for each in _whole_lines(self._path) if not _STEPS.match(each[1]))
+        return [line for line in self._parsed(others) if not isinstance(line, StepsLine)]
+
+    def steps(self, most: int) -> list[StepsLine]:
+        """Return every n-th line of training steps, and the last one; raises the errors of :meth:`__iter__`.
+
+        Args:
+            most: the largest number of lines, apart from the last.
+        """
+        count = sum(1 for _, text in _whole_lines(self._path) if _STEPS.match(text))
+        every = max(1, -(-count // most))
+        steps = (each for each in _whole_lines(self._path) if _STEPS.match(each[1]))
+        some = (each for place, each in enumerate(steps) if place == count - 1 or place % every == 0)
+        return [line for line in self._parsed(some) if isinstance(line, StepsLine)]
+
+    def _parsed(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[MetricsLine]:
+        for number, text in lines:
+            try:
+                line = _METRICS_LINE.validate_json(text)
+            except ValueError as error:
+                message = f"{self._path}:{number} is not a line of metrics ({error}); train the run again"
+                raise ArtifactError(message) from error
+            if line.step <= self._last_step:
+                yield line
 
 
 def read_events(path: Path) -> list[EventLine]:
-    """Read an ``events.jsonl``, like :func:`read_metrics`."""
+    """Read an ``events.jsonl``, with the errors of :class:`MetricsLines`."""
     lines: list[EventLine] = []
     for number, text in _whole_lines(path):
         try:
@@ -329,10 +369,11 @@ def read_events(path: Path) -> list[EventLine]:
     return lines
 
 
-def _whole_lines(path: Path) -> list[tuple[int, bytes]]:
-    with explained("read", path):
-        *whole, _ = path.read_bytes().split(b"\n")
-    return list(enumerate(whole, start=1))
+def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with explained("read", path), path.open("rb") as stream:
+        for number, text in enumerate(stream, start=1):
+            if text.endswith(b"\n"):
+                yield number, text[:-1]
 
 
 class LogMark(Frozen):
@@ -340,6 +381,14 @@ class LogMark(Frozen):
 
     bytes: int
     sha256: str
+
+
+def _blocks(path: Path, length: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file in parts."""
+    with path.open("rb") as stream:
+        while block := stream.read(min(length, _BLOCK)):
+            yield block
+            length -= len(block)
 
 
 class MetricsLog:
@@ -363,8 +412,10 @@ class MetricsLog:
             ArtifactError: the content has changed.
         """
         with explained("read", self.path):
-            content = self.path.read_bytes()[: mark.bytes]
-        if len(content) < mark.bytes or hashlib.sha256(content).hexdigest() != mark.sha256:
+            found, length = hashlib.sha256(), self.path.stat().st_size
+            for block in _blocks(self.path, mark.bytes):
+                found.update(block)
+        if length < mark.bytes or found.hexdigest() != mark.sha256:
             raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
 
     def cut(self, mark: LogMark | None = None) -> None:
@@ -373,7 +424,9 @@ class MetricsLog:
         with explained("write", self.path):
             self._stream.truncate(length)
             self._stream.seek(length)
-            self._hash = hashlib.sha256(self.path.read_bytes())
+            self._hash = hashlib.sha256()
+            for block in _blocks(self.path, length):
+                self._hash.update(block)
         self._bytes = length
 
     def write(self, line: MetricsLine) -> None:

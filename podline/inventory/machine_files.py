@@ -1,4 +1,4 @@
-"""What a store has left on this machine: cached sources, runs that were not uploaded, lock files."""
+"""What a store has left on this machine: cached sources, runs that were not uploaded, lock files, logs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cached_sources(store: Store) -> list[MachineFiles]:
 
 def machine_files(store: Store, before: float) -> list[MachineFiles]:
     """Return everything of a store on this machine that was last used before a Unix time."""
-    found = [*cached_sources(store), *_mirrors(store), *_old_locks(store, before)]
+    found = [*cached_sources(store), *_mirrors(store), *_old_files(store, before)]
     return [one for one in found if one.touched < before]
 
 
@@ -75,16 +75,15 @@ def _mirrors(store: Store) -> Iterable[MachineFiles]:
             yield MachineFiles(near.where(name), "a run that is not uploaded", _size(facts), touched, remove)
 
 
-def _old_locks(store: Store, before: float) -> Iterable[MachineFiles]:
-    """Yield the lock files of each folder that were last used before a Unix time."""
-    for folder in (store.scratch / "locks", store.scratch / "uses"):
+def _old_files(store: Store, before: float) -> Iterable[MachineFiles]:
+    """Yield the lock files and stages' logs of each folder that were last used before a Unix time."""
+    for name, kind in (("locks", "lock files"), ("uses", "lock files"), ("logs", "logs of stages")):
+        folder = store.scratch / name
         with contextlib.suppress(OSError):
-            facts = {path: path.stat() for path in sorted(folder.glob("*.lock"))}
+            facts = {path: path.stat() for path in sorted([*folder.glob("*.lock"), *folder.glob("*.log")])}
             if old := {path: each for path, each in facts.items() if each.st_mtime < before}:
                 touched = max(each.st_mtime for each in old.values())
-                yield MachineFiles(
-                    str(folder), "lock files", _size(old.values()), touched, partial(_delete_locks, [*old])
-                )
+                yield MachineFiles(str(folder), kind, _size(old.values()), touched, partial(_delete_files, [*old]))
 
 
 def _size(facts: Iterable[os.stat_result]) -> int:
@@ -102,7 +101,7 @@ def _delete_mirror(store: Store, name: str, delete: bool) -> bool:
     return bool(free)
 
 
-def _delete_locks(paths: list[Path], delete: bool) -> bool:
+def _delete_files(paths: list[Path], delete: bool) -> bool:
     for path in paths if delete else ():
         with explained("delete", path), locks.locked(path, wait=False) as free:
             if free:

@@ -7,18 +7,20 @@ lock beside the file shows whether the process lives, however it ended.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from pydantic import Field
 
 from podline.documents.ledger_entry import Entry
-from podline.documents.metrics_log import EVENTS, METRICS, EventLine, MetricsLine, read_events, read_metrics
+from podline.documents.metrics_log import EVENTS, METRICS, EventLine, MetricsLine, MetricsLines, read_events
 from podline.errors import ChildKilledError, PodlineError
 from podline.figures import moment
 from podline.frozen import Frozen
@@ -81,14 +83,16 @@ def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
             _remove(path)
 
 
-def training_lines(store: Store, run: str) -> tuple[list[MetricsLine], list[EventLine]]:
-    """Return a training's metrics and events; empty for a missing or damaged file."""
-    lines, events = list[MetricsLine](), list[EventLine]()
+def training_lines(
+    store: Store, run: str, last_step: float = math.inf
+) -> tuple[Iterable[MetricsLine], list[EventLine]]:
+    """Return a training's metrics up to a step, and its events; empty for a missing or damaged file."""
     if run:
         with contextlib.suppress(PodlineError):
-            lines = read_metrics(store.local(f"runs/{run}/{METRICS}"))
-            events = read_events(store.local(f"runs/{run}/{EVENTS}"))
-    return lines, events
+            lines = MetricsLines(store.local(f"runs/{run}/{METRICS}"), last_step)
+            deque(lines, maxlen=0)  # a damaged line is found before any is used
+            return lines, read_events(store.local(f"runs/{run}/{EVENTS}"))
+    return (), []
 
 
 def write_killed(store: Store, flow_run: str = "") -> None:
@@ -111,10 +115,9 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
     entry, attempts = notes.entry, list(notes.attempts)
     if notes.stage:
         attempts.append(Attempt(notes.stage, min(notes.since, ended), ended, 0.0, kept=False))
-    lines, events = training_lines(store, entry.run)
     names = store.list(f"runs/{entry.run}/checkpoints") if entry.run else []
     saved = max((int(match[1]) for match in map(_CHECKPOINT.search, names) if match), default=0)
-    lines = [line for line in lines if line.step <= saved]
+    lines, events = training_lines(store, entry.run, saved)
     entry = entry.model_copy(
         update={
             "name": ledger.name_of(ended, entry.recipe, "failed"),

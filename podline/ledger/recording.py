@@ -33,11 +33,7 @@ from podline.documents.ledger_entry import (
     Waiting,
 )
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
-from podline.documents.metrics_log import (
-    METRICS,
-    AnnealingLine,
-    read_metrics,
-)
+from podline.documents.metrics_log import METRICS, AnnealingLine, MetricsLines
 from podline.documents.origins import keep_origin, read_origin
 from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.kinds.table import read_evaluation
@@ -313,7 +309,7 @@ class Notes:
         training = Training.model_validate(result.model_dump(include=set(kept)))
         if self._recipe is None or self._recipe.annealing is None:
             return training
-        lines = read_metrics(self.store.local(f"{result.folder}/{METRICS}"))
+        lines = MetricsLines(self.store.local(f"{result.folder}/{METRICS}")).rare()
         judged = [line for line in lines if isinstance(line, AnnealingLine)]
         return training.model_copy(update={"annealing": _annealing(self._recipe.annealing.energy, judged)})
 

@@ -85,7 +85,7 @@ def time_spent(
     seconds: float,
     waiting: Waiting,
     attempts: Iterable[Attempt],
-    lines: Sequence[MetricsLine],
+    lines: Iterable[MetricsLine],
     events: Sequence[EventLine],
     around: Mapping[str, float],
 ) -> dict[str, float]:
@@ -95,7 +95,7 @@ def time_spent(
         seconds: duration of the run.
         waiting: waiting times of the run.
         attempts: attempts of its stages, in order.
-        lines: metrics of the run's training.
+        lines: metrics of the run's training, which are read once for each attempt.
         events: events of the run's training.
         around: class → seconds measured by the run's own process, without those of its stages.
     """
@@ -120,7 +120,7 @@ def time_spent(
     return _rounded(spent | {"unattributed": seconds + waiting.start - sum(spent.values())})
 
 
-def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) -> dict[str, float]:
+def time_of_training(lines: Iterable[MetricsLine], events: Sequence[EventLine]) -> dict[str, float]:
     """Return class → seconds of a training over all its starts.
 
     Steps lost by a kill have no lines; their time counts as lost, with the time until training resumed.
@@ -138,7 +138,7 @@ def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) 
 
 
 def _of_training(
-    attempt: Attempt, lines: Sequence[MetricsLine], events: Sequence[EventLine]
+    attempt: Attempt, lines: Iterable[MetricsLine], events: Sequence[EventLine]
 ) -> Iterator[tuple[str, float]]:
     """Yield the parts of a training attempt in order, with their class and seconds."""
     first = next(event for event in events if _begins(event, attempt))

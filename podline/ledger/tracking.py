@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from podline.documents.ledger_entry import Entry
-from podline.documents.metrics_log import METRICS, FindingLine, figures_of, read_metrics
+from podline.documents.metrics_log import METRICS, FindingLine, MetricsLines, figures_of
 from podline.entry_points import require_extra
 from podline.errors import one_line
 from podline.progress import Reporter
@@ -99,13 +99,17 @@ class _Tracked:
             self._client.log_batch(self._run.info.run_id, params=some)
 
     def _log_series(self) -> None:
-        lines = read_metrics(self._store.local(f"runs/{self._entry.run}/{METRICS}"))
-        series = [line for line in lines if not isinstance(line, FindingLine)]
-        new = series[int(self._run.data.tags.get(_LINES, 0)) :]
-        self._log_metrics(
-            [self._metric(*figure, line.time, line.step) for line in new for figure in figures_of(line).items()]
-        )
-        self._client.set_tag(self._run.info.run_id, _LINES, str(len(series)))
+        lines = MetricsLines(self._store.local(f"runs/{self._entry.run}/{METRICS}"))
+        known, count = int(self._run.data.tags.get(_LINES, 0)), 0
+        figures = list[Any]()
+        for line in lines:
+            if isinstance(line, FindingLine):
+                continue
+            if count >= known:
+                figures += [self._metric(*figure, line.time, line.step) for figure in figures_of(line).items()]
+            count += 1
+        self._log_metrics(figures)
+        self._client.set_tag(self._run.info.run_id, _LINES, str(count))
 
     def _log_evaluation(self) -> None:
         """Log the evaluation's figures with the ends of their intervals, unless MLflow already has them."""

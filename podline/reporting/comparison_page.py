@@ -19,9 +19,8 @@ from podline.documents.metrics_log import (
     METRICS,
     AnnealingLine,
     EvaluationLine,
-    MetricsLine,
+    MetricsLines,
     StepsLine,
-    read_metrics,
 )
 from podline.drawing.drawing import chart
 from podline.drawing.svg import Svg
@@ -30,6 +29,7 @@ from podline.figures import arrow, change_text
 from podline.reporting.blocks import Block, Chart, Code, Kicker, Standing, Table, Text, Title
 from podline.reporting.charts import COLOURS
 from podline.reporting.document import document
+from podline.reporting.over_nights import MOST_POINTS
 from podline.store import digests
 from podline.store.contract import INDEX, Store
 
@@ -46,7 +46,7 @@ class Curves(NamedTuple):
 
     Attributes:
         label: label of the run in the legend.
-        steps: its lines of training steps.
+        steps: some of its lines of training steps, and the last one.
         evaluations: its lines of evaluations.
         rejected: steps whose state annealing rejected.
     """
@@ -82,17 +82,18 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
     return page
 
 
-def _lines(store: Store, entry: Entry) -> list[MetricsLine]:
+def _lines(store: Store, entry: Entry) -> MetricsLines:
     if not entry.run:
         raise StoreError(f"{entry.name} has no curves, since it trained nothing; leave it out")
     folder = f"runs/{entry.run}"
-    return read_metrics(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
+    return MetricsLines(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
 
 
-def _curves(label: str, lines: Sequence[MetricsLine]) -> Curves:
+def _curves(label: str, log: MetricsLines) -> Curves:
+    lines = log.rare()
     return Curves(
         label,
-        [line for line in lines if isinstance(line, StepsLine)],
+        log.steps(MOST_POINTS),
         [line for line in lines if isinstance(line, EvaluationLine)],
         {line.step for line in lines if isinstance(line, AnnealingLine) and not line.accepted},
     )

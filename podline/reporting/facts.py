@@ -19,9 +19,9 @@ from podline.documents.metrics_log import (
     EvaluationLine,
     EventLine,
     FindingLine,
+    MetricsLines,
     StepsLine,
     read_events,
-    read_metrics,
 )
 from podline.documents.model_description import ModelDescription
 from podline.documents.origins import read_origin
@@ -30,9 +30,11 @@ from podline.inventory.catalogue import conversion_of, remarks, training_of
 from podline.kinds.table import read_evaluation
 from podline.ledger.paces import slow_training, trained_at
 from podline.ledger.recording import plain
+from podline.ledger.time_spent import time_of_training
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
+from podline.reporting.over_nights import MOST_POINTS
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import EvaluateResult, ReportSpec, TrainResult
 from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE, stage_named
@@ -53,7 +55,8 @@ class RunFacts:
         lacked_champion: whether the run should start from its recipe's champion, but there was none.
         model: the description of the model and its costs.
         training: the result of the training stage.
-        steps: lines of training steps, in order.
+        steps: some lines of training steps, in order, and the last one.
+        spent: class of time → seconds of the training, see :func:`podline.ledger.time_spent.time_of_training`.
         evaluations: lines of evaluations during training, in order.
         findings: begins and ends of problems of the training, in order.
         decisions: decisions by these evaluations, in order.
@@ -78,6 +81,7 @@ class RunFacts:
     model: ModelDescription
     training: TrainResult
     steps: tuple[StepsLine, ...]
+    spent: dict[str, float]
     evaluations: tuple[EvaluationLine, ...]
     findings: tuple[FindingLine, ...]
     decisions: tuple[DecisionLine, ...]
@@ -110,7 +114,8 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
     trained = read_completion(store, spec.folder, "train")
     asked = training_of(store, spec.run)
     recipe = asked.recipe
-    lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
+    log = MetricsLines(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
+    lines = log.rare()
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
     training = TrainResult.model_validate(trained.result)
     origin = read_origin(store, spec.folder)
@@ -123,7 +128,8 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         lacked_champion=asked.lacked_champion,
         model=describe_run(store, asked, manifest),
         training=training,
-        steps=tuple(line for line in lines if isinstance(line, StepsLine)),
+        steps=tuple(log.steps(MOST_POINTS)),
+        spent=time_of_training(log, events),
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
         findings=tuple(line for line in lines if isinstance(line, FindingLine)),
         decisions=tuple(line for line in lines if isinstance(line, DecisionLine)),

@@ -12,7 +12,7 @@ from podline.documents.metrics_log import DecisionLine, EarlyStopLine, EventLine
 from podline.documents.model_description import ModelDescription
 from podline.evaluation.changed_data import compared, pictures
 from podline.inventory.catalogue import version_before
-from podline.ledger.time_spent import CLASSES, time_of_training
+from podline.ledger.time_spent import CLASSES
 from podline.measures import shown
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
@@ -33,7 +33,6 @@ from podline.reporting.blocks import (
 )
 from podline.reporting.facts import RunFacts
 from podline.reporting.ledger_lines import code_in_words
-from podline.reporting.over_nights import thinned
 from podline.reporting.pictures import SMALL_PHOTO, data_uri
 from podline.reporting.sections import section
 from podline.settings import flat
@@ -52,7 +51,7 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", 
 @section("Training")
 def training(run: RunFacts) -> Iterator[Block]:
     """Show the curves, the pace and the decisions of evaluations."""
-    steps = thinned(run.steps)
+    steps = run.steps
     held_out = (run.evaluations, run.rejected)
     drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
     if not all(math.isnan(line.accuracy) for line in steps):
@@ -63,8 +62,7 @@ def training(run: RunFacts) -> Iterator[Block]:
     drawn += [Chart(svg, title) for title, svg in charts.stage_measures(steps).items()]
     yield Grid(*drawn, Chart(charts.throughput(steps), "Throughput"))
     yield Text(_pace(run))
-    lines = sorted([*run.steps, *run.evaluations], key=lambda line: line.time)
-    if spent := time_of_training(lines, run.events):
+    if spent := run.spent:
         share = figures.percent(spent.get("steps", 0.0) / sum(spent.values()))
         named = [(CLASSES[kind], seconds) for kind, seconds in spent.items()]
         drawn = charts.times("time", "Time of the training by use", named)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from podline.documents.completion import completion_name, record_files
 from podline.documents.manifest import manifest_digest, read_manifest
-from podline.documents.metrics_log import METRICS, read_metrics
+from podline.documents.metrics_log import METRICS, MetricsLines
 from podline.errors import DivergenceError, PrunedError, SettingsError, one_line
 from podline.figures import duration
 from podline.frozen import Json
@@ -188,7 +188,7 @@ def _tried(store: Store, document: SearchDocument, values: dict[str, Json], trai
         if not number:
             raise
         return Trial(**found, state="failed", cause=one_line(error), seconds=time.monotonic() - started)
-    lines = read_metrics(store.local(f"{training.folder}/{METRICS}"))
+    lines = MetricsLines(store.local(f"{training.folder}/{METRICS}")).rare()
     # The process's start and the rehearsal count too; a run that was found counts as if it were trained again.
     seconds = max(time.monotonic() - started, outcome.pop("trained", 0.0))
     return Trial(**found, run=training.run, seconds=seconds, **{**measured(lines, spec.metric), **outcome})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -98,7 +99,7 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
         ) from error
 
 
-def measured(lines: list[MetricsLine], metric: str) -> dict[str, Any]:
+def measured(lines: Sequence[MetricsLine], metric: str) -> dict[str, Any]:
     """Return a trial's figures from the metrics of its run; the value is that of the run's final state."""
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     if not evaluations:

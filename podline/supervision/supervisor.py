@@ -40,6 +40,7 @@ from podline.settings import Settings, cluster
 from podline.stages.first_cause import tell_cause
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage, stage_of
+from podline.store import locks
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
@@ -310,7 +311,8 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
     """Start a child; after the body, even with an exception, the child and its descendants have ended."""
     store = open_store(spec.root)
     log = _log_file(store, stage, spec)
-    with _kept(log, store), child_process(stage, store, log) as process:
+    # Without the lock, the log could be deleted as an old one.
+    with locks.locked(log, shared=True), _kept(log, store), child_process(stage, store, log) as process:
         child = _Child(stage, process, log)
         process.order(
             Order(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from podline.documents.manifest import VALIDATION
 from podline.documents.metrics_log import (
     EvaluationLine,
     MetricsLine,
+    MetricsLines,
     StepsLine,
-    read_metrics,
 )
 from podline.errors import DivergenceError, PreemptedError, PrunedError
 from podline.figures import value_text
@@ -70,15 +70,15 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
         PrunedError: the search pruned this trial; its progress is saved.
         SettingsError: a hook reads a quantity that no step reports.
     """
-    lines = read_metrics(run.log.path)
+    lines = MetricsLines(run.log.path)
     with EventFile(run.store.local(f"{run.spec.folder}/tensorboard"), lines) as board:
 
         def write(line: MetricsLine) -> None:
             run.log.write(line)
             board.write(line)
 
-        between = _between(run, lines, write, clock)
-        evaluated = any(isinstance(line, EvaluationLine) and line.step == step for line in lines)
+        between = _between(run, lines, lines.rare(), write, clock)
+        evaluated = any(isinstance(line, EvaluationLine) and line.step == step for line in lines.rare())
         if not evaluated and between.evaluate.at(step):
             between.save.at(step)
         if run.asked_to_stop():
@@ -98,22 +98,36 @@ def rehearsed(run: Run) -> Preflight:
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.
     """
-    between = _between(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
+    between = _between(run, (), (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
     require_keys(between.hooks, provided(run.objective))
     later = rehearse_later_phases(run, 0)
     return rehearse(run, 0, run.steps(0), between.hooks, later)
 
 
 @measured("tracing")
-def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
-    """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
+def _between(
+    run: Run,
+    log: Iterable[MetricsLine],
+    lines: Sequence[MetricsLine],
+    write: Callable[[MetricsLine], None],
+    clock: RunClock,
+) -> Between:
+    """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order.
+
+    Args:
+        run: the run.
+        log: its lines so far, read anew by each iteration.
+        lines: those that are no training steps.
+        write: writes a line.
+        clock: the time that the run has taken.
+    """
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell, plan.rate)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
     early_stop = EarlyStop(recipe.early_stop, plan, lines, write, run.tell, run.go_back_to)
     pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
     findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
-    overfitting = JudgeOverfitting(findings, lines, _against_overfitting(recipe))
+    overfitting = JudgeOverfitting(findings, log, _against_overfitting(recipe))
 
     def judge(line: EvaluationLine) -> None:
         judge_probe(findings, line.step, probe.figures())
@@ -131,7 +145,6 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
 
     decide = (judge, plateau.decide, annealing.decide, early_stop.decide, pruner.decide)
     evaluate = Evaluate(scoring.line, write, plan, rehearse_evaluation, decide)
-    before = [line for line in lines if isinstance(line, StepsLine)]
     save = SaveCheckpoints(
         run.checkpoints,
         run.state.snapshot,
@@ -147,10 +160,10 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     installed = [InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks]
     by_hooks = StopByHooks(installed, lines, write, run.agreement.any)
     hooks = [
-        StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(run, failure)),
+        StopOnDivergence(plan.order, recipe.explosion, _steps(log), lambda failure: explain(run, failure)),
         clock,
         WriteMetrics(write_steps, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
-        JudgeStretches(findings, before),
+        JudgeStretches(findings, _steps(log)),
         evaluate,
         *installed,
         by_hooks,
@@ -158,6 +171,10 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     ]
     between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, by_hooks)
     return between
+
+
+def _steps(log: Iterable[MetricsLine]) -> Iterator[StepsLine]:
+    return (line for line in log if isinstance(line, StepsLine))
 
 
 def _against_overfitting(recipe: Recipe) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,14 +55,17 @@ class StopOnDivergence(Hook):
         self,
         order: TrainingOrder,
         settings: ExplosionSettings,
-        before: Sequence[StepsLine],
+        before: Iterable[StepsLine],
         explain: Callable[[Failure], str],
     ) -> None:
         """Prepare the checks from the current step on."""
         self._order, self._settings, self._explain = order, settings, explain
-        self._first = before[0].loss if before else None
-        self._losses = deque((line.loss for line in before), maxlen=_REMEMBERED)
-        self._norms = deque((line.gradient_norm for line in before), maxlen=_NORMS_NAMED)
+        self._first: float | None = None
+        self._losses, self._norms = deque[float](maxlen=_REMEMBERED), deque[float](maxlen=_NORMS_NAMED)
+        for line in before:
+            self._first = line.loss if self._first is None else self._first
+            self._losses.append(line.loss)
+            self._norms.append(line.gradient_norm)
         self._above: list[Stretch] = []
 
     def after(self, stretch: Stretch) -> None:

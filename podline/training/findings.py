@@ -271,10 +271,12 @@ class JudgeStretches(Hook):
 
     reads = ("gradient_norm",)
 
-    def __init__(self, findings: Findings, before: Sequence[StepsLine]) -> None:
+    def __init__(self, findings: Findings, before: Iterable[StepsLine]) -> None:
         """Restore the largest gradient of an interrupted run."""
         self._findings = findings
-        self._seen, self._most = len(before), max((line.gradient_norm for line in before), default=0.0)
+        self._seen, self._most = 0, 0.0
+        for line in before:
+            self._seen, self._most = self._seen + 1, max(self._most, line.gradient_norm)
         self._latest: deque[Stretch] = deque(maxlen=WAITING_STRETCHES)
         self._is_first = True
 

@@ -22,10 +22,9 @@ from podline.documents.metrics_log import (
     METRICS,
     EarlyStopLine,
     EventLog,
+    MetricsLines,
     MetricsLog,
-    StepsLine,
     StopLine,
-    read_metrics,
 )
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
@@ -324,8 +323,8 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     run.agreement.require_same("the weights", weights_sha256)
     took = clock.read()
     examples = plan.order.epochs.examples_before(steps)
-    lines = read_metrics(run.log.path)
-    *_, last = (line for line in lines if isinstance(line, StepsLine))
+    log = MetricsLines(run.log.path)
+    lines, [*_, last] = log.rare(), log.steps(1)
     stop = latest(lines, EarlyStopLine)
     result = TrainResult(
         seconds=took.wall,

@@ -8,7 +8,7 @@ import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 from support.extending import install
 
-from podline.documents.metrics_log import EvaluationLine, read_metrics
+from podline.documents.metrics_log import EvaluationLine
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.document import Evaluation
@@ -22,6 +22,7 @@ from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 TEST = 40
 

@@ -1,4 +1,4 @@
-"""What is left on this machine: old lock files and runs that were never uploaded; a repeated training begins anew."""
+"""What is left on this machine: old lock files, logs, and runs never uploaded; a repeated training begins anew."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def aged(path: Path, days: float) -> Path:
     return path
 
 
-def test_old_lock_files_and_mirrors_go_but_for_those_in_use(store: Store, podline: Podline) -> None:
+def test_old_lock_files_logs_and_mirrors_go_but_for_those_in_use(store: Store, podline: Podline) -> None:
     scratch, run = store.own_folder("locks").parent, "runs/sample-0123456789ab"
     store.own_folder("uses")
-    old = [aged(scratch / name, 8) for name in ("locks/a.lock", "locks/b.lock", "uses/c.lock")]
+    old = [aged(scratch / name, 8) for name in ("locks/a.lock", "locks/b.lock", "uses/c.lock", "logs/train-0.log")]
     young = [aged(scratch / "locks" / "d.lock", 1), aged(scratch / "mirror" / "runs" / "sample-ba9876543210" / "x", 1)]
     failed = aged(scratch / "mirror" / run / "checkpoints" / "step-00000010.npz", 8)
     with store.using([run]):

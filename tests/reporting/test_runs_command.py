@@ -15,7 +15,7 @@ from ledger_entries import NOON, night
 
 from podline.cli import cli
 from podline.documents.ledger_entry import Entry
-from podline.documents.metrics_log import AnnealingLine, EvaluationLine, read_metrics
+from podline.documents.metrics_log import AnnealingLine, EvaluationLine
 from podline.errors import StoreError
 from podline.figures import metric_text
 from podline.inventory.catalogue import run_of
@@ -25,6 +25,7 @@ from podline.reporting.comparison_page import write
 from podline.stages.specs import EvaluateSpec, TrainResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
+from tests.support.metrics import read_metrics
 
 
 @pytest.fixture

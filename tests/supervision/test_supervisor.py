@@ -19,6 +19,7 @@ from small_stages import NOISE, ActResult, ActSpec
 from podline import errors
 from podline.progress import Event
 from podline.settings import Settings
+from podline.store import locks
 from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.supervision.supervisor import Ending, run_stage
@@ -62,7 +63,15 @@ def test_a_stage_runs_in_a_process_of_its_own_and_is_found_the_second_time(tmp_p
 
 def test_what_a_child_prints_goes_to_its_log_and_never_blocks_it(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     events: list[Event] = []
-    act(tmp_path, "noise", events.append)
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if event["event"] == "log":
+            (log,) = (tmp_path / ".podline" / "logs").iterdir()
+            with locks.locked(log, wait=False) as free:
+                assert not free, "a log in use can be deleted"
+
+    act(tmp_path, "noise", listen)
     assert {"event": "log", "stage": "act", "level": "warning", "message": "that was loud"} in events
     (log,) = (tmp_path / ".podline" / "logs").iterdir()
     assert log.stat().st_size == 20_000 * 2 * 101

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from small_dataset import FINGERPRINT, small_recipe
 
-from podline.documents.metrics_log import StepsLine, read_metrics
+from podline.documents.metrics_log import StepsLine
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 _CLOCKS = {"seconds", "spans", "time", "examples_per_second", "waiting"}
 

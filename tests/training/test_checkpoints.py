@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from metrics_lines import steps_line
 
-from podline.documents.metrics_log import EvaluationLine, MetricsLog, read_metrics
+from podline.documents.metrics_log import EvaluationLine, LogMark, MetricsLines, MetricsLog
 from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
+from tests.support.metrics import read_metrics
 
 
 @pytest.fixture
@@ -156,3 +159,20 @@ def test_a_line_without_its_end_is_no_line_and_a_wrong_one_is_named(tmp_path: Pa
         read_metrics(path)
     with pytest.raises(StoreError, match="cannot read"):
         read_metrics(tmp_path / "nothing.jsonl")
+
+
+def test_a_log_of_any_length_is_read_in_little_memory(tmp_path: Path):
+    path, steps = tmp_path / "metrics.jsonl", [steps_line(step, 1.0) for step in range(1, 20_001)]
+    path.write_text("".join(f"{json.dumps(line.model_dump())}\n" for line in (*steps, EVALUATION)))
+    size = path.stat().st_size
+    with MetricsLog(path) as log:
+        tracemalloc.start()
+        assert MetricsLines(path).rare() == [EVALUATION]
+        some = [line.step for line in MetricsLines(path).steps(300)]
+        assert sum(line.step for line in MetricsLines(path, last_step=100)) == 5050 + EVALUATION.step
+        log.cut(LogMark(bytes=size, sha256=""))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < size / 2, (most, size)
+        assert log.mark() == LogMark(bytes=size, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    assert some == [*range(1, 20_000, 67), 20_000]

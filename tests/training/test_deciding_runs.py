@@ -19,7 +19,6 @@ from podline.documents.metrics_log import (
     PlateauLine,
     StepsLine,
     read_events,
-    read_metrics,
 )
 from podline.errors import PreemptedError, PrunedError, SettingsError
 from podline.progress import silent
@@ -28,6 +27,7 @@ from podline.stages.specs import Pruning, TrainSpec
 from podline.store.opening import open_store
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 # 96 examples, of which 24 are held out: 9 steps of 8 an epoch; a checkpoint at 8, 16, 24 and at the end.
 spec_with = specs_of(

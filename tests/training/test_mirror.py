@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
-from podline.documents.metrics_log import EventLog, MetricsLog, read_metrics
+from podline.documents.metrics_log import EventLog, MetricsLog
 from podline.errors import PreemptedError, StoreUnavailableError
 from podline.progress import Reporter
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest
 from podline.training.mirror import Mirror, mirrored
+from tests.support.metrics import read_metrics
 
 RUN = "runs/r"
 

@@ -10,7 +10,7 @@ import pytest
 from metrics_lines import steps_line
 from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
-from podline.documents.metrics_log import EvaluationLine, FindingLine, MetricsLine, read_metrics
+from podline.documents.metrics_log import EvaluationLine, FindingLine, MetricsLine
 from podline.evaluation.evaluate import evaluate
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
@@ -21,6 +21,7 @@ from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.findings import Findings, JudgeOverfitting
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 
 def without_a_pattern(count: int, seed: int) -> dict[str, np.ndarray]:

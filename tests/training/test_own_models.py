@@ -15,7 +15,7 @@ from extending import install
 from small_dataset import FINGERPRINT, small_recipe
 
 from podline.documents.manifest import read_manifest
-from podline.documents.metrics_log import METRICS, EvaluationLine, read_metrics
+from podline.documents.metrics_log import METRICS, EvaluationLine
 from podline.documents.model_description import DESCRIPTION, ModelDescription
 from podline.errors import ArtifactError, SettingsError
 from podline.evaluation.evaluate import evaluate
@@ -39,6 +39,7 @@ from podline.training.export import KERAS, export_model
 from podline.training.run import initial_model, prepared
 from podline.training.state import TrainingState
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 SHAPE, CLASSES = (16, 16, 3), 4
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, *SHAPE), dtype=np.uint8)

@@ -11,7 +11,7 @@ from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, s
 from small_dataset import publish_dataset
 
 from podline.documents.manifest import Manifest
-from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
+from podline.documents.metrics_log import EvaluationLine, StepsLine
 from podline.errors import SettingsError
 from podline.models.counts import describe
 from podline.progress import silent
@@ -20,6 +20,7 @@ from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.plan import plan_training
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 # 96 examples of 8 × 8 pixels: an epoch of 12 steps, one of 6 and one of 12. At first the classifier alone trains, on
 # small images; then everything, with another loss; at last Adam trains it.

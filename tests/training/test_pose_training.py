@@ -11,13 +11,14 @@ from small_dataset import FINGERPRINT
 from small_poses import POSE, RECIPE, publish_poses
 from tensorflow.core.util.event_pb2 import Event
 
-from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
+from podline.documents.metrics_log import EvaluationLine, StepsLine
 from podline.errors import SettingsError
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
+from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import (
@@ -25,6 +25,7 @@ from podline.recipes.settings import (
     ScheduleSettings,
 )
 from podline.stages.specs import TrainSpec
+from tests.support.metrics import read_metrics
 
 TRAIN = """
 import json

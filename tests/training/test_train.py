@@ -13,7 +13,7 @@ from dying_runs import bare_metrics, finished_after, lively_recipe, losses, spec
 from small_dataset import drawn, publish_dataset
 from tensorflow.core.util.event_pb2 import Event
 
-from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
+from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events
 from podline.errors import PreemptedError, SettingsError, StoreError
 from podline.progress import Reporter, silent
 from podline.stages.completed import find
@@ -21,6 +21,7 @@ from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 # 96 examples are 12 steps of 8; stops at 5, 8, 10, 12, 15, 16, 18, 20, 24, 25, 30.
 RECIPE = lively_recipe(

@@ -11,7 +11,7 @@ from drawn_images import drawn as noise
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish, small_recipe
 
 from podline.documents.manifest import Manifest
-from podline.documents.metrics_log import EarlyStopLine, EvaluationLine, read_metrics
+from podline.documents.metrics_log import EarlyStopLine, EvaluationLine
 from podline.errors import SettingsError, SourceError
 from podline.evaluation.evaluate import evaluate
 from podline.progress import silent
@@ -22,6 +22,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.plan import plan_training
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 SIZES = {"train": 60, "validation": 24, "test": 30}
 FOLDERS = {"train": "train", "validation": "val", "test": "test"}

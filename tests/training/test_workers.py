@@ -23,13 +23,14 @@ from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.cluster import Cluster
-from podline.documents.metrics_log import StepsLine, read_metrics
+from podline.documents.metrics_log import StepsLine
 from podline.errors import PreemptedError, WorkerLostError
 from podline.progress import silent
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
 from podline.training.workers import gathered
+from tests.support.metrics import read_metrics
 
 RUN_STAGE = """
 import json
