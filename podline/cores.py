@@ -16,6 +16,7 @@ GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _MACHINE = Path("/proc/vmstat")
 _MEMORY = Path("/proc/meminfo")
 _AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
+_TOTAL = re.compile(r"^MemTotal: +(\d+) kB$", re.MULTILINE)
 # The limit, the use, and in memory.stat the part of it that the kernel can drop: versions 2 and 1 of control groups.
 _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
@@ -69,6 +70,15 @@ def free_memory(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY)
             if all(map(str.isdecimal, numbers)):
                 inactive = re.search(rf"^{cached} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
                 found.append(int(numbers[0]) - int(numbers[1]) + int(inactive[1] if inactive else 0))
+    return min(found, default=0)
+
+
+def memory_limit(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY) -> int:
+    """Return the bytes that this process's groups and the machine have; the arguments are those of :func:`free_memory`."""
+    found = [1024 * int(kilobytes) for kilobytes in _TOTAL.findall(_text(machine))]
+    for group in control_groups(groups, own, "memory"):
+        limits = (_text(group / limit).strip() for limit, _, _ in _MEMORY_FILES)
+        found += [int(limit) for limit in limits if limit.isdecimal()]
     return min(found, default=0)
 
 

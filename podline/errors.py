@@ -169,6 +169,13 @@ class RefusedOperationError(PermanentError):
     exit_code = 15
 
 
+class TooLittleMemoryError(PermanentError):
+    """Memory ran out, and the process that the kernel ended held most of it itself."""
+
+    heading = "Too little memory"
+    exit_code = 16
+
+
 class TransientError(PodlineError):
     """A retry after a delay may help.
 
@@ -188,7 +195,7 @@ class ChildKilledError(TransientError):
 
 
 class OutOfMemoryError(ChildKilledError):
-    """Memory ran out, and the kernel ended a process; one retry, as another program may have used it up."""
+    """Memory ran out, and the kernel ended a process that did not hold most of it; one retry."""
 
     heading = "Out of memory"
     retry_delays = (60.0,)

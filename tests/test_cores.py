@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.cores import free_memory, memory_kills, usable_cores
+from podline.cores import free_memory, memory_kills, memory_limit, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -59,23 +59,25 @@ def test_kills_for_memory_are_those_of_the_own_group(
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "free"),
+    ("own", "files", "free", "limit"),
     [
         (
             "0::/a/b",
             {"a/memory.max": "5000", "a/memory.current": "4000", "a/memory.stat": "file 9\ninactive_file 300"},
             1300,
+            5000,
         ),
-        ("0::/a", {"a/memory.max": "max", "a/memory.current": "4000"}, 7 << 10),
+        ("0::/a", {"a/memory.max": "max", "a/memory.current": "4000"}, 7 << 10, 9 << 10),
         (
             "4:memory:/a\n0::/",
             {"memory/a/memory.limit_in_bytes": "5000", "memory/a/memory.usage_in_bytes": "5000"},
             0,
+            5000,
         ),
     ],
 )
-def test_free_memory_is_the_least_of_the_machine_and_its_groups(
-    tmp_path: Path, own: str, files: dict[str, str], free: int
+def test_free_memory_and_its_limit_are_the_least_of_the_machine_and_its_groups(
+    tmp_path: Path, own: str, files: dict[str, str], free: int, limit: int
 ) -> None:
     (tmp_path / "own").write_text(own)
     (tmp_path / "machine").write_text("MemTotal:  9 kB\nMemFree:   3 kB\nMemAvailable:       7 kB\n")
@@ -83,3 +85,4 @@ def test_free_memory_is_the_least_of_the_machine_and_its_groups(
         (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name).write_text(f"{text}\n")
     assert free_memory(tmp_path / "groups", tmp_path / "own", tmp_path / "machine") == free
+    assert memory_limit(tmp_path / "groups", tmp_path / "own", tmp_path / "machine") == limit

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import layers
 
-from podline.models.build import STOCK
 from podline.models.keras_internals import LayerScale, has_graph, nodes_of
+from podline.models.layer_copies import STOCK
 
 Shape = tuple[Any, ...]
 """A shape without the batch; None for an axis of variable length."""

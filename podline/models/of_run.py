@@ -8,9 +8,9 @@ import keras
 
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError, SettingsError
-from podline.models.build import policy_of_layers, untrained
+from podline.models.build import untrained
 from podline.models.keras_internals import fresh_names
-from podline.models.precision import POLICIES
+from podline.models.precision import POLICIES, policy_of_layers
 from podline.recipes.parts import MODELS
 from podline.stages.specs import ARCHITECTURE, SPEC
 from podline.store.contract import Store

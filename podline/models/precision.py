@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from podline.errors import SettingsError
@@ -27,6 +30,17 @@ def policy(precision: Precision) -> str:
             f"precision=bfloat16 vs {emulated}: it would be emulated, and slower; use precision=auto or float32"
         )
     return POLICIES["float32" if precision == "float32" or emulated else "bfloat16"]
+
+
+@contextlib.contextmanager
+def policy_of_layers(name: str) -> Iterator[None]:
+    """Make a policy that of all layers that name none."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def _emulated_by() -> str:

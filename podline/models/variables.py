@@ -90,6 +90,11 @@ def is_kernel(variable: keras.Variable) -> bool:
     return len(variable.shape) >= 2 and variable.name not in _NO_KERNELS
 
 
+def kernels_of(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Return the trainable kernels of a layer."""
+    return [variable for variable in layer.trainable_variables if is_kernel(variable)]
+
+
 def is_averaged(variable: keras.Variable) -> bool:
     """Return whether a moving average of a variable has a meaning: not for counters and masks."""
     return tf.as_dtype(variable.dtype).is_floating

@@ -19,8 +19,10 @@ from podline.arrays import Array, Tensor
 from podline.errors import ArtifactError, PodlineError, SettingsError, one_line
 from podline.evaluation.grad_cam import place_weights
 from podline.figures import short_count
-from podline.models.build import build_model, exportable
+from podline.models.build import build_model
 from podline.models.counts import described
+from podline.models.initial_values import SEED_STATE
+from podline.models.layer_copies import exportable
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.promotion.exports import flat, in_batches, largest, lite_file, lite_model
@@ -37,7 +39,6 @@ from podline.training.steps import TrainingSteps
 _BATCH, _BATCHES, _STEPS, _RATE = 8, 4, 4, 1e-3
 # Largest differences: of losses on replicas, by the order of additions; in bfloat16, with 8 bits; of TFLite's answers.
 _OF_REPLICAS, _OF_BFLOAT16, _OF_LITE = 1e-3, 0.1, 1e-3
-_SEED_STATE = "seed_generator_state"
 # The operation in messages of XLA and of the TFLite converter.
 _OPERATIONS = (
     r"unsupported operations[^:]*: (\w+)",
@@ -215,7 +216,7 @@ class _Trial:
                 raise _Inapplicable(str(error)) from error
             raise
         losses = self._advance(state, self._one)
-        if any(_SEED_STATE in variable.path for variable in self._model.variables):
+        if any(SEED_STATE in variable.path for variable in self._model.variables):
             return f"losses differ by {self._difference(losses):.2g} at most (bfloat16 may draw other random numbers)"
         return self._compared(losses, _OF_BFLOAT16)
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -21,6 +21,7 @@ from podline.recipes.changes import with_changes
 from podline.recipes.datasets import DatasetName
 from podline.recipes.durations import Duration
 from podline.recipes.keras_optimizers import USUAL_RATES
+from podline.recipes.model_settings import ModelSettings, Precision
 from podline.recipes.optimizer_settings import OptimizerSettings
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
@@ -36,69 +37,8 @@ from podline.recipes.uses import require_effects
 
 # A part of several, as 1/4.
 _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
-
-
-Precision = Literal["float32", "bfloat16", "auto"]
-M = TypeVar("M", bound=Frozen)
-
 CHAMPION = "champion"
 """The value of ``further`` that means the recipe's champion."""
-
-
-def l2_has_layers(model: M) -> M:
-    """Check that a network has both ``l2`` and ``l2_layers``, or neither."""
-    l2, layers = (dict(model)[name] for name in ("l2", "l2_layers"))
-    if bool(l2) != bool(layers):
-        raise ValueError(f"l2={l2} vs l2_layers={list(layers)}: give both or neither")
-    return model
-
-
-class ModelSettings(Frozen):
-    """The network.
-
-    Attributes:
-        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, one of
-            docs/how-to/fine-tune.md, or an installed package's (docs/how-to/model.md).
-        width: factor for the channels of every layer.
-        depth: residual blocks per stage of the resnet.
-        activation: activation of the resnet: ``relu``, or ``gelu``, slower by a tenth and better on CIFAR-10.
-        dropout: share of the classifier's features that training sets to zero.
-        l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
-        l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
-        data_format: ``channels_first`` works only on GPUs.
-        weights: ``imagenet`` for the published weights of one of docs/how-to/fine-tune.md, unless the run begins with
-            ``init`` or ``further``.
-        normalisation: how pixels become inputs. ``auto``: as a network's published weights expect, or else ``data``;
-            ``data``: by mean and deviation of the training images; ``imagenet``: by those of ImageNet; ``symmetric``:
-            -1 to 1; ``unit``: 0 to 1; ``none``: 0 to 255.
-        options: options of an installed package's model, by name.
-    """
-
-    kind: str = Field(default="resnet", pattern=NAME)
-    width: float = Field(default=1.0, gt=0, le=8)
-    depth: int = Field(default=1, ge=1, le=20)
-    activation: Literal["relu", "gelu"] = Field(default="relu", exclude_if=lambda activation: activation == "relu")
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    l2: float = Field(default=0.0, ge=0)
-    l2_layers: tuple[str, ...] = ()
-    data_format: Literal["channels_last", "channels_first"] = "channels_last"
-    weights: Literal["none", "imagenet"] = Field(default="none", exclude_if=lambda weights: weights == "none")
-    normalisation: Literal["auto", "data", "imagenet", "symmetric", "unit", "none"] = Field(
-        default="auto", exclude_if=lambda normalisation: normalisation == "auto"
-    )
-    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
-
-    _l2_has_layers = model_validator(mode="after")(l2_has_layers)
-    _effects = model_validator(mode="after")(functools.partial(require_effects, "model"))
-
-    @model_validator(mode="after")
-    def _published_for_one_width(self) -> ModelSettings:
-        if self.weights != "none" and self.width != 1:
-            raise ValueError(
-                f"weights={self.weights} vs width={self.width}: they are published for width 1; give width=1, or "
-                "weights=none"
-            )
-        return self
 
 
 class LossSettings(Frozen):

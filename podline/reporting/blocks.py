@@ -328,6 +328,8 @@ class Standing:
 
     def markdown(self) -> str:
         """Return all texts as one paragraph."""
+        if not self.text:
+            return markdown(f"{self.strong}: {'; '.join(self.lines)}")
         return markdown("; ".join((f"{self.strong}{self.text}".removesuffix("." if self.lines else ""), *self.lines)))
 
 

@@ -49,6 +49,7 @@ class ChildProcess:
             StoreError: the temporary folder cannot be created.
         """
         self._stage, self._store, self._place, self._mark = stage, store, Path.cwd(), uuid.uuid4().hex
+        self._peak = 0
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         with contextlib.ExitStack() as held, os.fdopen(writing, "wb"):
@@ -91,11 +92,21 @@ class ChildProcess:
             self._process.stdin.write(order.model_dump_json().encode() + b"\n")
             self._process.stdin.flush()
 
+    def end(self) -> int:
+        """Kill the process's group; return the most bytes that the process, or one of its children, held at once.
+
+        Linux counts what this process held when it started the child as the child's, too.
+        """
+        if self._process.returncode is None:
+            processes.kill_group(self.number)
+            _, _, usage = os.wait4(self.number, 0)
+            self._process.returncode, self._peak = 0, 1024 * usage.ru_maxrss
+        return self._peak
+
     def close(self) -> None:
         """Kill what remains of the process's group, and of its descendants' sessions."""
         with self._held:
-            processes.kill_group(self.number)
-            self._process.wait()
+            self.end()
             processes.kill_marked(STAGE_MARK, self._mark)
             assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
             self._process.stdin.close()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import signal
 import time
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from podline.cores import memory_kills
+from podline.cores import memory_kills, memory_limit
 from podline.errors import (
     ChildKilledError,
     HangAnewError,
@@ -29,9 +30,11 @@ from podline.errors import (
     OutOfMemoryError,
     PodlineError,
     StageTimeoutError,
+    TooLittleMemoryError,
     from_json,
     signal_name,
 )
+from podline.figures import size
 from podline.progress import Event, Listener, Reporter, beside, from_line, report_stage
 from podline.settings import Settings, cluster
 from podline.stages.first_cause import tell_cause
@@ -57,6 +60,8 @@ _EXIT_SECONDS = 20.0
 _HUNG_GRACE = 2.0
 _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
+# Share of the memory; a stage that had more of it fails with what others can give back, too.
+_MOST_MEMORY = 2 / 3
 _LOG_SECONDS, _LOG_BYTES = 15.0, 4_000_000  # largest age and size of a log in a bucket
 
 
@@ -96,6 +101,7 @@ def run_stage(spec: Spec[R], listener: Listener, machine: Settings | None = None
         StageTimeoutError: the stage exceeded the setting ``stage_timeout``.
         HangError: the stage made no progress for too long; the message has its threads' stacks.
         ChildKilledError: a signal ended the child; OutOfMemoryError if the kernel did as memory ran out.
+        TooLittleMemoryError: the kernel ended the child as memory ran out, and the child held most of it.
     """
     machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
@@ -163,6 +169,7 @@ class _Child:
 
     def __init__(self, stage: Stage[Any, Any], process: ChildProcess, log: Path) -> None:
         self._stage, self._number, self._pipe, self._log = stage.name, process.number, process.pipe, log
+        self._process = process
         self._keeps = stage.keeps
         self._log_start, self._memory_kills = log.stat().st_size, memory_kills()
         self._unfinished = b""
@@ -253,10 +260,7 @@ class _Child:
             return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
         name = signal_name(-code)
         if name == "SIGKILL" and memory_kills() > self._memory_kills:
-            return OutOfMemoryError(
-                f"{self._stage}: killed by the kernel as memory ran out; end other programs, give it more (a container "
-                f"or job has its own limit), or lower batch_size{self._tail()}"
-            )
+            return self._out_of_memory()
         why = {
             "SIGKILL": " (by a person, or by the kernel because memory ran out)",
             "SIGSEGV": " (a crash in native code)",
@@ -264,6 +268,18 @@ class _Child:
             "SIGABRT": " (native code gave up)",
         }.get(name, "")
         return ChildKilledError(f"{self._stage}: killed by {name}{why}; it was process {self._number}{self._tail()}")
+
+    def _out_of_memory(self) -> PodlineError:
+        """Return the error of a child that the kernel killed; another try helps only if others had the memory."""
+        held, limit, self._doomed = self._process.end(), memory_limit(), True
+        what = f"{self._stage}: killed by the kernel as memory ran out; it had {size(held)} of {size(limit)} at most"
+        own = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if held > max(own, _MOST_MEMORY * limit):
+            return TooLittleMemoryError(
+                f"{what}; give it more (a container or job has its own limit), or lower batch_size, the number of "
+                f"workers or the images' side{self._tail()}"
+            )
+        return OutOfMemoryError(f"{what}; end the programs that have the rest, or give it more{self._tail()}")
 
     def end(self, listener: Listener, grace: float) -> None:
         """Wait for a child that sent its last event, or ask it to end; pass on its log meanwhile."""

@@ -45,9 +45,11 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
     Raises:
         SettingsError: the devices do not exist, or this process already uses others.
     """
+    first = not _strategy.cache_info().currsize
     made = _strategy(strategy)
-    # Keras numbers unnamed layers and generators from the start of the session.
-    keras.utils.clear_session()
+    # Keras numbers unnamed layers and generators from the start of the session. The first one has no memory to free,
+    # and looking for it takes a quarter of a second.
+    keras.utils.clear_session(free_memory=not first)
     keras.utils.set_random_seed(seed)
     if deterministic:
         tf.config.experimental.enable_op_determinism()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import ArtifactError
-from podline.models.build import exportable, in_float32
+from podline.models.layer_copies import exportable, in_float32
 from podline.models.messages import cause
 from podline.models.of_run import network_of
 from podline.models.variables import set_weights, weights

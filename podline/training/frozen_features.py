@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from podline.arrays import Tensor
 from podline.input.pipeline import FeatureInput, TrainingInput
-from podline.models.build import SEED_STATE
+from podline.models.initial_values import SEED_STATE
 from podline.models.keras_internals import nodes_of
 from podline.training.objective import IMAGE
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from podline.arrays import Array
 from podline.errors import ArtifactError, SettingsError
-from podline.models.build import in_float32
+from podline.models.layer_copies import in_float32
 from podline.models.of_run import loaded_network
 from podline.models.variables import set_weights
 from podline.progress import Reporter

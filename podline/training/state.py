@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from podline.arrays import Array, Arrays, Tensor
 from podline.errors import ArtifactError, SettingsError
-from podline.models.build import copied
 from podline.models.keras_internals import fresh_names, with_sublayers
+from podline.models.layer_copies import copied
 from podline.models.variables import Variables, assign, is_averaged, require_fit, values_of
 from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer

@@ -68,5 +68,5 @@ def test_a_renamed_command_is_found_wherever_it_is_named(monkeypatch: pytest.Mon
     assert isinstance(models, click.Group)
     renamed = {("exports" if name == "export" else name): each for name, each in models.commands.items()}
     monkeypatch.setattr(models, "commands", renamed)
-    places = {"docs/how-to/serve.md", "podline/commands/models.py", "pyproject.toml"}
+    places = {"docs/how-to/serve.md", "podline/commands/model_use.py", "pyproject.toml"}
     assert {each.split(":")[0] for text in texts() if text.file in places for each in missing(text)} == places

@@ -15,8 +15,9 @@ from podline.documents.initial_weights import InitialWeights
 from podline.errors import SettingsError
 from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
-from podline.models.build import build_model, exportable
+from podline.models.build import build_model
 from podline.models.counts import described
+from podline.models.layer_copies import exportable
 from podline.models.normalisation import Pixels, pixels_of
 from podline.models.published_weights import published_layers
 from podline.models.weights_files import read_weights

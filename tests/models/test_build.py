@@ -15,8 +15,9 @@ from podline.errors import SettingsError
 from podline.models import mobilenetv2, precision
 from podline.models.batch_layers import FusedBatchNormalization
 from podline.models.blocks import make_divisible
-from podline.models.build import build_model, exportable, in_float32, require_device
+from podline.models.build import build_model, require_device
 from podline.models.counts import describe
+from podline.models.layer_copies import exportable, in_float32
 from podline.models.precision import cpu_flags, policy
 from podline.recipes.settings import ModelSettings
 

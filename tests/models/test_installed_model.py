@@ -20,7 +20,8 @@ from support.extending import answer, code_of, install
 
 from podline.errors import SettingsError
 from podline.models.batch_layers import FusedBatchNormalization
-from podline.models.build import build_model, exportable, untrained
+from podline.models.build import build_model, untrained
+from podline.models.layer_copies import exportable
 from podline.recipes import parts
 from podline.recipes.settings import ModelSettings, OptimizerSettings
 from podline.training.optimizers import build_optimizer

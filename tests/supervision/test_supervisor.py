@@ -95,16 +95,32 @@ def test_a_failure_is_raised_by_its_class_and_told(
     assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
 
 
-def test_a_child_that_the_kernel_kills_for_memory_is_tried_again_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "held", "error", "message", "tries"),
+    [
+        (500 << 20, 400 << 20, errors.TooLittleMemoryError, r"it had 4\d\d.\d MB of 524.3 MB at most; .*batch_size", 0),
+        (64 << 30, 400 << 20, errors.OutOfMemoryError, r"it had 4\d\d.\d MB of 68.7 GB at most; end the programs", 1),
+        (1 << 20, 0, errors.OutOfMemoryError, "at most; end the programs", 1),  # no more than what this process held
+    ],
+)
+def test_a_child_that_the_kernel_kills_for_memory_is_tried_again_unless_it_held_most_of_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    held: int,
+    error: type[errors.PodlineError],
+    message: str,
+    tries: int,
 ) -> None:
     monkeypatch.setattr("podline.supervision.supervisor.memory_kills", iter((3, 4)).__next__)
-    with pytest.raises(
-        errors.OutOfMemoryError, match=r"act: killed by the kernel as memory ran out; .*batch_size"
-    ) as it:
-        act(tmp_path, "killed")
+    monkeypatch.setattr("podline.supervision.supervisor.memory_limit", lambda: limit)
+    if not held:  # a child begins with as much
+        assert bytearray(200 << 20)
+    with pytest.raises(error, match=f"act: killed by the kernel as memory ran out; .*{message}") as caught:
+        act(tmp_path, "killed", number=held)
+    assert type(caught.value) is error
     budgets = errors.Budgets()
-    assert [budgets.after(it.value) is None for _ in range(2)] == [False, True]
+    assert [budgets.after(caught.value) is not None for _ in range(2)] == [tries > 0, False]
 
 
 def test_a_real_time_signal_has_a_number_and_no_name(tmp_path: Path) -> None:

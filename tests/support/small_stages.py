@@ -125,6 +125,7 @@ def _exit(spec: ActSpec, reporter: Reporter) -> None:
 
 
 def _killed(spec: ActSpec, reporter: Reporter) -> None:
+    assert len(bytearray(spec.number)) == spec.number
     os.kill(os.getpid(), signal.SIGKILL)
 
 

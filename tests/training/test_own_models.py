@@ -21,7 +21,8 @@ from podline.errors import ArtifactError, SettingsError
 from podline.evaluation.evaluate import evaluate
 from podline.inventory.verification import verify
 from podline.models import build, of_run, precision
-from podline.models.build import build_model, exportable, in_float32
+from podline.models.build import build_model
+from podline.models.layer_copies import exportable, in_float32
 from podline.models.variables import set_weights
 from podline.progress import silent
 from podline.recipes import parts

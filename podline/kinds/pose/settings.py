@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
+from podline.recipes.model_settings import l2_has_layers
 from podline.recipes.published_weights import PUBLISHED, Pretrained
-from podline.recipes.settings import l2_has_layers
 from podline.recipes.task import TaskSettings
 
 

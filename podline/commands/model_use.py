@@ -1,0 +1,257 @@
+"""``podline models predict``, ``serve`` and ``export``: use the model of a champion or of any finished run."""
+
+from __future__ import annotations
+
+import glob
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import click
+
+from podline import entry_points
+from podline.commands import display, pages
+from podline.commands.numbers import Number, Whole
+from podline.commands.options import (
+    answer,
+    complete_either,
+    existing_store,
+    json_option,
+    load_settings,
+    run_argument,
+    say,
+    say_json,
+    store_options,
+)
+from podline.commands.stage_command import stage_command
+from podline.documents import champions
+from podline.documents.champions import Crowned
+from podline.documents.completion import completion_name
+from podline.errors import SettingsError, SourceError, StoreError
+from podline.inventory.catalogue import run_of, training_of
+from podline.plain import plain
+from podline.requests import Request
+from podline.serving.layout import lay_out, require_champion, require_unchanged
+from podline.stages.table import TRAIN
+from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
+from podline.store.contract import BUCKET_SCHEME, Store
+from podline.store.opening import open_store
+from podline.supervision.running import perform
+
+_model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
+_SAVED_MODEL: Literal["saved-model"] = "saved-model"
+_TABLES = (".csv", ".parquet")
+_ENDINGS: dict[ExportFormat, str] = {
+    _SAVED_MODEL: "",
+    "onnx": ".onnx",
+    "tflite": ".tflite",
+    "tflite-int8": "-int8.tflite",
+}
+
+
+@stage_command(
+    "predict",
+    run_argument,
+    click.argument("paths", metavar="PATH...", nargs=-1, required=True),
+    click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts."),
+    click.option(
+        "--table",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write a row for each picture to FILE.csv or FILE.parquet, in place of --out.",
+    ),
+    click.option(
+        "--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table."
+    ),
+    click.option(
+        "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
+    ),
+    click.option(
+        "--threshold",
+        type=Number(0, 1),
+        help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
+    ),
+)
+def predict(
+    request: Request,
+    run: str,
+    paths: tuple[str, ...],
+    champion: bool,
+    table: Path | None,
+    top: int,
+    out: Path | None,
+    threshold: float | None,
+) -> PredictSpec:
+    """Predict with a finished run's model for pictures, folders, or sources in any layout.
+
+    A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
+    COCO results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
+
+      podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
+      podline models predict cifar10-0123456789ab cat.jpg --json
+      podline models predict --champion cifar10 photos/ --table answers.parquet
+
+    A table keeps the source's order, and has the reason for each picture that is left out. With labels in the source,
+    the accuracy is shown too. `podline runs list` shows the runs. See docs/how-to/predict.md.
+    """
+    if table and table.suffix.lower() not in _TABLES:
+        raise SettingsError(f"--table: got {table.name}, expected a name that ends in .csv or .parquet")
+    if table and out:
+        raise SettingsError(
+            "got --table and --out, expected one of them: a table takes the place of the folder's files"
+        )
+    asked = [path for given in paths for path in _expanded(given)]
+    store = request.store
+    run = _champion(store, run).run if champion else _trained(store, run)
+    target = out or store.beside / "predictions" / run
+    return PredictSpec(
+        root=store.uri,
+        run=run,
+        images=tuple(asked),
+        table=str(table.expanduser().absolute()) if table else "",
+        top=top,
+        out=str(target.expanduser().absolute()),
+        threshold=threshold,
+    )
+
+
+def _expanded(path: str) -> list[str]:
+    """Return the absolute paths of a file, a folder, or a pattern with wildcards; a bucket's prefix stays as it is.
+
+    Raises:
+        SourceError: it does not exist.
+    """
+    if path.startswith(BUCKET_SCHEME):
+        return [path]
+    place = Path(path).expanduser().absolute()
+    found = [str(place)] if place.exists() else sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207 (absolute)
+    if not found:
+        raise SourceError(
+            f"{path}: no such file or folder; give pictures, a folder, or a pattern such as 'photos/*.jpg'"
+        )
+    return found
+
+
+def _champion(store: Store, recipe: str) -> Crowned:
+    entry = require_champion(store, recipe)
+    require_unchanged(store, entry)
+    return entry
+
+
+def _champion_or_none(store: Store, name: str) -> Crowned | None:
+    """Return the champion of a recipe, or None for the name of a finished run."""
+    if not store.exists(f"runs/{name}/spec.json"):
+        return _champion(store, name)
+    _trained(store, name)
+    return None
+
+
+def _trained(store: Store, run: str) -> str:
+    """Return the name of a finished run.
+
+    Raises:
+        SettingsError: the name is that of a recipe with a champion.
+        StoreError: there is no such finished run.
+    """
+    if run in champions.recipes(store):
+        raise SettingsError(f"{run} is a recipe; give --champion for its champion, or one of its runs")
+    training = training_of(store, run)
+    if not store.exists(completion_name(training.folder, TRAIN.name)):
+        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
+    return run
+
+
+@click.command("serve", cls=pages.Command)
+@_model_argument
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
+)
+@click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one.")
+@store_options
+@json_option
+def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+    """Answer `:predict` over HTTP from a recipe's champion, or from any finished run, until SIGTERM.
+
+      podline models serve sample --root podline-root
+      curl http://127.0.0.1:8501/v1/models/sample
+
+    After a promotion or rollback the server changes the model within seconds, without dropping requests. It needs no
+    password, so use another host only in a trusted network. See docs/how-to/serve.md.
+    """
+    store = existing_store(options)
+    _champion_or_none(store, name)
+    with _listening(host, port) as listening:
+        entry_points.load("podline.serving.server:serve")(
+            store,
+            name,
+            listening,
+            lambda started: say_json(started) if as_json else say([_serves(started)]),
+            lambda line: click.echo(plain(line), err=True),
+        )
+
+
+@click.command("export", cls=pages.Command)
+@_model_argument
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(get_args(ExportFormat)),
+    default=_SAVED_MODEL,
+    show_default=True,
+    help="The format; tflite-int8 computes with 8-bit integers.",
+)
+@click.option(
+    "--examples",
+    type=Whole(1),
+    help="The number of test examples that evaluate the exported model.  [default: all]",
+)
+@store_options
+@json_option
+def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool, **options: Any) -> None:
+    """Write the model of a champion or of any finished run, for TensorFlow Serving, KServe and others.
+
+      podline models export sample models --root podline-root
+      podline models export sample-0123456789ab models --format tflite-int8
+
+    A champion's SavedModel is FOLDER/RECIPE/NUMBER, with verified checksums; a run's is FOLDER/RUN/1. The folder
+    appears complete, and an existing one stays unchanged. The other formats are files, like FOLDER/RECIPE/NUMBER.onnx,
+    with the model inside and uint8 images as input. They, and a run's SavedModel, are evaluated beside the model on
+    test examples, with the result in a .json file. See docs/how-to/serve.md.
+    """
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    entry = _champion_or_none(store, name)
+    if entry and form == _SAVED_MODEL:
+        place = lay_out(store, name, folder)
+        document = {"recipe": name, "version": int(place.name), "folder": str(place)}
+        answer(document, lambda: [str(place)], as_json=as_json)
+        return
+    run, number = (entry.run, entry.number) if entry else (name, 1)
+    place = folder.expanduser().absolute() / name / f"{number}{_ENDINGS[form]}"
+    if form == _SAVED_MODEL and place.exists():
+        raise SettingsError(f"{place} exists; move it away, or give another FOLDER")
+    spec = ExportSpec(
+        root=store.uri,
+        run=run,
+        weights_sha256=str(run_of(store, run).stages[TRAIN.name].result["weights_sha256"]),
+        format=form,
+        file=str(place),
+        examples=examples or 0,
+    )
+    with display.shown() as listener:
+        result = perform(spec, listener, settings)
+    answer(result, result.lines, as_json=as_json)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise SettingsError(f"cannot listen at {host}, port {port}: {error.strerror}; give --host or --port") from error
+
+
+def _serves(started: Mapping[str, Any]) -> str:
+    return f"serves number {started['version']}, {started['run']}, at {started['url']}"
