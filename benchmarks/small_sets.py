@@ -28,7 +28,7 @@ from podline.kinds.classification.guesses import Guesses
 from podline.models.build import build_model
 from podline.models.published_weights import published_layers
 from podline.recipes import registry
-from podline.recipes.published_weights import PUBLISHED
+from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.settings import ModelSettings
 from podline.store.opening import open_store
 
@@ -64,7 +64,7 @@ def podline_run(source: Path, root: Path, minutes: float, *options: str) -> Way:
 def frozen_network(root: Path) -> keras.Model:
     """Return the layers from images of 224 pixels to features, with ImageNet's weights."""
     model = build_model(ModelSettings(kind=LITE, weights="imagenet"), (224, 224, 3), 1, (0,) * 3, (1,) * 3)
-    layers: dict[str, Any] = published_layers(open_store(str(root)), LITE, PUBLISHED[LITE].checksum)
+    layers: dict[str, Any] = published_layers(open_store(str(root)), Pretrained(LITE), PUBLISHED[LITE].checksum)
     for layer in model.layers:
         for variable in layer.weights if layer.name != "classifier" else ():
             variable.assign(layers[layer.name][variable.name])

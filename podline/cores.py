@@ -74,7 +74,7 @@ def free_memory(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY)
 
 
 def memory_limit(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY) -> int:
-    """Return the bytes that this process's groups and the machine have; the arguments are those of :func:`free_memory`."""
+    """Return the bytes that this process and the machine may have; the arguments are those of :func:`free_memory`."""
     found = [1024 * int(kilobytes) for kilobytes in _TOTAL.findall(_text(machine))]
     for group in control_groups(groups, own, "memory"):
         limits = (_text(group / limit).strip() for limit, _, _ in _MEMORY_FILES)
