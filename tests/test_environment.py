@@ -38,7 +38,9 @@ def test_installed_packages_win_over_pythonpath_and_own_modules_are_found(tmp_pa
     path = f"{tmp_path}{os.pathsep}{shadows}"
     command = python("-m", "podline.cli", "train", str(recipe), "--root", str(tmp_path / "root"), PYTHONPATH=path)
     assert "has no data set sample; make" in command.stderr, command.stderr
-    child = python("-P", "-m", "podline.supervision.child", "train", "--progress-fd", "0", PYTHONPATH=path)
+    child = python(
+        "-P", "-m", "podline.supervision.child", "train", "--progress-fd", "0", "--mark", "1", PYTHONPATH=path
+    )
     assert "the parent is gone" in child.stderr, child.stderr
     # A notebook's process is its user's.
     assert python("-c", "import podline, markupsafe", PYTHONPATH=path).stderr.strip() == "the wrong one"

@@ -58,7 +58,7 @@ class Pretrained(NamedTuple):
     """
 
     kind: str
-    setting: str = f"model.weights={IMAGENET}"
+    setting: str = "model.weights=imagenet"
     instead: str = "model.weights=none"
 
 

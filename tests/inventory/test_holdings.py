@@ -28,7 +28,6 @@ from podline.recipes.registry import override
 from podline.stages.specs import ValidateSpec
 from podline.stages.table import VALIDATE
 from podline.store.contract import Store
-from podline.store.marker import mark
 from podline.store.opening import open_store
 
 DATASET = dataset_folder("sample", FINGERPRINT)
@@ -132,7 +131,6 @@ def test_what_a_living_process_works_on_stays_whatever_its_age(store: Store) -> 
     store.publish_bytes("runs/begun-000000000000/checkpoints/x.npz", b"x")
     lock = """
 import sys
-from podline.store.marker import mark
 from podline.store.opening import open_store
 with open_store(sys.argv[1]).using(sys.argv[2:]):
     print("working", flush=True)
@@ -168,7 +166,7 @@ def test_a_stage_at_work_is_not_pruned(tmp_path: Path, monkeypatch: pytest.Monke
     manifest = convert_plainly(convert_spec(root, raw))
     folder = dataset_folder("cifar10", manifest.fingerprint)
     spec = ValidateSpec(root=str(root), dataset="cifar10", fingerprint=manifest.fingerprint, manifest_sha256="0")
-    mark(open_store(root))
+    open_store(root).mark()
     monkeypatch.setattr("podline.datasets.validation.validate", validated)
     VALIDATE.run(spec, silent())
     assert f"{folder} stays: a living process uses it" in seen[0]

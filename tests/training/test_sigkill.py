@@ -15,12 +15,12 @@ from small_dataset import FINGERPRINT, publish_dataset
 from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
+from podline.recipes.schedule_settings import PlateauSettings
 from podline.recipes.settings import (
     AnnealingSettings,
     AugmentationSettings,
     ModelSettings,
     OptimizerSettings,
-    PlateauSettings,
     Recipe,
     ScheduleSettings,
 )

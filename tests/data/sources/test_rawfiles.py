@@ -95,5 +95,5 @@ def test_a_failure_or_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert not (tmp_path / "key").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="File exists"):
+    with pytest.raises(StoreError, match="Not a directory"):
         made_once(tmp_path / "file", "key", Maker())
