@@ -208,8 +208,9 @@ def for_first_images(recipe: Recipe, found: FirstImages | None) -> Recipe:
     """Return the recipe with the values for the images of a first conversion; with its own values for None."""
     own = recipe.changed(few=())
     chosen = for_few_images(recipe, found.images, found.side) if found else None
-    # The values are not the user's, so `fit` stays.
-    return override(own, {"fit": dict(own)["fit"], **chosen.changes}) if chosen else own
+    # The values are not the user's, so `fit` stays; and so does a rate that is not among them, with another optimizer.
+    kept = {"fit": dict(own)["fit"], "schedule.learning_rate": own.schedule.learning_rate}
+    return override(own, {**kept, **chosen.changes}) if chosen else own
 
 
 def few_in_words(recipe: Recipe, images: int, side: int) -> str:

@@ -47,8 +47,15 @@ JUDGED = {"validation_share": 0.25, "evaluate_every__steps": 1, "duration__steps
 CALM = JUDGED | {"schedule__learning_rate": 1e-5}
 # The loss falls and rises, and so does the error.
 WILD = JUDGED | {"schedule__learning_rate": 0.03, "augmentation__mixup": 10.0, "batch_size": 4, "duration__steps": 12}
-STALLING = CALM | {"schedule__kind": "plateau", "schedule__plateau__patience": 1, "schedule__plateau__least": 0.9}
+STALLING = CALM | {
+    "schedule__kind": "plateau",
+    "schedule__plateau__patience": 1,
+    "schedule__plateau__min_delta_share": 0.9,
+}
 EXPONENTIAL = {"schedule__kind": "exponential", "schedule__decay": 0.5}
+
+RESTARTS = {"schedule__kind": "restarts", "schedule__period__steps": 2}
+STEP = {"schedule__kind": "step", "schedule__boundaries": [{"share": 0.5}], "schedule__shares": [0.1]}
 
 MIRRORED: Changes = {"from_share": 0.5, "changes": {"augmentation.flip": True}}
 IN_WEIGHTS = (
@@ -74,22 +81,32 @@ IN_WEIGHTS = (
     choice("optimizer.weight_decay", 0.5),
     choice("optimizer.clip_norm", 0.01),
     choice("optimizer.adam_rate", 0.5, optimizer__kind="muon"),
+    choice("optimizer.rates", {"classifier": 0.5}),
+    choice("accumulate", 2, **RESNET),
     choice("schedule.kind", "cosine", "one_cycle", schedule__warmup__steps=2),
     choice("schedule.kind", "exponential"),
     choice("schedule.kind", "plateau", **CALM),
     choice("schedule.learning_rate", 0.02),
     choice("schedule.warmup.steps", 2),
     choice("schedule.warmup.epochs", 1),
-    choice("schedule.warmup.examples", 100),
     choice("schedule.warmup.share", 0.5),
     choice("schedule.final", 0.5, schedule__kind="cosine"),
     choice("schedule.by_phase", True, schedule__kind="cosine", phases=[MIRRORED]),
     choice("schedule.decay", 0.25, **EXPONENTIAL),
     choice("schedule.decay_every.steps", 1, **EXPONENTIAL),
     choice("schedule.decay_every.epochs", 1.5, **EXPONENTIAL),
-    choice("schedule.decay_every.examples", 50, **EXPONENTIAL),
     choice("schedule.decay_every.share", 0.25, **EXPONENTIAL),
-    choice("schedule.plateau.metric", "error", **STALLING | {"schedule__plateau__least": 0.0}),
+    choice("schedule.power", 2.0, schedule__kind="polynomial"),
+    choice("schedule.period.steps", 3, schedule__kind="restarts"),
+    choice("schedule.period.epochs", 1.5, schedule__kind="restarts"),
+    choice("schedule.period.share", 0.75, schedule__kind="restarts"),
+    choice("schedule.period_factor", 1.0, **RESTARTS | {"schedule__period__steps": 1}),
+    choice("schedule.peak_factor", 0.5, **RESTARTS),
+    choice("schedule.boundaries", [{"share": 0.25}], **STEP),
+    choice("schedule.shares", [0.5], **STEP),
+    choice("schedule.plateau.min_delta", 0.0, **CALM, schedule__kind="plateau", schedule__plateau__min_delta=9.0),
+    choice("schedule.plateau.min_lr", 9e-6, **STALLING),
+    choice("schedule.plateau.metric", "error", **STALLING | {"schedule__plateau__min_delta_share": 0.0}),
     choice("schedule.plateau.factor", 0.5, **STALLING),
     choice("schedule.plateau.patience", 3, **STALLING),
     choice("schedule.plateau.min_delta_share", 0.0, **STALLING),
@@ -101,6 +118,7 @@ IN_WEIGHTS = (
     choice("early_stop.metric", "error", **CALM, early_stop__patience=1),
     choice("early_stop.patience", 2, None, **CALM, early_stop__metric="error", early_stop__restore=False),
     choice("early_stop.min_delta_share", 0.9, **CALM, early_stop__patience=1),
+    choice("early_stop.min_delta", 9.0, **CALM, early_stop__patience=1),
     choice("early_stop.restore", False, **CALM, early_stop__patience=1, early_stop__min_delta_share=0.9),
     choice("task.label_smoothing", 0.2),
     choice("task.class_weights", "balanced", {"dark": 3.0}),
@@ -140,7 +158,7 @@ BESIDE_WEIGHTS = (
     choice("evaluate_every", None, {"steps": 3}),
     choice("evaluate_every.steps", 1),
     choice("evaluate_every.epochs", 2),
-    choice("evaluate_every.examples", 60),
+    choice("measures", ["top1"], validation_share=0.25),
     choice("explosion.factor", 3.0),
     choice("explosion.stretches", 1),
     choice("checkpoint_steps", 1),

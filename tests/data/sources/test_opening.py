@@ -141,6 +141,7 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     def store(*command: str) -> str:
         return CliRunner().invoke(cli, ["store", *command, "--root", str(root)]).output
 
+    open_store(root).mark()
     open_source("cifar10", str(archive), source_cache(open_store(root)))
     listed = store("list").splitlines()
     folders = [Path(line.split()[0]) for line in listed if "a cached source  in use" in line]
