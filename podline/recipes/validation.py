@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
+from podline.errors import SettingsError
 from podline.plurals import plural
 from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
@@ -26,6 +27,9 @@ def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], ob
         recipe: any recipe with a ``fit``.
         manifest: the manifest of the data set, whose own validation split takes the place of the part.
         tell: called with the reason.
+
+    Raises:
+        SettingsError: the schedule or annealing decides by held-out images.
     """
     least = recipe.fit.least_validation if recipe.fit else 0
     images, own = manifest.split(TRAIN).records, manifest.has_validation
@@ -40,6 +44,9 @@ def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], ob
         why = f"{part:,} {those} would be too few to decide by, {least:,} are enough"
     if not least or not why:
         return recipe
+    if recipe.schedule.kind == "plateau" or recipe.annealing:
+        decider = "schedule.kind=plateau" if recipe.schedule.kind == "plateau" else "annealing"
+        raise SettingsError(f"{decider} needs held-out examples, and {why}: give another schedule, or more images")
     if part:
         held = "" if own else "no training images are held out, and "
         tell(f"{held}the last weights are the result: {why}")
