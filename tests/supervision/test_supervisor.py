@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -105,28 +106,28 @@ def test_a_failure_is_raised_by_its_class_and_told(
 
 
 @pytest.mark.parametrize(
-    ("limit", "held", "error", "message", "tries"),
+    ("share", "more", "error", "message", "tries"),
     [
-        (500 << 20, 400 << 20, errors.TooLittleMemoryError, r"it had 4\d\d.\d MB of 524.3 MB at most; .*batch_size", 0),
-        (64 << 30, 400 << 20, errors.OutOfMemoryError, r"it had 4\d\d.\d MB of 68.7 GB at most; end the programs", 1),
-        (1 << 20, 0, errors.OutOfMemoryError, "at most; end the programs", 1),  # no more than what this process held
+        (0.8, 400 << 20, errors.TooLittleMemoryError, "at most; .*batch_size", 0),
+        (0.01, 400 << 20, errors.OutOfMemoryError, "at most; end the programs", 1),
+        (200.0, 0, errors.OutOfMemoryError, "at most; end the programs", 1),  # no more than what this process held
     ],
 )
 def test_a_child_that_the_kernel_kills_for_memory_is_tried_again_unless_it_held_most_of_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    limit: int,
-    held: int,
+    share: float,
+    more: int,
     error: type[errors.PodlineError],
     message: str,
     tries: int,
 ) -> None:
+    # A child begins with the peak of its parent, which other tests have raised.
+    own = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     monkeypatch.setattr("podline.supervision.supervisor.memory_kills", iter((3, 4)).__next__)
-    monkeypatch.setattr("podline.supervision.supervisor.memory_limit", lambda: limit)
-    if not held:  # a child begins with as much
-        assert bytearray(200 << 20)
-    with pytest.raises(error, match=f"act: killed by the kernel as memory ran out; .*{message}") as caught:
-        act(tmp_path, "killed", number=held)
+    monkeypatch.setattr("podline.supervision.supervisor.memory_limit", lambda: int((own + more) / share))
+    with pytest.raises(error, match=f"act: killed by the kernel as memory ran out; it had .*{message}") as caught:
+        act(tmp_path, "killed", number=own + more if more else 0)
     assert type(caught.value) is error
     budgets = errors.Budgets()
     assert [budgets.after(caught.value) is not None for _ in range(2)] == [tries > 0, False]

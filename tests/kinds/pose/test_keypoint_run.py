@@ -17,7 +17,7 @@ from podline.beam_jobs.conversion import convert
 from podline.data.people.truth import truth_name
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
-from podline.documents.metrics_log import StepsLine, read_metrics
+from podline.documents.metrics_log import StepsLine
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.inventory.catalogue import training_of
@@ -39,6 +39,7 @@ from podline.stages.tools import ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_layers", "few_draws")]
 
