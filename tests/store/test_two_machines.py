@@ -15,6 +15,7 @@ from podline.store.opening import open_store
 pytestmark = pytest.mark.usefixtures("in_children")
 
 
+@pytest.mark.slow
 def test_a_suspended_machine_leaves_the_result_of_the_other_and_both_are_told(
     tmp_path: Path, gcs: str, gcs_root: str
 ) -> None:
