@@ -261,8 +261,7 @@ def _lost(
 
 
 def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
-    """Yield the tiles of the model's size and speed, and of training cost."""
-    yield Tile("parameters", figures.short_count(facts.training.parameters))
+    """Yield the tiles of the model's size and speed, and of the training."""
     yield Tile("size of the model", figures.size(facts.model.bytes))
     if facts.milliseconds:
         yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
