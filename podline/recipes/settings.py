@@ -19,7 +19,7 @@ from podline.recipes.augmentations import Augmentation, AugmentationSettings
 from podline.recipes.bounds import MOST, NAME
 from podline.recipes.changes import with_changes
 from podline.recipes.datasets import DatasetName
-from podline.recipes.durations import Duration
+from podline.recipes.durations import Duration, Part
 from podline.recipes.keras_optimizers import USUAL_RATES
 from podline.recipes.model_settings import ModelSettings, Precision
 from podline.recipes.optimizer_settings import OptimizerSettings
@@ -30,10 +30,33 @@ from podline.recipes.schedule_settings import (
     WITHOUT_MEASURE,
     AnnealingSettings,
     EarlyStopSettings,
+    PlateauSettings,
     ScheduleSettings,
 )
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 from podline.recipes.uses import require_effects
+
+# What a recipe's file imports.
+__all__ = [
+    "AnnealingSettings",
+    "AugmentationSettings",
+    "Duration",
+    "EarlyStopSettings",
+    "ExplosionSettings",
+    "FewSettings",
+    "FitSettings",
+    "InitSettings",
+    "LossSettings",
+    "ModelSettings",
+    "OptimizerSettings",
+    "Part",
+    "PhaseSettings",
+    "PlateauSettings",
+    "PromotionSettings",
+    "Recipe",
+    "ScheduleSettings",
+    "TaskSettings",
+]
 
 # A part of several, as 1/4.
 _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"

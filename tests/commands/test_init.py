@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,7 @@ def test_nothing_is_left_to_fill_in_and_the_files_name_the_project(tmp_path: Pat
         name for name, text in files.items() if "{{" in text or "new-shapes" not in text + name.replace("_", "-")
     ]
     assert sys.executable in files["Makefile"]
+    assert runpy.run_path(str(project / "new_shapes.py"))["RECIPE"].name == "new-shapes"
     for deployment in yaml.safe_load(files["prefect.yaml"])["deployments"]:
         assert deployment["parameters"]["parameters"]["recipe"] == "new-shapes"
         assert deployment["work_pool"]["job_variables"] == {"env": HEARTBEAT}
