@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from podline.documents.manifest import USUAL_KIND
 from podline.documents.metric import Metric
 from podline.figures import percent
-from podline.kinds.shipped import USUAL_KIND
 from podline.recipes.parts import Loaded, Registry
 
 ENTRY_POINTS = "podline.measures"
