@@ -167,7 +167,8 @@ def compare_runs(
 
 def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json: bool) -> None:
     """Explain why a run is worse than another, and draw the examples that it alone gets wrong."""
-    from podline.compare.comparison import compare, evaluated  # noqa: PLC0415 (NumPy: nothing that --help waits for)
+    from podline.compare.comparison import compare  # noqa: PLC0415 (NumPy: nothing that --help waits for)
+    from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
     run, *others = chosen
