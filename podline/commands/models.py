@@ -44,6 +44,7 @@ from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.requests import Request, recipe_of
+from podline.serving.layout import require_champion
 from podline.settings import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
@@ -85,11 +86,8 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
         _list_champions(store, as_json=as_json)
         return
     entries = champions.history(store, recipe)[::-1]
-    if not entries and not as_json:
-        known = ", ".join(champions.recipes(store)) or "none"
-        raise StoreError(
-            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
-        )
+    if not as_json:
+        require_champion(store, recipe)
     answer(
         [_document(store, recipe, entry) for entry in entries],
         lambda: [f"{entry.number:>4}  {_line(store, entry)}" for entry in entries],

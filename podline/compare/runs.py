@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podline import figures, measures
-from podline.compare.comparison import Comparison, Evaluated, compare, evaluated, unpaired
+from podline.compare.comparison import Comparison, compare, unpaired
+from podline.compare.known import Evaluated, evaluated
 from podline.compare.settings import AREAS, NONE, NamedDifference, differing
 from podline.datasets.version_changes import change_between
 from podline.documents.any_evaluation import EVALUATION

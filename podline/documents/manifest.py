@@ -10,8 +10,8 @@ import heapq
 import itertools
 import json
 import posixpath
-from collections.abc import Generator, Iterator
-from typing import Literal
+from collections.abc import Generator, Iterator, Sequence
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -122,6 +122,9 @@ class Quarantined(Frozen):
     reason: str
 
 
+Part = TypeVar("Part", FieldInfo, SplitInfo)
+
+
 class Manifest(Frozen):
     """A data set; ``read`` always equals ``written + quarantined``."""
 
@@ -191,11 +194,7 @@ class Manifest(Frozen):
         Raises:
             ArtifactError: the split does not exist.
         """
-        for split in self.splits:
-            if split.name == name:
-                return split
-        names = ", ".join(split.name for split in self.splits)
-        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no split {name!r}; it has {names}")
+        return self._named("split", name, self.splits)
 
     def field(self, name: str) -> FieldInfo:
         """Return the field with this name.
@@ -203,11 +202,14 @@ class Manifest(Frozen):
         Raises:
             ArtifactError: the field does not exist.
         """
-        for field in self.fields:
-            if field.name == name:
-                return field
-        names = ", ".join(field.name for field in self.fields)
-        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
+        return self._named("field", name, self.fields)
+
+    def _named(self, what: str, name: str, parts: Sequence[Part]) -> Part:
+        found = {part.name: part for part in parts}
+        if name in found:
+            return found[name]
+        there = ", ".join(found)
+        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no {what} {name!r}; it has {there}")
 
     def to_bytes(self) -> bytes:
         """Encode the manifest for publication, with its digest."""

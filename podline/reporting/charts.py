@@ -188,10 +188,13 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
         axes.legend(loc="best")
 
 
-def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
+def interval(axes: Axes, metric: Metric, place: float, colour: str, *, upright: bool = False) -> None:
     """Draw a dot with its interval as a bar through it."""
-    axes.plot([metric.low, metric.high], [place, place], color=colour, linewidth=2.2, alpha=0.55)
-    axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)
+    bar, dot = ([metric.low, metric.high], [place, place]), ([metric.value], [place])
+    if upright:
+        bar, dot = bar[::-1], dot[::-1]
+    axes.plot(*bar, color=colour, linewidth=2.2, alpha=0.55)
+    axes.plot(*dot, color=colour, marker="o", markersize=5.5)
 
 
 def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
@@ -250,8 +253,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
         axes.plot(range(len(points)), [night.metric.value for night in points], color=MUTED, linewidth=1, alpha=0.5)
         for place, night in enumerate(points):
             colour = ACCENT if place == len(points) - 1 else MUTED
-            axes.plot([place, place], [night.metric.low, night.metric.high], color=colour, linewidth=2.2, alpha=0.55)
-            axes.plot([place], [night.metric.value], color=colour, marker="o", markersize=5.5)
+            interval(axes, night.metric, place, colour, upright=True)
         # Two lines, because dates beside each other leave no space.
         axes.set_xticks(range(len(points)), [night.label.replace(" ", "\n", 1) for night in points])
         axes.tick_params(axis="x", length=0)

@@ -24,7 +24,7 @@ from podline.errors import ArtifactError, one_line
 from podline.ledger import ledger
 from podline.measures import measure_named
 from podline.plurals import plural
-from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title
+from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title, sign
 from podline.reporting.document import document
 from podline.reporting.escaping import unbroken
 from podline.reporting.night_series import AllSeries, Change, Known, Series, night_of
@@ -276,7 +276,7 @@ def _mark(recipe: str) -> str:
     return f"of-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
-class _RunsTable:
+class _RunsTable(Block):
     """Rows by name, newest first; of too many rows, only the newest.
 
     Attributes:
@@ -317,10 +317,6 @@ class _RunsTable:
             Markup().join(cell.format(number if name in _NUMBERS else "", name) for name in names),
             Markup("\n").join(_row(row, began=others) for row in reversed(self.rows.values())),
         )
-
-    def markdown(self) -> str:
-        """Return an empty text, as the index has only HTML."""
-        return ""
 
     def blocks(self, note: str) -> Iterator[Block]:
         """Yield the number of rows left out, the table and a note; nothing without a row."""
@@ -430,8 +426,7 @@ def _changed(change: Change) -> Markup:
     if not change.text:
         return Markup()
     arrow = figures.arrow(change.text) if change.word else ""
-    sign = Markup('<span aria-hidden="true">{}</span> ').format(arrow) if arrow else ""
-    return Markup('<span class="change {}">{}{}</span>').format(change.word, sign, change.text)
+    return Markup('<span class="change {}">{}{}</span>').format(change.word, sign(arrow), change.text)
 
 
 def _verdict(entry: Entry) -> str:

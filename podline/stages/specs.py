@@ -542,12 +542,11 @@ class ReportSpec(RunSpec["ReportResult"]):
     not_hashed = frozenset({"root", "command"})
 
 
-class ReportResult(Result):
-    """The paths of the page in the store."""
+class ReportResult(Result, extra="ignore"):
+    """The paths of the page in the store; Podline 1.0 wrote another one."""
 
     html: str
     markdown: str
-    charts: str
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return the places of the page and of its Markdown version."""

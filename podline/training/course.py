@@ -180,7 +180,9 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
     best = (
         [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights"]
     )
-    return [*best, "more training images, stronger augmentation or pretrained weights (--init FILE) lessen it"]
+    begun = recipe.init or recipe.further or recipe.pretrained
+    weights = "stronger augmentation" if begun else "stronger augmentation or pretrained weights (--init FILE)"
+    return [*best, f"more training images{' or' if begun else ','} {weights} lessen it"]
 
 
 def _loop(run: Run, step: int, between: Between) -> int:

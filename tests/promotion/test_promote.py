@@ -22,7 +22,8 @@ from trained_runs import trained
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
-from podline.compare.comparison import compare, evaluated
+from podline.compare.comparison import compare
+from podline.compare.known import evaluated
 from podline.compare.lost import explain
 from podline.compare.runs import compare_runs
 from podline.compare.settings import NamedDifference
