@@ -5,6 +5,7 @@ before the sum, which gives another step than on one device. Installed packages 
 functions of the settings and a rate. This module adds weight decay, clipping and the sum, so they are equal for all.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import inspect
