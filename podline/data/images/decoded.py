@@ -24,11 +24,11 @@ import pyarrow as pa
 from podline import settings as machine
 from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.arrow_file import TEXT, encoded, mapped, texts_in, write_rows
+from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts_in
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import ImageTable, Numbers, write_columns
-from podline.data.images.items import Item, Place
-from podline.data.images.parsing import Parsed
+from podline.data.images.items import NAMED, OF_PLACE, Place
+from podline.data.images.parsing import LISTED, Parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import FACTS, delete_unused, use_of
 from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
@@ -53,15 +53,6 @@ _FACTS = np.dtype(
         *HASHED.descr,
     ]
 )
-_OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
-_NAMED = ("key", "label", "split", "group", "target")
-_ITEM = {
-    **dict.fromkeys((*_NAMED, "reason"), TEXT),
-    **dict.fromkeys(_OF_PLACE, pa.int64()),
-    **dict.fromkeys(("path", "member"), TEXT),
-    "stray": pa.bool_(),
-    "stamp": pa.int64(),
-}
 
 
 def decode_images(
@@ -135,10 +126,13 @@ class _Listed:
 
     def __init__(self, layout: Parsed, folder: Path) -> None:
         self._layout, self._folder = layout, folder
-        path, copies = folder / "listed.arrow", f"{folder}/"
-        write_rows(path, _ITEM, (_row(item, copies) for item in layout.items()), {})
-        self._table = mapped(path)
-        self.stamps: Numbers = self._table["stamp"].to_numpy()
+        table, copies = mapped(folder / LISTED), f"{folder}/"
+        if layout.unread:
+            unread = pa.array(map(encoded, layout.unread), TEXT)
+            table = table.filter(compute.invert(compute.is_in(table["split"], unread)))
+        self._table = table
+        stamps = (_stamp(place, size, copies) if place.path else 0 for place, size in _places(table))
+        self.stamps: Numbers = np.fromiter(stamps, np.int64, len(table))
 
     def new(self, rows: _Rows) -> Numbers:
         """Return the numbers of the images that have no row, one for each stamp, in order."""
@@ -147,12 +141,10 @@ class _Listed:
 
     def requests(self, numbers: Numbers) -> Iterator[Request]:
         """Yield requests to decode some images."""
-        columns = self._table.select(_OF_PLACE)
+        columns = self._table.select(OF_PLACE)
         for first in range(0, len(numbers), _REQUESTED):
-            some = columns.take(pa.array(numbers[first : first + _REQUESTED])).columns
-            lists = (texts_in(each) if each.type == TEXT else each.to_pylist() for each in some)
-            for path, start, length, member, *size in zip(*lists, strict=True):
-                yield Request(Place(path, start, length, member), size if size[0] >= 0 else None)
+            for place, size in _places(columns.take(pa.array(numbers[first : first + _REQUESTED]))):
+                yield Request(place, size if size[0] >= 0 else None)
 
     def table(self, rows: _Rows) -> Path:
         """Write the table of all items with the facts about their images, and return its path."""
@@ -175,17 +167,17 @@ class _Listed:
                     strays[at] = batch["stray"][at].as_py() and not look.picture
                 reasons = pa.array(texts, TEXT)
             columns = {name: _column(facts[name][rows]) for name in _FACTS.names or () if name != "stamp"}
-            columns |= {name: batch[name] for name in _NAMED}
+            columns |= {name: batch[name] for name in NAMED}
             yield {**columns, "reason": reasons, "stray": pa.array(strays), "row": pa.array(rows)}
 
 
-def _row(item: Item, copies: str) -> tuple[Any, ...]:
-    """Return an item as a row of the listing; images from inside other files are in the folder ``copies``."""
-    place = item.data if isinstance(item.data, Place) else Place("")
-    size = item.size or (-1, -1, 0)
-    stamp = _stamp(place, size, copies) if place.path else 0
-    named = (item.key, item.label, item.split, item.group, item.target, item.reason)
-    return (*named, *place, *size, item.stray, stamp)
+def _places(table: Any) -> Iterator[tuple[Place, Sequence[int]]]:
+    """Yield the place and the size of each item."""
+    for batch in table.select(OF_PLACE).to_batches():
+        alive()
+        lists = (texts_in(each) if each.type == TEXT else each.to_pylist() for each in batch.columns)
+        for path, start, length, member, *size in zip(*lists, strict=True):
+            yield Place(path, start, length, member), size
 
 
 def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
