@@ -23,14 +23,13 @@ import pyarrow as pa
 
 from podline import settings as machine
 from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
-from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts_in
-from podline.data.images.hashing import HASHED
-from podline.data.images.image_table import ImageTable, Numbers, write_columns
+from podline.data.images.image_table import IMAGE_FACTS, ImageTable, Numbers, write_columns
 from podline.data.images.items import NAMED, OF_PLACE, Place
 from podline.data.images.parsing import LISTED, Parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import FACTS, delete_unused, use_of
+from podline.data.record_table import digest_column
 from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
 from podline.progress import alive, counted
@@ -42,17 +41,7 @@ _MOST_DEAD = 0.5  # above this share of dead rows, the others are copied
 _KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images at a time
 _COPIED_BYTES = 16_000_000
 _DIGITS = 32
-_FACTS = np.dtype(
-    [
-        ("stamp", np.int64),
-        *((name, f"S{IDENTITY_BYTES}") for name in ("identity", "pixels")),
-        ("bytes", np.int64),
-        *((name, np.int32) for name in ("width", "height")),
-        *((name, np.bool_) for name in ("turned", "unturned")),
-        ("marks", np.int8),
-        *HASHED.descr,
-    ]
-)
+_FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 
 
 def decode_images(
@@ -166,7 +155,11 @@ class _Listed:
                     texts[at] = texts[at] or encoded(look.reason)
                     strays[at] = batch["stray"][at].as_py() and not look.picture
                 reasons = pa.array(texts, TEXT)
-            columns = {name: _column(facts[name][rows]) for name in _FACTS.names or () if name != "stamp"}
+            found_facts = {name: facts[name][rows] for name in IMAGE_FACTS.names or ()}
+            columns = {
+                name: digest_column(values) if values.dtype.kind == "S" else pa.array(values)
+                for name, values in found_facts.items()
+            }
             columns |= {name: batch[name] for name in NAMED}
             yield {**columns, "reason": reasons, "stray": pa.array(strays), "row": pa.array(rows)}
 
@@ -195,13 +188,6 @@ def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
     return int.from_bytes(digest, "little", signed=True) or 1
 
 
-def _column(values: npt.NDArray[Any]) -> pa.Array:
-    if values.dtype.kind != "S":
-        return pa.array(values)
-    content = pa.py_buffer(np.ascontiguousarray(values).tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.itemsize), len(values), [None, content])
-
-
 class _Rows:
     """The facts about decoded images.
 
@@ -225,7 +211,7 @@ class _Rows:
         found, parts, row = iter(counted(looks, len(stamps), "images")), [self.facts], len(self.facts)
         while part := list(itertools.islice(found, _KEPT)):
             named = stamps[row - len(self.facts) :].tolist()
-            parts.append(np.array([(stamp, *_facts(look)) for stamp, look in zip(named, part, strict=False)], _FACTS))
+            parts.append(np.array([(stamp, *look.facts) for stamp, look in zip(named, part, strict=False)], _FACTS))
             odd = {at: look for at, look in enumerate(part) if look.reason}
             kept = parts[-1].copy()
             kept["stamp"][[*odd]] = 0  # the next reading tries them again
@@ -236,21 +222,6 @@ class _Rows:
 
     def keep(self, facts: npt.NDArray[np.void]) -> None:
         """Store the facts about new rows; here, do nothing."""
-
-
-def _facts(look: Look) -> tuple[Any, ...]:
-    digests = map(bytes.fromhex, (look.identity, look.pixels))
-    return (
-        *digests,
-        look.bytes,
-        look.width,
-        look.height,
-        look.turned,
-        look.unturned,
-        look.marks,
-        look.hash,
-        look.contrast,
-    )
 
 
 class _Cache(_Rows):
