@@ -123,7 +123,7 @@ class Options(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_unset(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value is not None} if type(values) is dict else values
+        return {name: value for name, value in values.items() if value is not None} if is_object(values) else values
 
     @field_validator("*")
     @classmethod
@@ -152,7 +152,8 @@ def _typed(name: str, field: FieldInfo, value: Any) -> str:
     flag = flag_of(name, field)
     if value is True:
         return f" {flag}"
-    return "".join(f" {flag} {shlex.quote(str(each))}" for each in (value if isinstance(value, tuple) else (value,)))
+    values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    return "".join(f" {flag} {shlex.quote(str(each))}" for each in values)
 
 
 class Length(Options):
