@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import TrainingOrder
-from podline.documents.metrics_log import StepsLine
+from podline.documents.metrics_log import MetricsLine, StepsLine
 from podline.errors import DivergenceError
 from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
@@ -55,18 +55,20 @@ class StopOnDivergence(Hook):
         self,
         order: TrainingOrder,
         settings: ExplosionSettings,
-        before: Iterable[StepsLine],
         explain: Callable[[Failure], str],
     ) -> None:
-        """Prepare the checks from the current step on."""
+        """Prepare the checks of a run."""
         self._order, self._settings, self._explain = order, settings, explain
         self._first: float | None = None
         self._losses, self._norms = deque[float](maxlen=_REMEMBERED), deque[float](maxlen=_NORMS_NAMED)
-        for line in before:
+        self._above: list[Stretch] = []
+
+    def note(self, line: MetricsLine) -> None:
+        """Remember a line of an interrupted run."""
+        if isinstance(line, StepsLine):
             self._first = line.loss if self._first is None else self._first
             self._losses.append(line.loss)
             self._norms.append(line.gradient_norm)
-        self._above: list[Stretch] = []
 
     def after(self, stretch: Stretch) -> None:
         """Check every step of a stretch.

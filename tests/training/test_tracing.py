@@ -163,7 +163,10 @@ def hook(settings: ExplosionSettings = USUAL, before: Sequence = ()) -> tuple[St
         failures.append(failure)
         return "because of a reason"
 
-    return StopOnDivergence(ORDER, settings, before, explain), failures
+    stop = StopOnDivergence(ORDER, settings, explain)
+    for line in before:
+        stop.note(line)
+    return stop, failures
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
