@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from podline.documents.manifest import VALIDATION
+from podline.data.records import IMAGE
+from podline.documents.manifest import TEST, VALIDATION
 from podline.documents.metrics_log import (
     EvaluationLine,
     MetricsLine,
@@ -33,8 +34,6 @@ from podline.training.findings import Findings, JudgeOverfitting, JudgeStretches
 from podline.training.held_out_measures import HeldOutMeasures
 from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, StopByHooks, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
-from podline.training.objective import IMAGE
-from podline.training.plan import EVALUATION_SPLIT
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse, rehearse_later_phases
 from podline.training.run import Run
@@ -162,7 +161,7 @@ def _hooks_of(
         every_steps=recipe.checkpoint_steps,
         every_minutes=recipe.checkpoint_minutes,
         clock=clock,
-        accepted=lambda: annealing.accepted() or early_stop.needed(),
+        protected_step=lambda: annealing.accepted() or early_stop.needed(),
         due=lambda step: made.over() or (recipe.keep == "all" and step in plan.evaluations),
         check=run.require_data_unchanged,
         agreed=run.agreement.of_chief,
@@ -243,7 +242,7 @@ class Scoring:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._split = EVALUATION_SPLIT if run.plan.evaluated == EVALUATION_SPLIT else VALIDATION
+        self._split = TEST if run.plan.evaluated == TEST else VALIDATION
         self._reader = run.evaluated_reader
         self._batches = EvaluationInput(
             self._reader,

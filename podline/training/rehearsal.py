@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline import __version__
+from podline.data.records import IMAGE
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
 from podline.kinds.table import code_of_targets, facts_of
@@ -31,7 +32,6 @@ from podline.store import digests
 from podline.training import devices
 from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
-from podline.training.objective import IMAGE
 from podline.training.publication import require_reloadable
 from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
