@@ -22,10 +22,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from podline.documents.completion import local_artifact
 from podline.errors import ArtifactError
 from podline.frozen import Frozen
 from podline.stopwatch import spans
-from podline.store.contract import explained
+from podline.store.contract import Store, explained
 
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
@@ -356,6 +357,11 @@ class MetricsLines:
                 raise ArtifactError(message) from error
             if line.step <= self._last_step:
                 yield line
+
+
+def metrics_of(store: Store, folder: str) -> MetricsLines:
+    """Return the lines of a finished training, which its completion record verifies; see :func:`local_artifact`."""
+    return MetricsLines(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
 
 
 def read_events(path: Path) -> list[EventLine]:

@@ -7,7 +7,7 @@ training reads it.
 from __future__ import annotations
 
 from podline.documents.ledger_entry import Origin
-from podline.errors import ArtifactError
+from podline.documents.reading import read_model
 from podline.frozen import JsonObject
 from podline.store.contract import Store
 
@@ -34,9 +34,4 @@ def read_origin(store: Store, folder: str) -> Origin | None:
         ArtifactError: the file is damaged.
     """
     name = f"{folder}/{ORIGIN}"
-    if not store.exists(name):
-        return None
-    try:
-        return Origin.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} does not say what produced the run ({error}); delete it") from error
+    return read_model(store, name, Origin, "the origin of a model", "delete it") if store.exists(name) else None

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from podline.errors import ArtifactError
+from podline.documents.reading import read_model
 from podline.frozen import Frozen
 from podline.plurals import plural
 from podline.store.contract import Store
@@ -275,9 +275,4 @@ def read_promotion(store: Store, folder: str) -> Promotion | None:
     name = f"{folder}/{PROMOTION}"
     if not store.exists(name):
         return None
-    try:
-        return Promotion.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(
-            f"{store.where(name)} is not a decision on a promotion ({error}); promote it again"
-        ) from error
+    return read_model(store, name, Promotion, "a decision on a promotion", "promote it again")

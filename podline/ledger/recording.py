@@ -96,8 +96,22 @@ def recorded(
         StoreError: the entry of a finished run cannot be written.
     """
     write_killed(store, flow_run)
-    begun = _begun(recipe, way, late).model_copy(
-        update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
+    now = time.time()
+    begun = Entry(
+        name="",
+        state="finished",
+        began=now,
+        ended=now,
+        way=way,
+        flow_run=flow_run,
+        attempt=attempt,
+        started=started,
+        schedule=schedule,
+        recipe=recipe,
+        settings={},
+        code=provenance.code(),
+        environment=provenance.environment(),
+        waiting=Waiting(start=round(max(0.0, late), 3)),
     )
     with noted(store) as keep:
         notes = Notes(store, begun, reporter, keep)
@@ -113,22 +127,6 @@ def recorded(
         if not notes.dropped:
             ledger.publish(notes.store, notes.ended(None))
         notes.track()
-
-
-def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
-    now = time.time()
-    return Entry(
-        name="",
-        state="finished",
-        began=now,
-        ended=now,
-        way=way,
-        recipe=recipe,
-        settings={},
-        code=provenance.code(),
-        environment=provenance.environment(),
-        waiting=Waiting(start=round(max(0.0, late), 3)),
-    )
 
 
 class Notes:
@@ -202,15 +200,7 @@ class Notes:
             self._update(run=result.run, environment=environment, training=self._training(result))
             self._produced_by(result)
         if isinstance(result, PromoteResult):
-            summary = PromotionSummary(
-                verdict=result.verdict,
-                reason=result.reason,
-                reference=result.reference,
-                thresholds=result.thresholds,
-                floor=result.floor,
-                compared=result.compared,
-            )
-            self._update(promotion=summary)
+            self._update(promotion=PromotionSummary.model_validate(result, from_attributes=True))
         if isinstance(result, ReportResult):
             self._update(report=result.html)
         self._kept()
@@ -305,8 +295,7 @@ class Notes:
         return None
 
     def _training(self, result: TrainResult) -> Training:
-        kept = Training.model_fields.keys() & TrainResult.model_fields.keys()
-        training = Training.model_validate(result.model_dump(include=set(kept)))
+        training = Training.model_validate(result, from_attributes=True)
         if self._recipe is None or self._recipe.annealing is None:
             return training
         lines = MetricsLines(self.store.local(f"{result.folder}/{METRICS}")).rare()

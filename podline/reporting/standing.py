@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from podline.arrays import Image
-from podline.compare.comparison import Comparison, Evaluated, Pairing, compare, evaluated
-from podline.compare.known import recent
+from podline.compare.comparison import Comparison, Pairing, compare
+from podline.compare.known import Evaluated, evaluated, recent
 from podline.compare.lost import Explained, explain
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry

@@ -1,5 +1,6 @@
 """Runs a training from its first to its last step: steps, evaluations, hooks, findings and checkpoints."""
 
+# pyright: standard
 from __future__ import annotations
 
 import math
@@ -17,10 +18,9 @@ from podline.documents.metrics_log import (
     StepsLine,
 )
 from podline.errors import DivergenceError, PreemptedError, PrunedError
-from podline.figures import value_text
 from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
-from podline.measures import measure_named
+from podline.measures import measure_named, value_text
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed
@@ -181,7 +181,9 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
     best = (
         [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights"]
     )
-    return [*best, "more training images, stronger augmentation or pretrained weights (--init FILE) lessen it"]
+    begun = recipe.init or recipe.further or recipe.pretrained
+    weights = "stronger augmentation" if begun else "stronger augmentation or pretrained weights (--init FILE)"
+    return [*best, f"more training images{' or' if begun else ','} {weights} lessen it"]
 
 
 def _loop(run: Run, step: int, between: Between) -> int:

@@ -28,9 +28,10 @@ WAITING_SHARE, WAITING_SECONDS, WAITING_STRETCHES = 0.2, 2.0, 5
 VANISHING_GRADIENT = 1e-6
 # Ratio of a stretch's gradient to the largest earlier one, and the number of stretches before the rule applies.
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
-# The pace is compared with earlier runs after this many steps and seconds, not counting the first stretch.
 # Number of latest evaluations in which a sign of overfitting holds, and of those before them.
 OVERFITTING_EVALUATIONS, EARLIER_EVALUATIONS = 3, 1
+# Least number of evaluated examples, since a few may all be hard ones.
+OVERFITTING_EXAMPLES = 50
 # Rise of the evaluation's loss above its lowest, as a share of it.
 RISEN = 0.1
 # Accuracy on training examples above the 95 % interval of that on held-out ones; the second with a risen loss.
@@ -238,7 +239,7 @@ class JudgeOverfitting:
         """Record overfitting, after the evaluation of a step was noted."""
         latest, earlier = self._fits[-OVERFITTING_EVALUATIONS:], self._fits[:-OVERFITTING_EVALUATIONS]
         found = list[Finding]()
-        if len(earlier) >= EARLIER_EVALUATIONS:
+        if len(earlier) >= EARLIER_EVALUATIONS and latest[-1].line.examples >= OVERFITTING_EXAMPLES:
             lowest = min(earlier, key=lambda fit: fit.line.loss)
             limit = lowest.line.loss + RISEN * abs(lowest.line.loss)
             risen = latest[-1].loss < lowest.loss and all(fit.line.loss > limit for fit in latest)
