@@ -20,7 +20,7 @@ from podline.models.opened import InnerOutput, OpenedModel
 _HEAT = 0.5  # weight of the colours in a picture
 
 
-def looked_at(model: keras.Model, images: Sequence[Image]) -> list[Image]:
+def saliency(model: keras.Model, images: Sequence[Image]) -> list[Image]:
     """Colour the places of images that support a model's answer, from violet (not at all) to yellow (most).
 
     Args:

@@ -45,7 +45,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
     side, fed = LARGE if kind.facts.large_pictures else SMALL, _fed(spec, store, manifest)
     if not spec.run:
         return sheet([fed], side), 0, 0
-    answers, examples, correct = kind.asked(spec, finished_model(store, spec.run), store, manifest, reporter)
+    answers, examples, correct = kind.sheet_block(spec, finished_model(store, spec.run), store, manifest, reporter)
     return sheet([fed, answers], side), examples, correct
 
 

@@ -117,7 +117,7 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    def asked(
+    def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
         """Return answers to test examples as pictures, and the numbers of examples and of correct answers.
@@ -148,7 +148,7 @@ class Kind(ABC):
             after: the evaluation of the second run.
         """
 
-    def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
+    def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
         """Return a picture of each image that marks where a model looks, uint8 (height, width, 3); empty by default."""
         return ()
 

@@ -121,7 +121,7 @@ def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> 
     images = [image for image, *_ in found.pictures]
     try:
         kind = kind_named(facts_by_measure(found.why.comparison.measure).name)
-        return tuple(kind.looked_at(store, run, images)) if images else ()
+        return tuple(kind.saliency(store, run, images)) if images else ()
     except (StoreError, ArtifactError) as error:
         reporter.warn(f"the page does not show where the model looks: {error}")
         return ()

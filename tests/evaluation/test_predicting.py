@@ -23,7 +23,7 @@ from podline import notebook
 from podline.errors import SettingsError, SourceError
 from podline.evaluation import pictures, predicting
 from podline.evaluation.forward import finished_model
-from podline.evaluation.grad_cam import looked_at, place_weights
+from podline.evaluation.grad_cam import place_weights, saliency
 from podline.evaluation.predicting import run
 from podline.progress import Reporter, silent
 from podline.stages.specs import TrainSpec
@@ -244,7 +244,7 @@ def test_the_places_that_speak_for_the_answer_are_the_brightest() -> None:
     expected = np.zeros((2, 4, 4))
     expected[0, 0, 3] = expected[1, 3, :2] = 1
     np.testing.assert_allclose(weights, expected)
-    bright, _ = (picture.sum(-1) for picture in looked_at(bright_or_dark(), [*images]))
+    bright, _ = (picture.sum(-1) for picture in saliency(bright_or_dark(), [*images]))
     assert bright.shape == (8, 8)
     assert np.unravel_index(bright.argmax(), bright.shape) == (0, 7)
 
@@ -252,7 +252,7 @@ def test_the_places_that_speak_for_the_answer_are_the_brightest() -> None:
 def test_a_model_without_maps_looks_nowhere() -> None:
     image: Any = keras.Input((8, 8, 1), dtype="uint8")
     model = keras.Model(image, layers.Dense(3)(layers.Flatten()(layers.Rescaling(1.0)(image))))
-    assert looked_at(model, [np.zeros((8, 8, 1), np.uint8)]) == []
+    assert saliency(model, [np.zeros((8, 8, 1), np.uint8)]) == []
 
 
 def test_maps_within_a_nested_model_are_found_and_those_before_attention_tell_nothing() -> None:

@@ -103,19 +103,19 @@ class ExampleKind(ExampleHooks[A]):
         words = captions(records, lambda each: self.truths(each[self.target], manifest))
         return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
 
-    def asked(
+    def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
         """Return the first test examples with a run's answers, and its mistakes."""
-        from podline.kinds.by_example.sheet import asked
+        from podline.kinds.by_example.sheet import sheet_block
 
-        return asked(self, spec, model, store, manifest, reporter)
+        return sheet_block(self, spec, model, store, manifest, reporter)
 
-    def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
+    def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
         """Return the images with colours on the places that support the model's answer."""
         from podline.evaluation import forward, grad_cam
 
-        return grad_cam.looked_at(forward.finished_model(store, run), images)
+        return grad_cam.saliency(forward.finished_model(store, run), images)
 
     def headline(self, run: RunFacts) -> Headline:
         """Return the main measure for the top of the page."""

@@ -27,7 +27,7 @@ RIGHT, WRONG = "#1a7f37", "#c0392b"
 _MISTAKE_ROWS = 2
 
 
-def asked(
+def sheet_block(
     kind: ExampleHooks[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
     """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""

@@ -66,11 +66,11 @@ class Pose(ReportedKind):
         """Return images with the people of their records."""
         return sheet.drawn(records, manifest)
 
-    def asked(
+    def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
         """Return the first test images with people, as found and as labelled."""
-        return sheet.asked(spec, model, store, manifest, reporter)
+        return sheet.sheet_block(spec, model, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
         """Return the AP."""

@@ -40,7 +40,7 @@ def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -
     return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
-def asked(
+def sheet_block(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
     """Return the first test images with people, as found by the run and as labelled; nothing counts as correct."""
