@@ -32,11 +32,11 @@ from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
-from podline.figures import count, metric_text, moment, percent, pflop, short_count, size
+from podline.figures import count, moment, percent, pflop, short_count, size
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.contract import kind_of
 from podline.kinds.table import all_facts
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.options import Choices, TrainingGroup
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet

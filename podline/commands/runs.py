@@ -24,12 +24,12 @@ from podline.commands.options import (
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import read_promotion
 from podline.errors import ArtifactError, SettingsError
-from podline.figures import metric_text, moment, size
+from podline.figures import moment, size
 from podline.inventory.inventory import holdings
 from podline.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
-from podline.measures import loaded, measure_named
+from podline.measures import loaded, measure_named, metric_text
 from podline.plurals import plural
 from podline.progress import silent
 from podline.reporting.ledger import frame_of, row_of

@@ -29,11 +29,11 @@ from podline.documents.metric import Metric
 from podline.documents.origins import read_origin
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, PodlineError, StoreError, one_line
-from podline.figures import change_text, percent
+from podline.figures import percent
 from podline.frozen import Frozen
 from podline.intervals import sampling_variance
 from podline.kinds.contract import kind_of
-from podline.measures import measure_named
+from podline.measures import change_text, measure_named
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.specs import JUDGED, TrainSpec

@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from podline.compare.noise import Noise
-from podline.figures import change_bound, change_text
-from podline.measures import measure_named
+from podline.measures import change_bound, change_text, measure_named
 
 Word = Literal["better", "worse", "noise"]
 

@@ -19,10 +19,11 @@ from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardT
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen, JsonObject, is_object
-from podline.kinds.shipped import USUAL_KIND
 from podline.store import digests
 from podline.store.contract import Listed, Store
 
+USUAL_KIND = "classification"
+"""The kind of data sets and recipes without an explicit kind."""
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 """The splits of a data set. Without a validation split, some training examples may be held out."""
 APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))

@@ -14,10 +14,9 @@ from podline.documents.manifest import TEST, TRAIN, read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import milliseconds_an_image
-from podline.figures import value_text
 from podline.inventory.catalogue import training_of
 from podline.kinds.contract import kind_of
-from podline.measures import measure_named
+from podline.measures import measure_named, value_text
 from podline.models.of_run import untrained_model
 from podline.plurals import plural
 from podline.progress import Reporter

@@ -21,11 +21,10 @@ from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError, SettingsError, StoreError
-from podline.figures import metric_text
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.contract import kind_of
 from podline.kinds.table import read_evaluation
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.promotion.exports import IMAGES, checked_exports

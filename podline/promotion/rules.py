@@ -20,9 +20,8 @@ from podline import entry_points
 from podline.compare.figures import MAIN, PARTS, Compared, Figure, Rule, rule
 from podline.compare.words import Chance
 from podline.documents.promotion import Check, ExportedFile
-from podline.figures import change_bound, change_text, value_text
 from podline.kinds.contract import kind_named
-from podline.measures import measure_named
+from podline.measures import change_bound, change_text, measure_named, value_text
 from podline.recipes.parts import Registry
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 

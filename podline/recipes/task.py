@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self
 
+from podline.documents.manifest import USUAL_KIND
 from podline.errors import SettingsError
 from podline.frozen import Frozen, Json, JsonObject
 from podline.kinds import shipped
@@ -136,4 +137,4 @@ def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
 
 def is_usual(task: TaskSettings) -> bool:
     """Return whether a section has only defaults, so that a recipe's JSON omits it."""
-    return task.kind == shipped.USUAL_KIND and task == task_of(shipped.USUAL_KIND, {})
+    return task.kind == USUAL_KIND and task == task_of(USUAL_KIND, {})

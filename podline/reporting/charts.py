@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from podline import figures
+from podline import figures, measures
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
@@ -44,14 +44,14 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
     name, most = measure_named(measure).label, 1.0
     if measure_named(measure).in_units:
         most = max(metric.high for _, metric, _ in rows)
-    alt = "; ".join(f"{row}: {figures.metric_text(measure, metric)}" for row, metric, _ in rows)
+    alt = "; ".join(f"{row}: {measures.metric_text(measure, metric)}" for row, metric, _ in rows)
     with chart("verdict", f"{name[0].upper()}{name[1:]} with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
         for place, (_, metric, colour) in enumerate(rows):
             interval(axes, metric, place, colour)
             left = metric.high > 0.8 * most
             axes.annotate(
-                figures.value_text(measure, metric.value),
+                measures.value_text(measure, metric.value),
                 (metric.low if left else metric.high, place),
                 (-6 if left else 6, 0),
                 textcoords="offset points",
@@ -232,8 +232,8 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
         champion: the champion's value.
     """
     points = [*earlier, this]
-    told = "; ".join(f"{night.label}: {figures.metric_text(measure, night.metric)}" for night in points)
-    crown = f" The champion has {figures.value_text(measure, champion.value)}." if champion else ""
+    told = "; ".join(f"{night.label}: {measures.metric_text(measure, night.metric)}" for night in points)
+    crown = f" The champion has {measures.value_text(measure, champion.value)}." if champion else ""
     name = measure_named(measure).label
     about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
     alt = f"{about}, with 95 % intervals. {told}.{crown}"

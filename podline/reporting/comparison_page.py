@@ -25,7 +25,8 @@ from podline.documents.metrics_log import (
 from podline.drawing.drawing import chart
 from podline.drawing.svg import Svg
 from podline.errors import StoreError
-from podline.figures import arrow, change_text
+from podline.figures import arrow
+from podline.measures import change_text
 from podline.reporting.blocks import Block, Chart, Code, Kicker, Standing, Table, Text, Title
 from podline.reporting.charts import COLOURS
 from podline.reporting.document import document

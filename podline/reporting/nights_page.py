@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from podline import figures
+from podline import figures, measures
 from podline.compare.settings import differing, in_headline
 from podline.documents import champions
 from podline.documents.ledger_entry import Entry, Outcome
@@ -389,7 +389,7 @@ def _row(row: _Row, *, began: bool) -> Markup:
     if entry.cause:
         cells.append(Markup('<td role="cell" class="cause" colspan="2">{}</td>').format(_shortened(entry.cause)))
     else:
-        figure = figures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
+        figure = measures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
         cells += [_cell("number figure", figure), _cell("number changed", _changed(row.change))]
     slower = Markup('<br><span class="slow">{}</span>').format(unbroken(row.slow)) if row.slow else ""
     cells.append(_cell("number took", Markup("{}{}").format(unbroken(figures.duration(entry.seconds)), slower)))
@@ -443,7 +443,7 @@ def _below(entry: Entry) -> str:
     if floor is None or entry.outcome is None:
         return ""
     measure, value = measure_named(entry.outcome.measure), entry.outcome.main.value
-    by = figures.change_text(measure.name, abs(floor - value)).removeprefix("+")
+    by = measures.change_text(measure.name, abs(floor - value)).removeprefix("+")
     side = "below" if measure.higher_is_better else "above"
     return f"{side} the line of refusal by {by}" if measure.better(floor, value) else ""
 
@@ -471,4 +471,4 @@ def _last(row: _Row) -> Markup:
 
 
 def _main(outcome: Outcome) -> str:
-    return figures.metric_text(outcome.measure, outcome.main)
+    return measures.metric_text(outcome.measure, outcome.main)

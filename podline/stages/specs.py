@@ -17,9 +17,9 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
 from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
-from podline.figures import count, duration, metric_text, percent, pflop, rate, size
+from podline.figures import count, duration, percent, pflop, rate, size
 from podline.frozen import Frozen, JsonObject, is_object
-from podline.measures import shown
+from podline.measures import metric_text, shown
 from podline.options import LEFT_OUT
 from podline.plurals import plural
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of

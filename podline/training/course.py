@@ -17,10 +17,9 @@ from podline.documents.metrics_log import (
     StepsLine,
 )
 from podline.errors import DivergenceError, PreemptedError, PrunedError
-from podline.figures import value_text
 from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
-from podline.measures import measure_named
+from podline.measures import measure_named, value_text
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed

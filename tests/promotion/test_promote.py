@@ -34,13 +34,13 @@ from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.promotion import SAVED_MODEL, Promotion, read_promotion
 from podline.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
-from podline.figures import metric_text
 from podline.intervals import wilson_interval
 from podline.inventory.catalogue import training_of
 from podline.inventory.invalidation import forget
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.ledger.recording import data_of, outcome_of
+from podline.measures import metric_text
 from podline.progress import silent
 from podline.promotion import exports
 from podline.promotion.promote import promote, reference_of

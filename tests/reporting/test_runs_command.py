@@ -17,10 +17,10 @@ from podline.cli import cli
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import AnnealingLine, EvaluationLine
 from podline.errors import StoreError
-from podline.figures import metric_text
 from podline.inventory.catalogue import run_of
 from podline.ledger import ledger
 from podline.ledger.ledger import publish
+from podline.measures import metric_text
 from podline.reporting.comparison_page import write
 from podline.stages.specs import EvaluateSpec, TrainResult
 from podline.store.contract import Store

@@ -25,9 +25,8 @@ from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, compute, encoded
 from podline.data.images.deciding import decide, refuse_empty
 from podline.data.images.image_table import ImageTable, write_columns
-from podline.data.official import check_official
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
-from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.rawfiles import RawFile, check_official, made_once, raw_file, reading
 from podline.data.records import label_feature
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.source import Source, splits_of

@@ -31,10 +31,11 @@ from podline.data.order import shuffled
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import reading
 from podline.data.record_table import Records
-from podline.data.records import IMAGE, Feature
+from podline.data.records import IMAGE
 from podline.data.shards import RowsByPlace, SourceSplit, tables_of_places
 from podline.data.shown import printable
 from podline.data.sources.left_out import LeftOut
+from podline.documents.feature import Feature
 from podline.documents.manifest import TEST, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import Skeleton
 from podline.frozen import JsonObject

@@ -16,11 +16,10 @@ from podline.documents.manifest import VALIDATION, Manifest
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
-from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.by_example.hooks import A, ExampleHooks, Judged, Views
 from podline.kinds.table import read_evaluation
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.store.contract import Store

@@ -12,11 +12,11 @@ from podline.data.reader import SplitReader, open_split
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.evaluation.per_example import PerExample
-from podline.figures import count, metric_text, percent
+from podline.figures import count, percent
 from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.judging import answered, at_its_thresholds
 from podline.kinds.by_example.measures import figure_of
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
