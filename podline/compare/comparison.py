@@ -205,7 +205,7 @@ class Pairing:
     comparison: Comparison
     before: Evaluated
     after: Evaluated
-    compared: Compared | None
+    compared: Compared[Any] | None
 
 
 def compare(
@@ -282,7 +282,7 @@ def _compared(
     reporter: Reporter,
     decision: Promotion | None,
     until: float | None,
-) -> tuple[Compared, list[str], str]:
+) -> tuple[Compared[Any], list[str], str]:
     """Return the answers to the same examples, the known trainings, and the examples in words if the data differ."""
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
@@ -315,7 +315,7 @@ def _left(store: Store, before: Evaluated, grounds: Grounds) -> Any:
     return found
 
 
-def _figures(compared: Compared, before: Evaluated) -> tuple[Difference, list[MovedPart]]:
+def _figures(compared: Compared[Any], before: Evaluated) -> tuple[Difference, list[MovedPart]]:
     rules = before.training.recipe.promotion
     found = [
         figure

@@ -1,5 +1,6 @@
 """Finds the first value that is not finite in a training step: layer by layer, on the CPU."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

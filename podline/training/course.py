@@ -1,5 +1,6 @@
 """Runs a training from its first to its last step: steps, evaluations, hooks, findings and checkpoints."""
 
+# pyright: standard
 from __future__ import annotations
 
 import math

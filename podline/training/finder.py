@@ -7,6 +7,7 @@ Smith: "Cyclical Learning Rates for Training Neural Networks", WACV 2017, sectio
 and looks where the loss falls and where it stops falling. A loss of one small batch is noisy, so it is smoothed.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import functools

@@ -3,6 +3,7 @@
 The features of an image depend on its pixels and the frozen weights alone, so a resumed run computes the same ones.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import math

@@ -7,6 +7,7 @@ step    training's own steps on this input, and the share of their time that the
 ======= =============================================================================================================
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import itertools

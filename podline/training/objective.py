@@ -1,5 +1,6 @@
 """Defines a training objective: the record fields that it reads, the terms of its loss, its measures."""
 
+# pyright: standard
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

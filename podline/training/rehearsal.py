@@ -6,6 +6,7 @@ which gives an estimate of the whole run. The rehearsal runs in training's own p
 a few steps and no second start; only later phases have graphs of their own.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,6 @@
 """Builds the trained objects (model, optimizer, initial weights, training step) and the run that holds them."""
 
+# pyright: standard
 from __future__ import annotations
 
 import dataclasses

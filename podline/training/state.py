@@ -1,5 +1,6 @@
 """The state of a run: every variable that training changes, in groups, by place."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -7,6 +7,7 @@ The host runs ahead of a single accelerator: a batch is requested when the loss 
 it is made and copied, and its step launched, while the device still works on the last step.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

@@ -4,6 +4,7 @@ The event file is derived data: a resumed run rewrites it from the remaining lin
 gap and no repeated step.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

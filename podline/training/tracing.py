@@ -4,6 +4,7 @@ The device goes on until the next stop, so the state before the failing step is 
 or, if they are not finite, the newest ones that were saved.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 """The training stage: trains a model from a recipe and a data set, and records the training."""
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

@@ -243,7 +243,7 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
             r"model odd: got outputs \(None, 32, 32, 10\), expected one tensor of logits, \(None, 10\)",
         ),
         (lambda *_: 1 / 0, r"model odd \(odd:odd of odd\): ZeroDivisionError: division by zero"),
-        (lambda *_: Own(), r"gives a Own without a graph, expected keras.Model\(inputs, outputs\)"),
+        (lambda *_: Own(), r"gives a Own, expected keras.Model\(inputs, outputs\)"),
         (
             lambda shape, classes, _settings: keras.Sequential(
                 [keras.Input(shape, batch_size=8), layers.Flatten(), layers.Dense(classes)]

@@ -47,7 +47,8 @@ class ImageObjective(Objective):
         gamma = settings.gamma if settings.kind == "focal" else 0.0
         self._loss: Loss = functools.partial(self.cross_entropy, smoothing=smoothing, gamma=gamma)
         if settings.kind not in LOSSES.shipped or settings.options:
-            self._loss = LOSSES.make(settings, settings)
+            installed: Any = LOSSES.make(settings, settings)
+            self._loss = installed
 
     @staticmethod
     @abstractmethod
