@@ -50,7 +50,7 @@ def recipe_of(name: str | None) -> Recipe:
 
 
 class Request(NamedTuple):
-    """What every request of a stage has: a recipe's name, a store, the settings, and a listener."""
+    """A request of a stage: a recipe's name, a store, the settings, and a listener for progress."""
 
     name: str | None
     store: Store
