@@ -1,4 +1,4 @@
-"""Requests of a stage by a person: what a name stands for, and the ledger's entry of the stage's work."""
+"""Turns what a person asks of a stage into a spec, and records the stage's work in the ledger."""
 
 from __future__ import annotations
 

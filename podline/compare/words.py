@@ -1,4 +1,4 @@
-"""Says what chance has to do with a difference: one case, one phrase, the same on every page and in every command."""
+"""Describes how far chance explains a difference: one phrase for each case, the same on pages and in commands."""
 
 from __future__ import annotations
 
