@@ -20,7 +20,7 @@ class Chance(StrEnum):
 
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, tests: int = 1) -> Chance:
-        """Return the case of a change.
+        """Return how far chance explains a change.
 
         Args:
             change: the change of a figure.
