@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from podline.errors import ArtifactError, OtherWriterError, PodlineError, StoreError, StoreUnavailableError, TakenError
 from podline.frozen import Frozen
-from podline.progress import Reporter, beside
+from podline.progress import beside
 from podline.settings import load
 from podline.store import fences, locks
 from podline.store.contract import Store, explained
@@ -39,7 +39,7 @@ _POLL_SECONDS = 1.0
 _RENEWALS = 6
 # A service may refuse to replace an object more often than once in a second; in between a lease is only looked at.
 _LEAST_SECONDS = 1.0
-_ATTEMPTS, _NEWS_SECONDS = 5, 10
+_ATTEMPTS = 5
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -99,16 +99,6 @@ def writing(
         stack.enter_context(fences.put(store.uri, folder, writer))
         stack.enter_context(beside(writer.keep, writer.seconds / _RENEWALS, "lease"))
         yield writer
-
-
-def waits_told(reporter: Reporter) -> Callable[[str, float], None]:
-    """Return what tells a reporter now and then that this process waits in :func:`writing`."""
-
-    def told(holder: str, seconds: float) -> None:
-        if not int(seconds) % _NEWS_SECONDS:
-            reporter.waiting(f"another process writes the same data set: {holder}")
-
-    return told
 
 
 class Writer:
