@@ -32,6 +32,7 @@ from podline.progress import beside
 from podline.settings import load
 from podline.store import fences, locks
 from podline.store.contract import Store, explained
+from podline.store.retries import retried
 
 LEASE = "writer.lease"
 _POLL_SECONDS = 1.0
@@ -89,9 +90,14 @@ def writing(
         StoreError: the store cannot be written.
     """
     mark, begun = store.own_folder("locks") / f"{folder.replace('/', '~')}.owner", time.monotonic()
-    with contextlib.ExitStack() as stack:
+
+    @retried
+    def turn(stack: contextlib.ExitStack) -> bool:
         with explained("write to the store", store.uri):
-            waited = stack.enter_context(locks.turn(mark.with_suffix(".lock"), holder, waits))
+            return stack.enter_context(locks.turn(mark.with_suffix(".lock"), holder, waits))
+
+    with contextlib.ExitStack() as stack:
+        waited = turn(stack)
         writer = Writer(store, folder, holder)
         writer.take(mark, lambda other: waits(other, time.monotonic() - begun))
         writer.waited |= waited
@@ -132,8 +138,7 @@ class Writer:
             waits: called with the description of the holder.
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
-        with explained("write to the store", self._store.uri):
-            mark.write_text(f"{_machine()} {self.owner}")
+        self._write_mark()
         while True:
             version, lease = self._found()
             now, silence = time.monotonic(), lease.seconds if lease else self.seconds
@@ -149,6 +154,11 @@ class Writer:
         self.waited = bool(version)
         if lease and lease.record:
             self._publish_record(lease.record)
+
+    @retried
+    def _write_mark(self) -> None:
+        with explained("write to the store", self._store.uri):
+            self._mark.write_text(f"{_machine()} {self.owner}")
 
     def keep(self, last: bool) -> float | None:
         """Renew the lease, unless that happened just now; return the seconds until the next time."""
