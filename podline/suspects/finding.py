@@ -26,7 +26,7 @@ from podline.store.opening import open_store
 from podline.suspects.page import page
 from podline.suspects.pairs import LabelPair, label_pairs
 from podline.suspects.precision import Judged, judged
-from podline.training.run import prepared
+from podline.training.run import configure_process
 
 _FIRST = 10  # suspects that the command lists
 
@@ -42,7 +42,7 @@ def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
     """
     started, store = time.monotonic(), open_store(spec.root)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    strategy = prepared(spec.recipe, spec.strategy)
+    strategy = configure_process(spec.recipe, spec.strategy)
     with strategy.scope():
         models = [finished_model(store, run) for run in spec.runs]
     readers = {split.name: open_split(store, spec.dataset_folder, manifest, split.name) for split in manifest.splits}

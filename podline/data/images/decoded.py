@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from podline import settings as machine
 from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
-from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts_in
+from podline.data.images.arrow_file import TEXT, encoded, texts_in
 from podline.data.images.image_table import IMAGE_FACTS, ImageTable, Numbers, write_columns
-from podline.data.images.items import NAMED, OF_PLACE, Place
+from podline.data.images.items import NAMED, OF_PLACE, Place, listed
 from podline.data.images.parsing import LISTED, Parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import FACTS, delete_unused, use_of
@@ -115,10 +115,7 @@ class _Listed:
 
     def __init__(self, layout: Parsed, folder: Path) -> None:
         self._layout, self._folder = layout, folder
-        table, copies = mapped(folder / LISTED), f"{folder}/"
-        if layout.unread:
-            unread = pa.array(map(encoded, layout.unread), TEXT)
-            table = table.filter(compute.invert(compute.is_in(table["split"], unread)))
+        table, copies = listed(folder / LISTED, layout.unread), f"{folder}/"
         self._table = table
         stamps = (_stamp(place, size, copies) if place.path else 0 for place, size in _places(table))
         self.stamps: Numbers = np.fromiter(stamps, np.int64, len(table))

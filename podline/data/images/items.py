@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from podline.data.images.arrow_file import TEXT, write_rows
+from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, write_rows
 from podline.data.places import Place
 from podline.documents.manifest import TEST, VALIDATION
 
@@ -68,6 +68,18 @@ def write_items(path: Path, items: Iterable[Item]) -> None:
         StoreError: the file cannot be written.
     """
     write_rows(path, _TYPES, map(_row, items), {})
+
+
+def listed(path: Path, unread: Sequence[str]) -> Any:
+    """Return the table in a file from :func:`write_items`, without the items of some splits.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    table = mapped(path)
+    if not unread:
+        return table
+    return table.filter(compute.invert(compute.is_in(table["split"], pa.array(map(encoded, unread), TEXT))))
 
 
 def _row(item: Item) -> tuple[Any, ...]:
