@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,6 +10,7 @@ from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.contract import Kind
 from podline.kinds.facts import KindFacts
+from podline.recipes.task import NamedSettings
 from podline.reporting.kind_report import ReportedKind
 from reference import attributes_of, table
 
@@ -16,8 +18,8 @@ from reference import attributes_of, table
 def tables() -> dict[str, str]:
     """The facts about a kind, its methods, and what an ExampleKind gives."""
     methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
-    described = attributes_of(KindFacts)
-    assert set(described) == set(inspect.get_annotations(KindFacts))
+    described = {**attributes_of(NamedSettings), **attributes_of(KindFacts)}
+    assert set(described) == {field.name for field in dataclasses.fields(KindFacts)}
     left = {"objective": methods["objective"], **{name: each for name, each in hooks.items() if name not in methods}}
     assert ExampleKind.__abstractmethods__ <= left.keys()
     return {
