@@ -19,6 +19,7 @@ from podline.commands.options import (
     in_order,
     json_option,
     load_settings,
+    raise_damaged,
     recipe_argument,
     run_argument,
     say,
@@ -108,10 +109,7 @@ def _list_champions(store: Store, *, as_json: bool) -> None:
     if lines or as_json or not damaged:
         none = [f"{store.uri} has no champions; make one with `podline models promote RUN`"]
         answer(documents, lambda: lines or none, as_json=as_json)
-    for error in damaged[:-1]:
-        click.echo(f"{error}", err=True)
-    if damaged:
-        raise damaged[-1]
+    raise_damaged(damaged)
 
 
 @models_group.command("describe")

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from podline import engines
 from podline import settings as settings_module
 from podline.commands.numbers import Number, Whole
-from podline.errors import SettingsError, StoreError
+from podline.errors import PodlineError, SettingsError, StoreError
 from podline.frozen import name_check
 from podline.launchers import host_range
 from podline.options import (
@@ -280,3 +280,15 @@ def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) 
         say_json(document.model_dump(mode="json") if isinstance(document, BaseModel) else document)
     else:
         say(lines())
+
+
+def raise_damaged(damaged: Sequence[PodlineError]) -> None:
+    """Name the damaged documents of a listing after the listing.
+
+    Raises:
+        PodlineError: the last of them, after the others are written.
+    """
+    for error in damaged[:-1]:
+        click.echo(f"{error}", err=True)
+    if damaged:
+        raise damaged[-1]

@@ -17,6 +17,7 @@ from podline.commands.options import (
     existing_store,
     in_order,
     json_option,
+    raise_damaged,
     run_argument,
     store_options,
     table_option,
@@ -85,10 +86,7 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
         click.echo(f"{store.where(name)} is left out: its name is not that of a ledger entry; move it away", err=True)
     for problem in loaded().problems:
         click.echo(f"{problem}; its figures are shown by their names", err=True)
-    for error in damaged[:-1]:
-        click.echo(f"{error}", err=True)
-    if damaged:
-        raise damaged[-1]
+    raise_damaged(damaged)
 
 
 @runs_group.command("show")
@@ -246,18 +244,19 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
-    store = existing_store(options, deletes=True)
-    found = holdings(store)
+    store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
+    found = holdings(store, damaged.append)
     if days is None:
         runs = runs_named(found, store, chosen)
     else:
         runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
-    result = delete_runs(store, runs, delete=yes)
+    result = delete_runs(store, runs, lambda _: None, delete=yes)
     total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
     total += ", deleted" if yes else ", would be deleted; give --yes to do it"
     lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
     document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
     answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
+    raise_damaged(damaged)
 
 
 def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:

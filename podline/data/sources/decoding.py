@@ -73,6 +73,11 @@ class Look(NamedTuple):
     reason: str = ""
     doubtful: bool = False
 
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """Return the facts that are stored, as :data:`podline.data.images.image_table.IMAGE_FACTS`."""
+        return (*map(bytes.fromhex, self[:2]), *self[2:-3])
+
 
 class Request(NamedTuple):
     """A request to decode one image.
