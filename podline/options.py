@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -153,7 +153,7 @@ def _typed(name: str, field: FieldInfo, value: Any) -> str:
     flag = flag_of(name, field)
     if value is True:
         return f" {flag}"
-    values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    values = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
     return "".join(f" {flag} {shlex.quote(str(each))}" for each in values)
 
 

@@ -29,7 +29,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.export import load_model
 from podline.training.plan import plan_training
-from podline.training.run import prepared
+from podline.training.run import configure_process
 
 # For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
 _MORE, _LEAST_STEPS = 5, 400
@@ -55,7 +55,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     training = _training(spec, store)
     recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
     # This comes first, as in training, because it sets the seeds of the initial weights.
-    strategy = prepared(recipe, spec.strategy)
+    strategy = configure_process(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
     devices.warn_of_padding("evaluation_batch_size", spec.batch_size, strategy, reporter)

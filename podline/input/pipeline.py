@@ -119,17 +119,10 @@ class _Batches:
 
 
 @dataclass(frozen=True)
-class TrainingInput(_Batches):
-    """The batches of a training run.
-
-    Attributes:
-        fields: the fields that the model and the loss need, including ``image``.
-        order: the examples of each batch.
-        augmentation: random changes of images, or also of their people.
-    """
+class _OrderedBatches(_Batches):
+    """The batches of a training run; ``order`` has the examples of each."""
 
     order: TrainingOrder
-    augmentation: Augmentation
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """Read the epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
@@ -137,6 +130,22 @@ class TrainingInput(_Batches):
         share = len(ids) // replicas
         ids = ids[replica * share : (replica + 1) * share]
         return epoch, ids, self.reader.gather(self.order.records(ids), self.fields)
+
+    def _share(self, step: int, context: tf.distribute.InputContext) -> int:
+        """Return the number of a replica's examples in the batch of a step."""
+        return self.order.epochs.place(step).batch_size // context.num_replicas_in_sync
+
+
+@dataclass(frozen=True)
+class TrainingInput(_OrderedBatches):
+    """The batches of a training run.
+
+    Attributes:
+        fields: the fields that the model and the loss need, including ``image``.
+        augmentation: random changes of images, or also of their people.
+    """
+
+    augmentation: Augmentation
 
     @property
     def views(self) -> int:
@@ -188,21 +197,19 @@ class TrainingInput(_Batches):
         """
         augments = self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
-        share, blank = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync, self._blank()
+        share, blank = self._share(first, context), self._blank()
         spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in blank}
         return self._dataset(self.batch, spec, first, end, calls, context)
 
 
 @dataclass(frozen=True)
-class FeatureInput(_Batches):
+class FeatureInput(_OrderedBatches):
     """The batches of a training input with the places of images' features in a table, instead of images.
 
     Attributes:
-        order: the examples of each batch.
         views: see :attr:`TrainingInput.views`.
     """
 
-    order: TrainingOrder
     views: int
 
     @classmethod
@@ -217,14 +224,12 @@ class FeatureInput(_Batches):
 
     def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
         """Return batch ``step``, or a replica's part of it: its fields, and int64 (n,) instead of images."""
-        epoch, ids = self.order.batch(step)
-        share = len(ids) // replicas
-        ids = ids[replica * share : (replica + 1) * share]
-        return {**self.reader.gather(self.order.records(ids), self.fields), IMAGE: self.places(epoch, ids)}
+        epoch, ids, arrays = self.read(step, replica, replicas)
+        return {**arrays, IMAGE: self.places(epoch, ids)}
 
     def dataset(self, first: int, end: int, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
         """Return batches ``first`` to ``end - 1``; see :meth:`TrainingInput.dataset`."""
-        share = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync
+        share = self._share(first, context)
         infos = [self.manifest.field(name) for name in self.fields]
         spec = {info.name: tf.TensorSpec((share, *info.shape), info.dtype) for info in infos}
         spec[IMAGE] = tf.TensorSpec((share,), tf.int64)

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from podline import stopwatch
 from podline.datasets.version_changes import change_between, in_words
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.documents.completion import read_completion
 from podline.documents.ledger_entry import (
     AnnealingSummary,
     Data,
@@ -34,7 +35,7 @@ from podline.documents.ledger_entry import (
 )
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, MetricsLines
-from podline.documents.origins import keep_origin, read_origin
+from podline.documents.origins import ORIGIN, keep_origin, read_origin
 from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger, provenance
@@ -56,7 +57,7 @@ from podline.stages.specs import (
     TrainSpec,
     ValidateSpec,
 )
-from podline.stages.table import stage_of
+from podline.stages.table import TRAIN, stage_of
 from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import Store
@@ -248,7 +249,11 @@ class Notes:
         """Take a reused model's inputs from its origin instead of the current run."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
-            keep_origin(self.store, result.folder, self.entry)
+            before = self.store.find(f"{result.folder}/{ORIGIN}")
+            kept = read_completion(self.store, result.folder, TRAIN.name).result
+            # Another machine may have trained the run again meanwhile.
+            if kept["weights_sha256"] == result.weights_sha256:
+                keep_origin(self.store, result.folder, self.entry, before.version if before else "")
         else:
             self._update(settings=origin.settings, code=origin.code, environment=origin.environment)
 

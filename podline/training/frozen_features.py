@@ -15,10 +15,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Tensor
+from podline.data.records import IMAGE
 from podline.input.pipeline import FeatureInput, TrainingInput
 from podline.models.initial_values import SEED_STATE
 from podline.models.keras_internals import nodes_of
-from podline.training.objective import IMAGE
 
 MOST_BYTES = 2**29
 """The largest table of features, 512 MiB: two views of 52,000 images with 1,280 features."""
