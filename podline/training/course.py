@@ -181,7 +181,8 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
     best = (
         [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights"]
     )
-    return [*best, "more training images, stronger augmentation or pretrained weights (--init FILE) lessen it"]
+    weights = "" if recipe.init or recipe.further else f" or pretrained weights ({recipe.task.asks_for_weights})"
+    return [*best, f"more training images, stronger augmentation{weights} lessen it"]
 
 
 def _loop(run: Run, step: int, between: Between) -> int:
