@@ -46,14 +46,12 @@ from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
-from podline.store.one_writer import writing
+from podline.store.one_writer import waits_told, writing
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 # A job is submitted as this many work items, if it has enough numbers.
 _PIECES = 10_000
-# Seconds between two lines about another conversion.
-_NEWS_SECONDS = 10
 
 
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
@@ -84,24 +82,18 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     folder = dataset_folder(spec.dataset, known)
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.using([folder]))
-        stack.enter_context(writing(store, folder, f"convert of {folder}", partial(_waits, reporter)))
+        writer = stack.enter_context(writing(store, folder, f"convert of {folder}", waits_told(reporter)))
         growth = stack.enter_context(growth_since(store, spec, source, known, job.context.folder, reporter))
         truths = source.publish_truths(store, folder)
-        plans, reused = _write_shards(job, spec, source, folder, growth)
+        plans, reused = _write_shards(job, spec, source, folder, growth, writer.owner)
         names = publish_dataset(store, spec, source, truths, folder, plans, growth)
         beside, seconds = [f"{folder}/{name}" for name in names], time.monotonic() - started
         result = complete_conversion(store, spec, folder, beside, source, seconds, reused)
         if source.grows:
             publish_growth(store, spec.dataset, growth, reporter)
-    if source.grows:
-        delete_orphans(store, folder)
+            delete_orphans(store, folder)
     memory.remember(result.fingerprint)
     return result
-
-
-def _waits(reporter: Reporter, holder: str, seconds: float) -> None:
-    if not int(seconds) % _NEWS_SECONDS:
-        reporter.waiting(f"another process writes the same data set: {holder}")
 
 
 def _open(job: Job, spec: EffectiveSpec) -> Source:
@@ -122,7 +114,9 @@ def _decode(job: Job, folder: str, count: int, step: beam.DoFn) -> None:
     job.run(folder, partial(add_steps, count=count, step=step), "batches of images", count, done)
 
 
-def _write_shards(job: Job, spec: EffectiveSpec, source: Source, folder: str, growth: Growth) -> tuple[ShardPlans, int]:
+def _write_shards(
+    job: Job, spec: EffectiveSpec, source: Source, folder: str, growth: Growth, writer: str
+) -> tuple[ShardPlans, int]:
     """Write the missing shards; return all shard plans and the number of shards that already existed."""
     source, prefix = source.part(growth.new), growth.prefix(datasets.find(spec.dataset).base)
     if not source.sizes:
@@ -138,7 +132,7 @@ def _write_shards(job: Job, spec: EffectiveSpec, source: Source, folder: str, gr
         return there, {"records/s": written * of_a_shard / (time.monotonic() - started)}
 
     filler = _publish_tables(job.store, source, plans, tables)
-    step = WriteShards(job.context, folder, source, plans, filler)
+    step = WriteShards(job.context, folder, source, plans, filler, writer)
     job.run(tables, partial(add_steps, count=count, step=step), "shards", count, done)
     return plans, count - shards.counted()[1]
 

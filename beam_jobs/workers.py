@@ -31,6 +31,7 @@ from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
 from podline.kinds.table import facts_named
 from podline.store.contract import Store
+from podline.store.one_writer import help_writer
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
@@ -132,13 +133,14 @@ class WriteShards(_NumberedStep):
         source: the source of the records; only what a worker needs of it is sent.
         plans: the shards.
         filler: creates the records.
+        writer: the owner of the folder's lease, for whom the shards are written.
     """
 
     def __init__(
-        self, context: JobContext, folder: str, source: Source, plans: ShardPlans, filler: RowsByPlace
+        self, context: JobContext, folder: str, source: Source, plans: ShardPlans, filler: RowsByPlace, writer: str
     ) -> None:
         super().__init__(context)
-        self.folder, self.plans, self.filler = folder, plans, filler
+        self.folder, self.plans, self.filler, self.writer = folder, plans, filler, writer
         self.layout, self.kind, self.classes = stored_layout(source.features), source.kind, len(source.class_names)
 
     def make_or_find(self, number: int) -> None:
@@ -151,6 +153,7 @@ class WriteShards(_NumberedStep):
         record = f"{self.folder}/{shard_record(plan.file)}"
         if _is_there(store, self.folder, record):
             return
+        help_writer(store, self.folder, self.writer)
         table = store.local(f"{tables_of(self.context, self.folder)}/{self.filler.table(plan)}")
         fill = self.filler.filler(plan, self.layout.decoded, table)
         with store.workspace("shard") as workspace:

@@ -8,9 +8,10 @@ import numpy as np
 
 from benchmarks import plain
 from benchmarks.timing import in_turns
-from podline.data.records import Feature, RecordLayout, layout_of
+from podline.data.records import RecordLayout, layout_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import seal
+from podline.documents.feature import Feature
 
 IMAGE_SHAPE = (32, 32, 3)
 CLASSES = 10

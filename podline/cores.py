@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+# The mount point of control groups, the names of this process's groups, and the counts and memory of the whole machine.
 GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_MACHINE = Path("/proc/vmstat")
-_MEMORY = Path("/proc/meminfo")
+MACHINE, MEMORY = Path("/proc/vmstat"), Path("/proc/meminfo")
 _AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
 _TOTAL = re.compile(r"^MemTotal: +(\d+) kB$", re.MULTILINE)
 # The limit, the use, and in memory.stat the part of it that the kernel can drop: versions 2 and 1 of control groups.
@@ -25,46 +25,26 @@ _MEMORY_FILES = (
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
-def usable_cores(groups: Path = GROUPS, own: Path = OWN) -> int:
-    """Return the number of cores, rounded up; at least 1.
-
-    Args:
-        groups: mount point of control groups.
-        own: the file with the names of this process's groups.
-    """
+def usable_cores() -> int:
+    """Return the number of cores, rounded up; at least 1."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min([affinity, *_quotas(groups, own)])))
+    return max(1, math.ceil(min([affinity, *_quotas()])))
 
 
-def memory_kills(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MACHINE) -> int:
+def memory_kills() -> int:
     """Return how many processes the kernel has killed as memory ran out, in this process's group or else here.
 
     ``memory.events`` belongs to version 2 of control groups, ``memory.oom_control`` to version 1.
-
-    Args:
-        groups: mount point of control groups.
-        own: the file with the names of this process's groups.
-        machine: the file with the count of the whole machine.
     """
-    places = control_groups(groups, own, "memory")
-    counts = [group / name for group in places for name in ("memory.events", "memory.oom_control")]
-    for count in [*counts, machine]:
-        with contextlib.suppress(OSError):
-            if found := _KILLS.search(count.read_text()):
-                return int(found[1])
-    return 0
+    counts = [group / name for group in control_groups("memory") for name in ("memory.events", "memory.oom_control")]
+    found = (_KILLS.search(_text(count)) for count in [*counts, MACHINE])
+    return next((int(kills[1]) for kills in found if kills), 0)
 
 
-def free_memory(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY) -> int:
-    """Return the bytes that this process's groups and the machine can still give; what files cache counts as free.
-
-    Args:
-        groups: mount point of control groups.
-        own: the file with the names of this process's groups.
-        machine: the file with the memory of the whole machine.
-    """
-    found = [1024 * int(kilobytes) for kilobytes in _AVAILABLE.findall(_text(machine))]
-    for group in control_groups(groups, own, "memory"):
+def free_memory() -> int:
+    """Return the bytes that this process's groups and the machine can still give; what files cache counts as free."""
+    found = [1024 * int(kilobytes) for kilobytes in _AVAILABLE.findall(_text(MEMORY))]
+    for group in control_groups("memory"):
         for limit, used, cached in _MEMORY_FILES:
             numbers = [_text(group / limit).strip(), _text(group / used).strip()]
             if all(map(str.isdecimal, numbers)):
@@ -73,10 +53,10 @@ def free_memory(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY)
     return min(found, default=0)
 
 
-def memory_limit(groups: Path = GROUPS, own: Path = OWN, machine: Path = _MEMORY) -> int:
-    """Return the bytes that this process and the machine may have; the arguments are those of :func:`free_memory`."""
-    found = [1024 * int(kilobytes) for kilobytes in _TOTAL.findall(_text(machine))]
-    for group in control_groups(groups, own, "memory"):
+def memory_limit() -> int:
+    """Return the bytes that this process's groups and the machine allow in all."""
+    found = [1024 * int(kilobytes) for kilobytes in _TOTAL.findall(_text(MEMORY))]
+    for group in control_groups("memory"):
         limits = (_text(group / limit).strip() for limit, _, _ in _MEMORY_FILES)
         found += [int(limit) for limit in limits if limit.isdecimal()]
     return min(found, default=0)
@@ -88,27 +68,24 @@ def _text(file: Path) -> str:
     return ""
 
 
-def _quotas(groups: Path, own: Path) -> list[float]:
+def _quotas() -> list[float]:
     """Return the quotas of this process's group and of its parents, in cores.
 
     ``cpu.max`` belongs to version 2 of control groups, ``cpu.cfs_quota_us`` to version 1:
     https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/scheduler/sched-bwc.html
     """
     quotas: list[float] = []
-    for group in control_groups(groups, own):
+    for group in control_groups():
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             quotas.append(_quota(group))
     return [quota for quota in quotas if quota > 0]
 
 
-def control_groups(groups: Path = GROUPS, own: Path = OWN, controller: str = "cpu") -> Iterator[Path]:
+def control_groups(controller: str = "cpu") -> Iterator[Path]:
     """Yield the possible folders of a controller for this process's group, and then for its parents."""
-    lines: list[str] = []
-    with contextlib.suppress(OSError):
-        lines = own.read_text().splitlines()
-    for line in lines:
+    for line in _text(OWN).splitlines():
         _, controllers, path = line.split(":", 2)
-        root = groups if not controllers else groups / controller
+        root = GROUPS if not controllers else GROUPS / controller
         if controllers and controller not in controllers.split(","):
             continue
         inner = PurePosixPath(path.lstrip("/"))

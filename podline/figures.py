@@ -9,56 +9,15 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from podline.documents.metric import Metric
-from podline.measures import measure_named
-
 
 def percent(share: float) -> str:
     """Format a share as a percentage: ``82.3 %``."""
     return f"{100 * share:.1f} %"
 
 
-def metric_text(name: str, metric: Metric) -> str:
-    """Format a metric with its interval, if known: shares in percent, a loss with three decimals."""
-    text = value_text(name, metric.value)
-    return f"{text} {interval_text(name, metric)}" if metric.low != metric.high else text
-
-
-def interval_text(name: str, metric: Metric) -> str:
-    """Format the interval of a metric, without units: ``[79.9, 84.5]``."""
-    return f"[{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]"
-
-
-def with_name(name: str, text: str) -> str:
-    """Format a metric's figure for use alone; add the name unless it is a share, as ``AP 0.815``."""
-    measure = measure_named(name)
-    return text if measure.in_percent else f"{measure.label} {text}"
-
-
-def value_text(name: str, value: float) -> str:
-    """Format a metric's value: a share in percent, any other with three decimals."""
-    return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
-
-
-def bound_text(name: str, value: float) -> str:
-    """Format an end of a metric's interval like the value, without a unit."""
-    return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
-
-
-def change_text(name: str, value: float) -> str:
-    """Format the change of a metric with its sign: ``+1.4 points`` for a share, ``−0.012`` for others."""
-    return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
-
-
 def arrow(change: str) -> str:
     """Return the direction of a change formatted by :func:`change_text`; empty for zero."""
     return "" if not change.strip("+\N{MINUS SIGN}0. points") else "▲" if change.startswith("+") else "▼"
-
-
-def change_bound(name: str, value: float) -> str:
-    """Format a change, or an end of its interval, without a unit."""
-    text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def short_moment(unix_time: float) -> str:

@@ -1,4 +1,4 @@
-"""The measures of evaluations: computation and names, including those of installed packages.
+"""The measures of evaluations: computation, names and text, including those of installed packages.
 
 A package adds a measure by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A figure whose
 measure is unknown, because its package is missing, is shown by its name.
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from podline.kinds.shipped import USUAL_KIND
+from podline.documents.manifest import USUAL_KIND
+from podline.documents.metric import Metric
+from podline.figures import percent
 from podline.recipes.parts import Loaded, Registry
 
 ENTRY_POINTS = "podline.measures"
@@ -125,3 +127,41 @@ def shown(names: Iterable[str]) -> list[Measure]:
     given = list(names)
     order = [name for name in known() if name in given]
     return [measure_named(name) for name in (*order, *(name for name in given if name not in order))]
+
+
+def metric_text(name: str, metric: Metric) -> str:
+    """Format a metric with its interval, if known: shares in percent, a loss with three decimals."""
+    text = value_text(name, metric.value)
+    return f"{text} {interval_text(name, metric)}" if metric.low != metric.high else text
+
+
+def interval_text(name: str, metric: Metric) -> str:
+    """Format the interval of a metric, without units: ``[79.9, 84.5]``."""
+    return f"[{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]"
+
+
+def with_name(name: str, text: str) -> str:
+    """Format a metric's figure for use alone; add the name unless it is a share, as ``AP 0.815``."""
+    measure = measure_named(name)
+    return text if measure.in_percent else f"{measure.label} {text}"
+
+
+def value_text(name: str, value: float) -> str:
+    """Format a metric's value: a share in percent, any other with three decimals."""
+    return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
+
+
+def bound_text(name: str, value: float) -> str:
+    """Format an end of a metric's interval like the value, without a unit."""
+    return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
+
+
+def change_text(name: str, value: float) -> str:
+    """Format the change of a metric with its sign: ``+1.4 points`` for a share, ``−0.012`` for others."""
+    return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
+
+
+def change_bound(name: str, value: float) -> str:
+    """Format a change, or an end of its interval, without a unit."""
+    text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
+    return text.replace("-", "\N{MINUS SIGN}")

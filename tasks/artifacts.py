@@ -11,9 +11,9 @@ from prefect.logging import get_run_logger
 
 from podline.documents.promotion import PROMOTION
 from podline.errors import SanityError
-from podline.figures import count, duration, metric_text
+from podline.figures import count, duration
 from podline.inventory.catalogue import run_of
-from podline.measures import shown
+from podline.measures import metric_text, shown
 from podline.plurals import plural
 from podline.reporting.escaping import markdown
 from podline.search.searching import SearchResult

@@ -1,22 +1,38 @@
-"""Quotas of control groups count as well as the affinity."""
+"""Cores and memory are those of this process's control groups, and no more than the machine has."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from podline.cores import free_memory, memory_kills, memory_limit, usable_cores
+from podline import cores
+
+Kernel = Callable[[str, dict[str, str]], None]
 
 
-@pytest.fixture(autouse=True)
-def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    """Write the names of this process's groups and the files of groups, on a machine of eight cores."""
+    places = {"GROUPS": tmp_path / "groups", "OWN": tmp_path / "own"}
+    for name, place in {**places, "MACHINE": tmp_path / "machine", "MEMORY": tmp_path / "machine"}.items():
+        monkeypatch.setattr(cores, name, place)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    (tmp_path / "machine").write_text("oom_kill 7\nMemTotal:  9 kB\nMemFree:   3 kB\nMemAvailable:       7 kB\n")
+
+    def write(own: str, files: dict[str, str]) -> None:
+        (tmp_path / "own").write_text(own)
+        for name, text in files.items():
+            (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "groups" / name).write_text(f"{text}\n")
+
+    return write
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "cores"),
+    ("own", "files", "found"),
     [
         ("0::/", {}, 8),
         ("0::/", {"cpu.max": "max 100000"}, 8),
@@ -28,13 +44,10 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
     ],
 )
-def test_quotas(tmp_path: Path, own: str, files: dict[str, str], cores: int) -> None:
-    (tmp_path / "own").write_text(own)
-    for name, text in files.items():
-        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "groups" / name).write_text(f"{text}\n")
-    assert usable_cores(tmp_path / "groups", tmp_path / "own") == cores
-    assert usable_cores(tmp_path / "groups", tmp_path / "nowhere") == 8
+def test_quotas(kernel: Kernel, own: str, files: dict[str, str], found: int) -> None:
+    assert cores.usable_cores() == 8, "without groups"
+    kernel(own, files)
+    assert cores.usable_cores() == found
 
 
 @pytest.mark.parametrize(
@@ -47,15 +60,12 @@ def test_quotas(tmp_path: Path, own: str, files: dict[str, str], cores: int) -> 
     ],
 )
 def test_kills_for_memory_are_those_of_the_own_group(
-    tmp_path: Path, own: str, files: dict[str, str], kills: int
+    kernel: Kernel, own: str, files: dict[str, str], kills: int
 ) -> None:
-    (tmp_path / "own").write_text(own)
-    (tmp_path / "machine").write_text("pgfault 1\noom_kill 7\n")
-    for name, text in files.items():
-        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "groups" / name).write_text(f"{text}\n")
-    assert memory_kills(tmp_path / "groups", tmp_path / "own", tmp_path / "machine") == kills
-    assert memory_kills(tmp_path, tmp_path / "nowhere", tmp_path / "nowhere") == 0
+    kernel(own, files)
+    assert cores.memory_kills() == kills
+    cores.MACHINE.unlink()
+    assert files or cores.memory_kills() == 0
 
 
 @pytest.mark.parametrize(
@@ -77,12 +87,7 @@ def test_kills_for_memory_are_those_of_the_own_group(
     ],
 )
 def test_free_memory_and_its_limit_are_the_least_of_the_machine_and_its_groups(
-    tmp_path: Path, own: str, files: dict[str, str], free: int, limit: int
+    kernel: Kernel, own: str, files: dict[str, str], free: int, limit: int
 ) -> None:
-    (tmp_path / "own").write_text(own)
-    (tmp_path / "machine").write_text("MemTotal:  9 kB\nMemFree:   3 kB\nMemAvailable:       7 kB\n")
-    for name, text in files.items():
-        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "groups" / name).write_text(f"{text}\n")
-    assert free_memory(tmp_path / "groups", tmp_path / "own", tmp_path / "machine") == free
-    assert memory_limit(tmp_path / "groups", tmp_path / "own", tmp_path / "machine") == limit
+    kernel(own, files)
+    assert (cores.free_memory(), cores.memory_limit()) == (free, limit)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from podline import figures
+from podline import figures, measures
 from podline.documents.metric import Metric
 
 
@@ -21,7 +21,7 @@ from podline.documents.metric import Metric
     ],
 )
 def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, metric: Metric, text: str) -> None:
-    assert figures.metric_text(name, metric) == text
+    assert measures.metric_text(name, metric) == text
 
 
 @pytest.mark.parametrize(

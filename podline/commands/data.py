@@ -23,6 +23,7 @@ from podline.commands.options import (
     fingerprint_option,
     json_option,
     load_settings,
+    raise_damaged,
     recipe_argument,
     say,
     store_options,
@@ -35,7 +36,7 @@ from podline.datasets.record_names import find_records
 from podline.documents.manifest import Manifest
 from podline.documents.manifest import dead_share as share_of_dead
 from podline.documents.versions import Version, versions
-from podline.errors import SettingsError, SourceError
+from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.figures import count as number
 from podline.figures import moment, size
 from podline.inventory.catalogue import (
@@ -86,25 +87,38 @@ def _list(name: str | None, as_json: bool, **options: Any) -> None:
     Next: `podline data show NAME`, or `podline train NAME`.
     """
     store = existing_store(options)
+    of_name, damaged = datasets(store, dataset_named(name) if name else None), list[ArtifactError]()
+    manifests = {dataset: _manifest(store, dataset, damaged) for dataset in of_name}
     if name and (known := versions(store, dataset_named(name))):
-        there = {dataset.fingerprint: manifest_of(store, dataset) for dataset in datasets(store, dataset_named(name))}
+        there = {dataset.fingerprint: manifest for dataset, manifest in manifests.items()}
         document = [version.model_dump(mode="json") for version in known]
         answer(document, lambda: _versions(known, there), as_json=as_json)
-        return
-    of_name = datasets(store, dataset_named(name) if name else None)
-    found = [(dataset, manifest_of(store, dataset)) for dataset in of_name]
-    document = [_document(store, dataset, manifest) for dataset, manifest in found]
-    answer(document, lambda: _table(store, found, name or ""), as_json=as_json)
+    else:
+        found = [(dataset, manifest) for dataset, manifest in manifests.items() if manifest]
+        document = [_document(store, dataset, manifest) for dataset, manifest in found]
+        if found or as_json or not damaged:
+            answer(document, lambda: _table(store, found, name or ""), as_json=as_json)
+    raise_damaged(damaged)
 
 
-def _versions(known: Sequence[Version], there: Mapping[str, Manifest]) -> list[str]:
+def _manifest(store: Store, dataset: Dataset, damaged: list[ArtifactError]) -> Manifest | None:
+    """Return the manifest of a data set; None if it is damaged, with its error in the list."""
+    try:
+        return manifest_of(store, dataset)
+    except ArtifactError as error:
+        damaged.append(error)
+        return None
+
+
+def _versions(known: Sequence[Version], there: Mapping[str, Manifest | None]) -> list[str]:
     """Return a line for each version: its records, its changes, and the live share of its shards' records."""
     lines = []
     for version in known:
         manifest = there.get(version.fingerprint)
+        lost = "is damaged" if version.fingerprint in there else "was deleted"
         changes = {name: getattr(version, name) for name in CHANGES}
         said = ", ".join(f"{number(count)} {what}" for what, count in changes.items() if count) or "the same records"
-        has = f"{_words(_splits(manifest))}, {share_of_dead(manifest):.1%} dead" if manifest else "was deleted"
+        has = f"{_words(_splits(manifest))}, {share_of_dead(manifest):.1%} dead" if manifest else lost
         lines.append(f"@{version.number:<4} {version.fingerprint}  {has:44} {said}")
     return lines
 

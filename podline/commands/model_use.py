@@ -23,6 +23,7 @@ from podline.commands.options import (
     say,
     say_json,
     store_options,
+    table_option,
 )
 from podline.commands.stage_command import stage_command
 from podline.documents import champions
@@ -41,7 +42,6 @@ from podline.supervision.running import perform
 
 _model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
 _SAVED_MODEL: Literal["saved-model"] = "saved-model"
-_TABLES = (".csv", ".parquet")
 _ENDINGS: dict[ExportFormat, str] = {
     _SAVED_MODEL: "",
     "onnx": ".onnx",
@@ -55,12 +55,7 @@ _ENDINGS: dict[ExportFormat, str] = {
     run_argument,
     click.argument("paths", metavar="PATH...", nargs=-1, required=True),
     click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts."),
-    click.option(
-        "--table",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Write a row for each picture to FILE.csv or FILE.parquet, in place of --out.",
-    ),
+    table_option("--table", "Write a row for each picture to FILE.csv or FILE.parquet, in place of --out."),
     click.option(
         "--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table."
     ),
@@ -95,8 +90,6 @@ def predict(
     A table keeps the source's order, and has the reason for each picture that is left out. With labels in the source,
     the accuracy is shown too. `podline runs list` shows the runs. See docs/how-to/predict.md.
     """
-    if table and table.suffix.lower() not in _TABLES:
-        raise SettingsError(f"--table: got {table.name}, expected a name that ends in .csv or .parquet")
     if table and out:
         raise SettingsError(
             "got --table and --out, expected one of them: a table takes the place of the folder's files"

@@ -19,6 +19,7 @@ from podline.commands.options import (
     in_order,
     json_option,
     load_settings,
+    raise_damaged,
     recipe_argument,
     run_argument,
     say,
@@ -29,14 +30,15 @@ from podline.commands.stage_command import stage_command
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
+from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
-from podline.figures import count, metric_text, moment, percent, pflop, short_count, size
+from podline.figures import count, moment, percent, pflop, short_count, size
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.contract import kind_of
 from podline.kinds.table import all_facts
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.options import Choices, TrainingGroup
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
@@ -44,13 +46,14 @@ from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.requests import Request, recipe_of
+from podline.serving.layout import require_champion
 from podline.settings import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
 from podline.stages.tools import ModelCheckSpec
 from podline.store.contract import Store
 from podline.supervision.running import perform
-from podline.training.plan import TRAINING_SPLIT, examples_by_phase
+from podline.training.plan import examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
 _CHANNELS = 3
@@ -85,11 +88,8 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
         _list_champions(store, as_json=as_json)
         return
     entries = champions.history(store, recipe)[::-1]
-    if not entries and not as_json:
-        known = ", ".join(champions.recipes(store)) or "none"
-        raise StoreError(
-            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
-        )
+    if not as_json:
+        require_champion(store, recipe)
     answer(
         [_document(store, recipe, entry) for entry in entries],
         lambda: [f"{entry.number:>4}  {_line(store, entry)}" for entry in entries],
@@ -110,10 +110,7 @@ def _list_champions(store: Store, *, as_json: bool) -> None:
     if lines or as_json or not damaged:
         none = [f"{store.uri} has no champions; make one with `podline models promote RUN`"]
         answer(documents, lambda: lines or none, as_json=as_json)
-    for error in damaged[:-1]:
-        click.echo(f"{error}", err=True)
-    if damaged:
-        raise damaged[-1]
+    raise_damaged(damaged)
 
 
 @models_group.command("describe")
@@ -190,7 +187,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
     """Return the cost of a training if its number of images is known, else the cost of a million examples."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
-    images = dataset.code(dataset.published).records[TRAINING_SPLIT]
+    images = dataset.code(dataset.published).records[TRAIN]
     cost = sum(
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)

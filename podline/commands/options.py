@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from podline import engines
 from podline import settings as settings_module
 from podline.commands.numbers import Number, Whole
-from podline.errors import StoreError
+from podline.errors import PodlineError, SettingsError, StoreError
 from podline.frozen import name_check
 from podline.launchers import host_range
 from podline.options import (
@@ -134,6 +134,17 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | 
 def complete_either(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a recipe or of a run."""
     return [*complete_recipe(context, parameter, incomplete), *complete_run(context, parameter, incomplete)]
+
+
+def table_option(flag: str, text: str) -> Callable[[Decorated], Decorated]:
+    """Make the option of a table to write, whose help is ``text``."""
+    return click.option(flag, metavar="FILE", type=click.Path(path_type=Path), callback=_is_table, help=text)
+
+
+def _is_table(_context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
+    if file and file.suffix.lower() not in (".csv", ".parquet"):
+        raise SettingsError(f"{parameter.opts[0]}: got {file.name}, expected a name that ends in .csv or .parquet")
+    return file
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -269,3 +280,15 @@ def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) 
         say_json(document.model_dump(mode="json") if isinstance(document, BaseModel) else document)
     else:
         say(lines())
+
+
+def raise_damaged(damaged: Sequence[PodlineError]) -> None:
+    """Name the damaged documents of a listing after the listing.
+
+    Raises:
+        PodlineError: the last of them, after the others are written.
+    """
+    for error in damaged[:-1]:
+        click.echo(f"{error}", err=True)
+    if damaged:
+        raise damaged[-1]

@@ -19,8 +19,7 @@ from podline.commands.options import (
     store_options,
 )
 from podline.documents.metric import Metric
-from podline.figures import metric_text
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
 from podline.recipes.registry import FILE_SUFFIX
 from podline.requests import recipe_of

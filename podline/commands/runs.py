@@ -17,25 +17,27 @@ from podline.commands.options import (
     existing_store,
     in_order,
     json_option,
+    raise_damaged,
     run_argument,
     store_options,
+    table_option,
 )
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import read_promotion
 from podline.errors import ArtifactError, SettingsError
-from podline.figures import metric_text, moment, size
+from podline.figures import moment, size
 from podline.inventory.inventory import holdings
 from podline.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
-from podline.measures import loaded, measure_named
+from podline.measures import loaded, measure_named, metric_text
 from podline.plurals import plural
 from podline.progress import silent
 from podline.reporting.ledger import frame_of, row_of
-from podline.store.contract import Store, explained
+from podline.store.contract import Store
+from podline.store.local_files import appearing
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
-_SUFFIXES = (".csv", ".parquet")
 _filter_options = in_order(
     click.option("--recipe", help="Only runs of this recipe."),
     click.option("--data", "dataset", help="Only runs on this data set: its name, or the start of its fingerprint."),
@@ -54,11 +56,9 @@ def runs_group() -> None:
 @runs_group.command("list")
 @_filter_options
 @click.option("--last", type=Whole(1), help="Only this number of newest runs.")
-@click.option(
+@table_option(
     "--export",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a table to FILE.csv or FILE.parquet, a row for each run, oldest first; see docs/reference/ledger.md.",
+    "Write a table to FILE.csv or FILE.parquet, a row for each run, oldest first; see docs/reference/ledger.md.",
 )
 @store_options
 @json_option
@@ -86,10 +86,7 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
         click.echo(f"{store.where(name)} is left out: its name is not that of a ledger entry; move it away", err=True)
     for problem in loaded().problems:
         click.echo(f"{problem}; its figures are shown by their names", err=True)
-    for error in damaged[:-1]:
-        click.echo(f"{error}", err=True)
-    if damaged:
-        raise damaged[-1]
+    raise_damaged(damaged)
 
 
 @runs_group.command("show")
@@ -167,7 +164,8 @@ def compare_runs(
 
 def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json: bool) -> None:
     """Explain why a run is worse than another, and draw the examples that it alone gets wrong."""
-    from podline.compare.comparison import compare, evaluated  # noqa: PLC0415 (NumPy: nothing that --help waits for)
+    from podline.compare.comparison import compare  # noqa: PLC0415 (NumPy: nothing that --help waits for)
+    from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
     run, *others = chosen
@@ -179,9 +177,8 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
         raise SettingsError(f"{run} was not compared with a reference; give a second run to compare it with")
     found = explain(store, compare(store, evaluated(store, other), evaluated(store, run), silent()))
     if out is not None and found.pictures:
-        with explained("write", out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            found.picture_sheet().savefig(out, format="png")
+        with appearing(out) as temporary:
+            found.picture_sheet().savefig(temporary, format="png")
     unwritten = [f"nothing was lost: {out} is not written"] if out is not None and not found.pictures else []
     answer(found.why, lambda: [*found.why.lines(), *unwritten], as_json=as_json)
 
@@ -213,17 +210,15 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
     write_killed(store)
     if metrics is not None:
         every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"left out: {error}", err=True))
-        text = openmetrics(every)
-        with explained("write", metrics):
-            metrics.with_name(f"{metrics.name}.new").write_text(text)
-            metrics.with_name(f"{metrics.name}.new").replace(metrics)
+        with appearing(metrics) as temporary:
+            temporary.write_text(openmetrics(every))
         answer({"metrics": str(metrics)}, lambda: [str(metrics)], as_json=as_json)
         return
     if out is None:
         where = store.where(write_index(store))
     else:
-        with explained("write", out):
-            out.write_text(page_elsewhere(store))
+        with appearing(out) as temporary:
+            temporary.write_text(page_elsewhere(store))
         where = str(out)
     answer({"html": where}, lambda: [where], as_json=as_json)
 
@@ -249,30 +244,26 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
-    store = existing_store(options, deletes=True)
-    found = holdings(store)
+    store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
+    found = holdings(store, damaged.append)
     if days is None:
         runs = runs_named(found, store, chosen)
     else:
         runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
-    result = delete_runs(store, runs, delete=yes)
+    result = delete_runs(store, runs, lambda _: None, delete=yes)
     total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
     total += ", deleted" if yes else ", would be deleted; give --yes to do it"
     lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
     document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
     answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
+    raise_damaged(damaged)
 
 
 def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
     """Write the ledger as one table, for a spreadsheet or a notebook."""
-    if file.suffix not in _SUFFIXES:
-        raise SettingsError(f"{file}: got a name that ends in {file.suffix or 'nothing'}, expected .csv or .parquet")
     frame = frame_of(reversed(found))
-    with explained("write", file):
-        if file.suffix == ".csv":
-            frame.to_csv(file, index=False)
-        else:
-            frame.to_parquet(file, index=False)
+    with appearing(file) as temporary:
+        (frame.to_csv if file.suffix.lower() == ".csv" else frame.to_parquet)(temporary, index=False)
     document = {"file": str(file), "runs": len(frame), "columns": list(frame.columns)}
     shown = f"{plural(len(frame), 'run')}, {plural(len(frame.columns), 'column')}: {file}"
     answer(document, lambda: [shown], as_json=as_json)

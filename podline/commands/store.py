@@ -10,7 +10,7 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.numbers import Number
-from podline.commands.options import answer, existing_store, json_option, say, store_options
+from podline.commands.options import answer, existing_store, json_option, raise_damaged, say, store_options
 from podline.errors import ArtifactError
 from podline.figures import moment, size
 from podline.inventory import inventory, verification
@@ -44,9 +44,10 @@ def list_holdings(as_json: bool, **options: Any) -> None:
 
     Next: `podline store verify`.
     """
-    store = existing_store(options)
-    found = [*inventory.holdings(store), *cached_sources(store)]
+    store, damaged = existing_store(options), list[ArtifactError]()
+    found = [*inventory.holdings(store, damaged.append), *cached_sources(store)]
     answer([_document(one) for one in found], lambda: _table(store, found), as_json=as_json)
+    raise_damaged(damaged)
 
 
 def _table(store: Store, found: Sequence[Holding | MachineFiles]) -> list[str]:
@@ -111,9 +112,9 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     The command never deletes finished runs, their inputs, or files that a living process on this machine uses. In a
     bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
     """
-    store = existing_store(options, deletes=True)
+    store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
-    deleted, busy = inventory.pruned(store, before, delete=yes)
+    deleted, busy = inventory.pruned(store, before, damaged.append, delete=yes)
     ours = machine_files(store, time.time() - days * _DAY_SECONDS)
     gone = [*deleted, *(one for one in ours if (one.remove() if yes else not one.in_use))]
     used = [f"{one.name} stays: a living process uses it" for one in (*busy, *ours) if one not in gone]
@@ -121,6 +122,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     total += ", deleted" if yes else ", would be deleted; give --yes to do it"
     document = {"deleted": yes, "holdings": [_document(one) for one in gone]}
     answer(document, lambda: [*_lines(gone), *used, total], as_json=as_json)
+    raise_damaged(damaged)
 
 
 def _lines(found: Sequence[Holding | MachineFiles]) -> list[str]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,25 +19,22 @@ from podline.compare import settings
 from podline.compare.answers import Examples
 from podline.compare.examples import SharedExamples, learned_anew, shared_examples
 from podline.compare.figures import MAIN, PARTS, Compared, Figure
-from podline.compare.known import answers_on, known_trainings
+from podline.compare.known import Evaluated, answers_on, evaluated, known_trainings
 from podline.compare.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.compare.settings import NamedDifference
 from podline.compare.words import Chance, Word, ends, signed, word_of
 from podline.datasets.version_changes import change_between
-from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metric import Metric
 from podline.documents.origins import read_origin
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, PodlineError, StoreError, one_line
-from podline.figures import change_text, percent
+from podline.figures import percent
 from podline.frozen import Frozen
 from podline.intervals import sampling_variance
-from podline.inventory.catalogue import training_of
 from podline.kinds.contract import kind_of
-from podline.kinds.table import read_evaluation
-from podline.measures import measure_named
-from podline.plurals import plural
+from podline.measures import change_text, measure_named
+from podline.plurals import first_few, plural
 from podline.progress import Reporter
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
@@ -46,26 +43,6 @@ from podline.store.contract import Store
 _NAMED = 5
 # The one-sided share of equal models outside a 95 % interval.
 _OUTSIDE = 0.025
-
-
-class Evaluated(NamedTuple):
-    """A run with an evaluation; ``folder`` is the evaluation's."""
-
-    training: TrainSpec
-    folder: str
-    evaluation: AnyEvaluation
-
-
-def evaluated(store: Store, run: str, folder: str = "") -> Evaluated:
-    """Read a run's evaluation, by default that of the test split.
-
-    Raises:
-        StoreError: a file is missing.
-        ArtifactError: a file is damaged.
-    """
-    training = training_of(store, run)
-    folder = folder or training.folder
-    return Evaluated(training, folder, read_evaluation(store, folder))
 
 
 class Difference(Frozen):
@@ -208,9 +185,8 @@ class Comparison(Frozen):
         """Return the result as lines of text."""
         lines = [self.sentence()]
         if self.moved:
-            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved[:_NAMED])
-            more = f" and {len(self.moved) - _NAMED} more" if len(self.moved) > _NAMED else ""
-            lines.append(f"  {Chance.BEYOND}: {fell}{more}")
+            fell = [f"{part.name} {change_text('top1', part.change)}" for part in self.moved]
+            lines.append(f"  {Chance.BEYOND}: {first_few(fell, _NAMED)}")
         return lines
 
 
@@ -228,7 +204,7 @@ class Pairing:
     comparison: Comparison
     before: Evaluated
     after: Evaluated
-    compared: Compared | None
+    compared: Compared[Any] | None
 
 
 def compare(
@@ -305,7 +281,7 @@ def _compared(
     reporter: Reporter,
     decision: Promotion | None,
     until: float | None,
-) -> tuple[Compared, list[str], str]:
+) -> tuple[Compared[Any], list[str], str]:
     """Return the answers to the same examples, the known trainings, and the examples in words if the data differ."""
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
@@ -329,20 +305,16 @@ def _compared(
 
 def _left(store: Store, before: Evaluated, grounds: Grounds) -> Any:
     """Return the other run's answers to the compared examples."""
-    answers = kind_of(before.evaluation).answers()
-    manifest = read_manifest(store, before.training.dataset_folder)
-    split = grounds.examples.split
-    own = Examples(store, before.training.dataset_folder, manifest, split, grounds.examples.reporter)
-    for examples in grounds.splits:
-        if before.evaluation.split == split and own.checksums == examples.checksums:
-            return answers.part(examples, answers.left(store, before.folder, before.evaluation))
-    raise StoreError(
-        f"the test sets differ: {before.evaluation.dataset} {before.evaluation.split} vs "
-        f"{grounds.examples.manifest.dataset} {split}"
-    )
+    found = before.answers(store, grounds.splits)
+    if found is None:
+        raise StoreError(
+            f"the test sets differ: {before.evaluation.dataset} {before.evaluation.split} vs "
+            f"{grounds.examples.manifest.dataset} {grounds.examples.split}"
+        )
+    return found
 
 
-def _figures(compared: Compared, before: Evaluated) -> tuple[Difference, list[MovedPart]]:
+def _figures(compared: Compared[Any], before: Evaluated) -> tuple[Difference, list[MovedPart]]:
     rules = before.training.recipe.promotion
     found = [
         figure

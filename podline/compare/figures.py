@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from podline.compare.noise import (
     seeds_of,
 )
 from podline.documents.promotion import Check
+from podline.evaluation.per_example import PerExample
 from podline.measures import measure_named
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
@@ -51,12 +52,15 @@ class ModelCost(NamedTuple):
     operations: int
 
 
+F_co = TypeVar("F_co", covariant=True)
+E = TypeVar("E", bound=PerExample)
+
+
 @dataclass(frozen=True)
-class Compared:
+class Compared(Generic[F_co]):
     """A candidate and the known trainings of the reference's recipe, evaluated on the same examples.
 
-    Answers come from :meth:`podline.compare.answers.Answers.judged`: for a classifier
-    :class:`podline.kinds.classification.guesses.Guesses`, for a pose network a ``COCOeval``.
+    Its parameter is the type of their answers, of :meth:`podline.compare.answers.Answers.judged`.
 
     Attributes:
         kind: name of their kind of task.
@@ -68,8 +72,8 @@ class Compared:
     """
 
     kind: str
-    known: Sequence[Any]
-    candidate: Any
+    known: Sequence[F_co]
+    candidate: F_co
     class_names: Sequence[str] = ()
     costs: tuple[ModelCost, ModelCost] | None = None
     places: npt.NDArray[np.int64] | None = None
@@ -180,7 +184,7 @@ class Figure:
         return self.noise.scaled(factor).limit(self.sampled + worse / self.examples, probability)
 
 
-Judge = Callable[[Compared, PromotionSettings], Iterable[Figure | Check]]
+Judge = Callable[[Compared[Any], PromotionSettings], Iterable[Figure | Check]]
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,7 @@ class Rule:
     kind: str
     judge: Judge
 
-    def __call__(self, compared: Compared, settings: PromotionSettings) -> Iterator[Figure | Check]:
+    def __call__(self, compared: Compared[Any], settings: PromotionSettings) -> Iterator[Figure | Check]:
         """Apply the rule."""
         for found in self.judge(compared, settings):
             yield replace(found, rule=self.name) if isinstance(found, Figure) else found
@@ -254,7 +258,7 @@ def number(
 
 
 def drawn(
-    name: str, compared: Compared, value: Callable[[Any], float], settings: PromotionSettings, measure: str = ""
+    name: str, compared: Compared[E], value: Callable[[E], float], settings: PromotionSettings, measure: str = ""
 ) -> Figure:
     """Return a figure that is any function of answers; drawing examples with replacement shows its noise.
 

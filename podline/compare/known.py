@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from podline.compare.answers import Examples
 from podline.compare.noise import MOST_TRAININGS
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name
 from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import read_manifest
@@ -90,25 +92,49 @@ def _refused(store: Store, entry: Entry) -> bool:
     return decision is not None and decision.verdict == "refused"
 
 
-def answers_on(store: Store, run: str, splits: Sequence[Examples]) -> Any:
-    """Return a run's answers to some examples; None if no evaluation covers them, or its files are missing.
+class Evaluated(NamedTuple):
+    """A run with an evaluation; ``folder`` is the evaluation's."""
 
-    Args:
-        store: the store.
-        run: name of the run.
-        splits: splits that contain these examples.
-    """
-    try:
-        training = training_of(store, run)
-        manifest = read_manifest(store, training.dataset_folder)
+    training: TrainSpec
+    folder: str
+    evaluation: AnyEvaluation
+
+    def answers(self, store: Store, splits: Sequence[Examples]) -> Any:
+        """Return its answers to some examples; None if the evaluation does not cover them.
+
+        Args:
+            store: the store.
+            splits: splits that contain these examples.
+
+        Raises:
+            StoreError: a file is missing.
+            ArtifactError: a file is damaged.
+        """
+        kind, data = kind_of(self.evaluation).answers(), self.training.dataset_folder
+        manifest = read_manifest(store, data)
         for examples in splits:
-            own = Examples(store, training.dataset_folder, manifest, examples.split, examples.reporter)
-            if own.checksums == examples.checksums:
-                document = read_evaluation(store, training.folder)
-                answers = kind_of(document).answers()
-                return answers.part(examples, answers.left(store, training.folder, document))
-    except PodlineError:  # missing files of another run must not stop this one
-        pass
+            own = Examples(store, data, manifest, examples.split, examples.reporter)
+            if self.evaluation.split == examples.split and own.checksums == examples.checksums:
+                return kind.part(examples, kind.left(store, self.folder, self.evaluation))
+        return None
+
+
+def evaluated(store: Store, run: str, folder: str = "") -> Evaluated:
+    """Read a run's evaluation, by default that of the test split.
+
+    Raises:
+        StoreError: a file is missing.
+        ArtifactError: a file is damaged.
+    """
+    training = training_of(store, run)
+    folder = folder or training.folder
+    return Evaluated(training, folder, read_evaluation(store, folder))
+
+
+def answers_on(store: Store, run: str, splits: Sequence[Examples]) -> Any:
+    """Return a run's answers to some examples; None if there are none, or files are missing."""
+    with contextlib.suppress(PodlineError):  # missing files of another run must not stop this one
+        return evaluated(store, run).answers(store, splits)
     return None
 
 

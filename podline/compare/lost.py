@@ -10,16 +10,14 @@ from podline.arrays import Image
 from podline.compare.answers import LostExample, LostExamples
 from podline.compare.comparison import Comparison, Pairing
 from podline.data.reader import open_split
-from podline.documents.completion import local_artifact
 from podline.documents.manifest import read_manifest
-from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, MetricsLines, StepsLine
+from podline.documents.metrics_log import EvaluationLine, MetricsLine, StepsLine, metrics_of
 from podline.documents.origins import ORIGIN
 from podline.figures import count
 from podline.frozen import Frozen
 from podline.kinds.contract import kind_of
 from podline.kinds.facts import KindFacts
 from podline.kinds.table import facts_by_measure
-from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
@@ -153,13 +151,9 @@ def explain(store: Store, pairing: Pairing) -> Explained:
         lost=found.lost,
         gained=found.gained,
         examples=tuple(found.examples),
-        gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
+        gaps=tuple(_gaps(*(metrics_of(store, each.training.folder) for each in (before, after)))),
     )
     return Explained(why, tuple(found.pictures))
-
-
-def _lines(store: Store, training: TrainSpec) -> MetricsLines:
-    return MetricsLines(local_artifact(store, training.folder, "train", f"{training.folder}/{METRICS}"))
 
 
 def _gaps(before: Iterable[MetricsLine], after: Iterable[MetricsLine]) -> Iterator[Gap]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from podline import figures
-from podline.compare.comparison import Comparison, Evaluated, compare, evaluated, unpaired
+from podline import figures, measures
+from podline.compare.comparison import Comparison, compare, unpaired
+from podline.compare.known import Evaluated, evaluated
 from podline.compare.settings import AREAS, NONE, NamedDifference, differing
 from podline.datasets.version_changes import change_between
 from podline.documents.any_evaluation import EVALUATION
@@ -152,4 +153,4 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _metric(outcome: Outcome | None, name: str) -> str:
     if outcome is None or name not in outcome.metrics:
         return NONE
-    return figures.metric_text(name, outcome.metrics[name])
+    return measures.metric_text(name, outcome.metrics[name])

@@ -1,4 +1,4 @@
-"""Knows the published files of CIFAR and MNIST, and compares raw files with them.
+"""Knows the published files of CIFAR and MNIST; :mod:`podline.data.rawfiles` compares raw files with them.
 
 Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html, and torchvision's ``datasets/cifar.py`` and
 ``datasets/mnist.py``. md5 detects damage, but not an attack.
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from podline.data.rawfiles import RawFile, md5_of
 from podline.documents.manifest import Quarantined
 from podline.frozen import Frozen
 from podline.plurals import plural
@@ -45,8 +44,8 @@ class Published:
     records: Mapping[str, int]
     url: str = ""
     downloads: tuple[RemoteFile, ...] = ()
-    archives: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    archives: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def archive_md5(self, name: str) -> str | None:
         """Return the md5 of an archive; None if unknown."""
@@ -130,30 +129,6 @@ class OfficialCheck(Frozen):
 
     official: bool | None
     others: tuple[OtherFile, ...] = ()
-
-
-def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
-    """Compare a source's files and its archive with the published ones; None for unpublished data.
-
-    Raises:
-        SourceError: a file cannot be read.
-    """
-    sums = published(dataset)
-    if sums is None:
-        return None
-    compared = [_compared(file, sums.files[file.name]) for file in raw if file.name in sums.files]
-    official = all(other is None for other in compared) if compared else None
-    known = sums.archive_md5(archive.name) if archive else None
-    if archive and known:
-        other = _compared(archive, known)
-        official = official or other is None  # the files count, since an archive may be a repacked one
-        compared.append(other)
-    return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
-
-
-def _compared(file: RawFile, published: str) -> OtherFile | None:
-    found = md5_of(file.path)
-    return None if found == published else OtherFile(file=file.name, found=found, published=published)
 
 
 def remarks(

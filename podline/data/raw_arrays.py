@@ -16,12 +16,10 @@ import numpy.typing as npt
 from podline.data.decoded_rows import PIXELS, with_checksums
 from podline.data.identity import IDENTITY_BYTES, identities_of
 from podline.data.rawfiles import RawFile
-from podline.kinds.shipped import USUAL_KIND
+from podline.documents.manifest import USUAL_KIND
 from podline.sandbox.limits import Limits, limits_of
 from podline.store.contract import explained
 
-CALLER = f"{__name__}:caller"
-"""The maker of the sandboxes that read raw files; see :func:`caller`."""
 COLUMNS = "columns.npz"
 """The name of the file with labels and identities in a folder of the cache, beside the pixels."""
 
@@ -67,11 +65,6 @@ class Arrays:
     kind: str = USUAL_KIND
     limits: Callable[[int], Limits] = limits_of
     archive: RawFile | None = None
-
-
-def caller(_function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], Any]:
-    """Return a sandbox function that calls a function with arguments; the module of the given one is imported."""
-    return lambda item: item[0](*item[1:])
 
 
 def write_parts(read: Callable[..., Iterable[Part]], paths: Sequence[Path], folder: Path) -> None:

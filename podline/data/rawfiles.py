@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podline.data.lfs import refuse_lfs_pointer
+from podline.data.official import OfficialCheck, OtherFile, published
 from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.entry_points import reason
@@ -90,11 +91,6 @@ class RawFile(NamedTuple):
     bytes: int
     sha256: str
     modified: int
-
-    @property
-    def place(self) -> str:
-        """The path, for a worker."""
-        return str(self.path)
 
     @property
     def info(self) -> SourceFile:
@@ -206,3 +202,27 @@ def _whole(folder: Path) -> tuple[RawFile, ...] | None:
     except (OSError, ValueError, TypeError, SourceError):
         return None
     return found if [file.info for file in found] == files else None
+
+
+def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
+    """Compare a source's files and its archive with the published ones; None for unpublished data.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    sums = published(dataset)
+    if sums is None:
+        return None
+    compared = [_compared(file, sums.files[file.name]) for file in raw if file.name in sums.files]
+    official = all(other is None for other in compared) if compared else None
+    known = sums.archive_md5(archive.name) if archive else None
+    if archive and known:
+        other = _compared(archive, known)
+        official = official or other is None  # the files count, since an archive may be a repacked one
+        compared.append(other)
+    return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
+
+
+def _compared(file: RawFile, known: str) -> OtherFile | None:
+    found = md5_of(file.path)
+    return None if found == known else OtherFile(file=file.name, found=found, published=known)

@@ -231,6 +231,12 @@ def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
     return np.frombuffer(whole.buffers()[1], f"S{IDENTITY_BYTES}", len(whole), whole.offset * IDENTITY_BYTES)
 
 
+def digest_column(values: npt.NDArray[Any]) -> pa.Array:
+    """Return digests as a column; see :func:`stored_digests`."""
+    content = pa.py_buffer(np.ascontiguousarray(values).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.itemsize), len(values), [None, content])
+
+
 def in_shards(rows: Any, shards: ShardTable) -> Any:
     """Return rows of a table of records with their places in shards that hold exactly these records."""
     edges, at = np.cumsum([0, *shards.lengths]), np.arange(len(rows))

@@ -31,6 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, framed, payloads, seal
+from podline.documents.feature import Feature
 from podline.documents.manifest import FieldInfo, Fit
 from podline.errors import SourceError
 
@@ -42,24 +43,6 @@ _ONLY = 1  # the field number in Example, Features (a map's entries), BytesList 
 _KEY, _VALUE = 1, 2
 _BYTES_LIST, _INT64_LIST = 1, 3
 _WIDE = 5  # bytes of the lengths before an image's file
-
-
-@dataclass(frozen=True)
-class Feature:
-    """A feature of a source's records: its key, its dtype and its real shape (() for a scalar).
-
-    Attributes:
-        width: bytes of an int64 scalar's varint; see :func:`label_feature`.
-        fit: how an image file in records becomes pixels; see :class:`FieldInfo`.
-        class_names: a label's class names, by value.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    width: int = 1
-    fit: Fit | None = None
-    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ class Checked:
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
-        people = self.source.people
-        joints = {"joints": people.skeleton.annotated, "limbs": people.skeleton.limbs} if people else {}
+        skeleton = self.source.skeleton
+        joints = {"joints": skeleton.annotated, "limbs": skeleton.limbs} if skeleton else {}
         return {
             "found": list(self.source.words),
             **joints,
@@ -82,9 +82,9 @@ class Checked:
         kinds = [reason.kind for reason in self.source.images.reasons.values()]
         left_out, records = Counter(kinds), (record.record for record in reversed(self.source.quarantined))
         first = dict(zip(reversed(kinds), records, strict=True))
-        splits, people = tuple(self.source.sizes), self.source.people
+        splits, skeleton = tuple(self.source.sizes), self.source.skeleton
         written = sum(self.source.sizes.values())
-        joints = people.skeleton.annotated if people else ()
+        joints = skeleton.annotated if skeleton else ()
         classes = self._classes()
         untested = [printable(name, 24) for name, counts in classes.items() if not counts.get(TEST)]
         return [

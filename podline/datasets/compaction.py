@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -41,6 +42,7 @@ from podline.stages.specs import ConvertResult
 from podline.stages.table import CONVERT
 from podline.store import digests
 from podline.store.contract import Store
+from podline.store.one_writer import waits_told, writing
 
 
 def compact(
@@ -71,7 +73,9 @@ def compact(
     known = digests.of_json([manifest.fingerprint, "compacted", *sorted(forgotten or ())])[:16]
     older = {each.fingerprint for split in manifest.splits for each in split.older}
     above = manifest.folder.rpartition("/")[0]
-    with store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]))
+        stack.enter_context(writing(store, f"{above}/{known}", f"compact of {manifest.folder}", waits_told(reporter)))
         removed = _write(store, manifest, known, forgotten or {}, reporter)
         known_versions = {one.fingerprint: one.content for one in versions(store, manifest.dataset)}
         content = known if removed else known_versions.get(manifest.fingerprint, manifest.fingerprint)

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
     NOTHING,
     Records,
     RecordTable,
+    digest_column,
     equal_pairs,
     in_shards,
     rows_of,
@@ -48,7 +48,6 @@ from podline.store.contract import Store
 
 CHANGES = ("added", "removed", "relabelled", "moved")
 _READ_AT_ONCE = 1_000
-_BINARY = pa.binary(IDENTITY_BYTES)
 
 Ids = npt.NDArray[np.int64]
 
@@ -150,8 +149,8 @@ class Growth:
             return kept
         columns = {
             "split": name,
-            "key": _fixed(change.new.keys),
-            "digest": _fixed(change.new.digests),
+            "key": digest_column(change.new.keys),
+            "digest": digest_column(change.new.digests),
             "target": pa.array(change.new.targets, pa.binary()).dictionary_encode(),
         }
         both = pa.concat_tables([in_shards(rows_of(columns), part.shards), kept]).unify_dictionaries()
@@ -256,7 +255,3 @@ def _statistics(
             pixels = without(pixels, pixel_sums(records[IMAGE]))
             counts = counts - census(records, len(counts))
     return counts, pixels if pixels.count else None
-
-
-def _fixed(values: npt.NDArray[np.bytes_]) -> pa.Array:
-    return pa.FixedSizeBinaryArray.from_buffers(_BINARY, len(values), [None, pa.py_buffer(values.tobytes())])

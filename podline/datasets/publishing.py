@@ -6,8 +6,6 @@ They come in this order, so a conversion that is killed leaves a state that the 
 from __future__ import annotations
 
 import contextlib
-import math
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 
@@ -37,10 +35,7 @@ from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
-from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
-
-_OLD_SECONDS = 7 * 24 * 3600
 
 
 @contextlib.contextmanager
@@ -155,14 +150,10 @@ def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporte
 def delete_orphans(store: Store, folder: str) -> None:
     """Delete shards in a finished folder that interrupted conversions with other base versions left there.
 
-    In a bucket, conversions of other machines are unknown, so that only old shards are deleted.
+    The caller must be the only writer of the folder.
     """
-    before = math.inf if isinstance(store, FolderStore) else time.time() - _OLD_SECONDS
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
-    with store.alone(folder) as free:  # another conversion may be writing
-        if free:
-            there = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.published < before)
-            orphans = (file for file in there if file.name not in kept)
-            deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)
+    orphans = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.name not in kept)
+    deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from podline.documents.numbered import Series
+from podline.documents.reading import read_model
 from podline.errors import ArtifactError, OvertakenError, SettingsError, StoreError, TakenError
 from podline.frozen import Frozen
 from podline.store.contract import Store
@@ -111,10 +112,7 @@ def beginning(store: Store, recipe: str, digest: str, choose: Callable[[], str])
     if not store.exists(name):
         with contextlib.suppress(TakenError):
             store.publish_json(name, Beginning(run=choose()).model_dump())
-    try:
-        return Beginning.model_validate(store.read_json(name)).run
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} names no run ({error}); delete it") from error
+    return read_model(store, name, Beginning, "the beginning of a training", "delete it").run
 
 
 def history(store: Store, recipe: str) -> list[Crowned]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from podline.documents.reading import read_model
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen, JsonObject
 from podline.store import digests
@@ -94,11 +95,8 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
         StoreError: the record is missing, or cannot be read.
         ArtifactError: the record is damaged.
     """
-    name = completion_name(folder, stage)
-    try:
-        return Completion.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a completion record ({error}); run {stage} again") from error
+    remedy = f"run {stage} again"
+    return read_model(store, completion_name(folder, stage), Completion, "a completion record", remedy)
 
 
 def artifact_of(store: Store, name: str) -> Artifact:

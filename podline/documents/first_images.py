@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 
-from pydantic import ValidationError
-
+from podline.documents.reading import read_model
 from podline.documents.versions import versions
-from podline.errors import ArtifactError, TakenError
+from podline.errors import TakenError
 from podline.frozen import Frozen
 from podline.store.contract import Store
 
@@ -38,11 +37,7 @@ def first_images(store: Store, dataset: str) -> FirstImages | None:
     name = _name(dataset)
     if not store.exists(name):
         return None
-    try:
-        return FirstImages.model_validate(store.read_json(name))
-    except ValidationError as error:
-        where = store.where(name)
-        raise ArtifactError(f"{where} has no number and size of images; delete it, and give --model") from error
+    return read_model(store, name, FirstImages, "a number and size of images", "delete it, and give --model")
 
 
 def is_first(store: Store, dataset: str) -> bool:

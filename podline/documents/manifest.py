@@ -10,8 +10,8 @@ import heapq
 import itertools
 import json
 import posixpath
-from collections.abc import Generator, Iterator
-from typing import Literal
+from collections.abc import Generator, Iterator, Sequence
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -19,10 +19,11 @@ from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardT
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen, JsonObject, is_object
-from podline.kinds.shipped import USUAL_KIND
 from podline.store import digests
 from podline.store.contract import Listed, Store
 
+USUAL_KIND = "classification"
+"""The kind of data sets and recipes without an explicit kind."""
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 """The splits of a data set. Without a validation split, some training examples may be held out."""
 APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
@@ -121,6 +122,9 @@ class Quarantined(Frozen):
     reason: str
 
 
+Part = TypeVar("Part", FieldInfo, SplitInfo)
+
+
 class Manifest(Frozen):
     """A data set; ``read`` always equals ``written + quarantined``."""
 
@@ -190,11 +194,7 @@ class Manifest(Frozen):
         Raises:
             ArtifactError: the split does not exist.
         """
-        for split in self.splits:
-            if split.name == name:
-                return split
-        names = ", ".join(split.name for split in self.splits)
-        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no split {name!r}; it has {names}")
+        return self._named("split", name, self.splits)
 
     def field(self, name: str) -> FieldInfo:
         """Return the field with this name.
@@ -202,11 +202,14 @@ class Manifest(Frozen):
         Raises:
             ArtifactError: the field does not exist.
         """
-        for field in self.fields:
-            if field.name == name:
-                return field
-        names = ", ".join(field.name for field in self.fields)
-        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
+        return self._named("field", name, self.fields)
+
+    def _named(self, what: str, name: str, parts: Sequence[Part]) -> Part:
+        found = {part.name: part for part in parts}
+        if name in found:
+            return found[name]
+        there = ", ".join(found)
+        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no {what} {name!r}; it has {there}")
 
     def to_bytes(self) -> bytes:
         """Encode the manifest for publication, with its digest."""

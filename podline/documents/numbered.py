@@ -9,16 +9,12 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
-from pydantic import ValidationError
-
-from podline.errors import ArtifactError, TakenError
-from podline.frozen import Frozen
+from podline.documents.reading import Document, read_model
+from podline.errors import TakenError
 from podline.store.contract import Store
 from podline.store.prefetch import in_order
-
-Document = TypeVar("Document", bound=Frozen)
 
 
 @dataclass(frozen=True)
@@ -83,13 +79,7 @@ class Series(Generic[Document]):
 
     def _after(self, number: int, store: Store, of: str) -> dict[int, Document]:
         def read(name: str) -> Document:
-            try:
-                return self.document.model_validate(store.read_json(name, self.remedy_of(store, of)))
-            except ValidationError as error:
-                where, problems = store.where(name), error.error_count()
-                raise ArtifactError(
-                    f"{where} is not {self.noun} ({problems} problems); {self.remedy_of(store, of)}"
-                ) from error
+            return read_model(store, name, self.document, self.noun, self.remedy_of(store, of))
 
         names = {int(name[-11:-5]): name for name in store.list(self.folder.format(of)) if self.has(name)}
         numbers = [each for each in names if each > number]

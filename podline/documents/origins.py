@@ -6,16 +6,25 @@ training reads it.
 
 from __future__ import annotations
 
+import contextlib
+
 from podline.documents.ledger_entry import Origin
-from podline.errors import ArtifactError
+from podline.documents.reading import read_model
+from podline.errors import TakenError
 from podline.frozen import JsonObject
 from podline.store.contract import Store
 
 ORIGIN = "origin.json"
 
 
-def keep_origin(store: Store, folder: str, origin: Origin) -> None:
-    """Write the origin of the model in a run's folder.
+def keep_origin(store: Store, folder: str, origin: Origin, version: str = "") -> None:
+    """Write the origin of the model in a run's folder, unless another process has written one.
+
+    Args:
+        store: the store.
+        folder: the run's folder.
+        origin: the origin.
+        version: the version that it replaces; empty if there is none.
 
     Raises:
         StoreError: the file cannot be written.
@@ -23,7 +32,8 @@ def keep_origin(store: Store, folder: str, origin: Origin) -> None:
     kept: JsonObject = {name: getattr(origin, name) for name in Origin.model_fields}
     # The change of the data since another run is not part of the model's origin.
     kept["data"] = origin.data and origin.data.model_copy(update={"change": None})
-    store.publish_json(f"{folder}/{ORIGIN}", Origin(**kept).model_dump(mode="json"), replace=True)
+    with contextlib.suppress(TakenError):
+        store.swap_json(f"{folder}/{ORIGIN}", Origin(**kept).model_dump(mode="json"), version)
 
 
 def read_origin(store: Store, folder: str) -> Origin | None:
@@ -34,9 +44,4 @@ def read_origin(store: Store, folder: str) -> Origin | None:
         ArtifactError: the file is damaged.
     """
     name = f"{folder}/{ORIGIN}"
-    if not store.exists(name):
-        return None
-    try:
-        return Origin.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} does not say what produced the run ({error}); delete it") from error
+    return read_model(store, name, Origin, "the origin of a model", "delete it") if store.exists(name) else None

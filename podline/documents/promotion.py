@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from podline.errors import ArtifactError
+from podline.documents.reading import read_model
 from podline.frozen import Frozen
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
@@ -217,8 +217,7 @@ class Promotion(Frozen):
         """Return the open tests and the deciding action in one line; empty if none is open."""
         if not self.undecided:
             return ""
-        more = len(self.open) - _NAMED
-        named = "; ".join(check.message for check in self.open[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        named = first_few([check.message for check in self.open], _NAMED, "; ")
         known = f"with {plural(len(self.known), 'known training')} of the reference's recipe"
         return f"{named}. Between the two limits nothing can be decided {known}: {advice(self.open)}"
 
@@ -275,9 +274,4 @@ def read_promotion(store: Store, folder: str) -> Promotion | None:
     name = f"{folder}/{PROMOTION}"
     if not store.exists(name):
         return None
-    try:
-        return Promotion.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(
-            f"{store.where(name)} is not a decision on a promotion ({error}); promote it again"
-        ) from error
+    return read_model(store, name, Promotion, "a decision on a promotion", "promote it again")

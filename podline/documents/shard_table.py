@@ -6,6 +6,7 @@ import base64
 import functools
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, overload
@@ -50,9 +51,25 @@ def index_file(shard: str) -> str:
     return f"{shard}.index.npy"
 
 
+class _ByNumber(Sequence[ShardInfo], ABC):
+    """Shards that are created on access."""
+
+    @abstractmethod
+    def _at(self, place: int) -> ShardInfo:
+        """Return the shard at a place from 0 on."""
+
+    @overload
+    def __getitem__(self, number: int) -> ShardInfo: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[ShardInfo]: ...
+    def __getitem__(self, number: int | slice) -> ShardInfo | Sequence[ShardInfo]:
+        places = range(len(self))[number]
+        return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
+
+
 @dataclass(frozen=True)
-class ShardTable(Sequence[ShardInfo]):
-    """Shards of a table, each created on access.
+class ShardTable(_ByNumber):
+    """Shards of a table.
 
     Attributes:
         file: name of the first shard; the others have their own numbers in it.
@@ -128,14 +145,7 @@ class ShardTable(Sequence[ShardInfo]):
     def __len__(self) -> int:
         return len(self.rows) // self._row.size
 
-    @overload
-    def __getitem__(self, number: int) -> ShardInfo: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[ShardInfo]: ...
-    def __getitem__(self, number: int | slice) -> ShardInfo | Sequence[ShardInfo]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        place = range(len(self))[number]
+    def _at(self, place: int) -> ShardInfo:
         records, size, sha256, *others = self._row.unpack_from(self.rows, place * self._row.size)
         file, index = _numbered(self.file, place), None
         if self.indexed:
@@ -147,7 +157,7 @@ class ShardTable(Sequence[ShardInfo]):
 
 
 @dataclass(frozen=True)
-class JoinedShards(Sequence[ShardInfo]):
+class JoinedShards(_ByNumber):
     """The shards of several tables, one after the other.
 
     Attributes:
@@ -170,19 +180,12 @@ class JoinedShards(Sequence[ShardInfo]):
     def __len__(self) -> int:
         return sum(len(table) for _, table in self.tables)
 
-    @overload
-    def __getitem__(self, number: int) -> ShardInfo: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[ShardInfo]: ...
-    def __getitem__(self, number: int | slice) -> ShardInfo | Sequence[ShardInfo]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        place = range(len(self))[number]
+    def _at(self, place: int) -> ShardInfo:
         for folder, table in self.tables:
             if place < len(table):
                 return _moved(table[place], folder)
             place -= len(table)
-        raise IndexError(number)
+        raise IndexError(place)
 
 
 def _moved(shard: ShardInfo, folder: str) -> ShardInfo:

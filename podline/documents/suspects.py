@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import operator
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from podline.errors import ArtifactError, StoreError
+from podline.documents.metric import Metric
+from podline.documents.reading import read_model
+from podline.errors import StoreError
 from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER, DOCUMENT, PAGE = "suspects", "suspects.json", "suspects.html"
-
-
-class Interval(Frozen):
-    """An estimate with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Suspect(Frozen):
@@ -67,8 +61,8 @@ class SplitSuspects(Frozen):
 
     split: str
     examples: int
-    expected: Interval
-    precision: Interval | None
+    expected: Metric
+    precision: Metric | None
     suspects: tuple[Suspect, ...]
     pairs: tuple[Suspect, ...]
 
@@ -120,10 +114,6 @@ def newest_suspects(store: Store, dataset: str) -> tuple[str, SuspectsDocument]:
     if not found:
         raise StoreError(f"{store.uri} has no suspects of {dataset}; `podline data suspects {dataset}` finds some")
     name = max(found, key=lambda file: file.published).name
-    try:
-        return name.removesuffix(f"/{DOCUMENT}"), SuspectsDocument.model_validate(store.read_json(name))
-    except ValidationError as error:
-        raise ArtifactError(
-            f"{store.where(name)} is not a record of suspects ({error.error_count()} problems); delete it and run "
-            f"`podline data suspects {dataset}` again"
-        ) from error
+    remedy = f"delete it and run `podline data suspects {dataset}` again"
+    document = read_model(store, name, SuspectsDocument, "a record of suspects", remedy)
+    return name.removesuffix(f"/{DOCUMENT}"), document

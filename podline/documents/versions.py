@@ -8,6 +8,7 @@ from podline.documents.numbered import Series
 from podline.errors import StoreError
 from podline.frozen import Frozen
 from podline.store.contract import Store
+from podline.store.one_writer import writer_of
 
 FOLDER = "versions"
 _EXTENDED = "extends"
@@ -46,9 +47,16 @@ def versions(store: Store, dataset: str) -> list[Version]:
 
 
 def publish_version(store: Store, dataset: str, version: Version) -> Version:
-    """Publish a version under the next number; the newest version's fingerprint adds no version."""
+    """Publish a version under the next number; the newest version's fingerprint adds no version.
+
+    Raises:
+        OtherWriterError: this process was the only writer of the version's folder, and no longer is.
+    """
+    writer = writer_of(store, f"datasets/{dataset}/{version.fingerprint}")
 
     def make(number: int, known: Sequence[Version]) -> Version | None:
+        if writer:
+            writer.require()  # for this number: the next holder has published the version before others follow
         is_known = known and known[-1].fingerprint == version.fingerprint
         return None if is_known else version.model_copy(update={"number": number})
 
@@ -56,12 +64,12 @@ def publish_version(store: Store, dataset: str, version: Version) -> Version:
 
 
 def extension(job: str, folder: str) -> str:
-    """Return the name, in a job's folder, that says that the job extends a data set's folder; others keep that."""
+    """Return the name of the mark in a job's folder that keeps the data set which the job extends."""
     return f"{job}/{_EXTENDED}/{folder}"
 
 
 def extended(name: str) -> str:
-    """Return the folder in a name of :func:`extension`; empty for other names."""
+    """Return the data set's folder of a mark of :func:`extension`; empty for other names."""
     return name.partition(f"/{_EXTENDED}/")[2] if name.startswith("jobs/") else ""
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from podline.evaluation.pictures import Batch
-from podline.figures import metric_text
 from podline.intervals import wilson_interval
+from podline.measures import metric_text
 from podline.plurals import plural
 from podline.stages.tools import PicturePrediction
 from podline.store.local_files import appearing

@@ -14,10 +14,9 @@ from podline.documents.manifest import TEST, TRAIN, read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import milliseconds_an_image
-from podline.figures import value_text
 from podline.inventory.catalogue import training_of
 from podline.kinds.contract import kind_of
-from podline.measures import measure_named
+from podline.measures import measure_named, value_text
 from podline.models.of_run import untrained_model
 from podline.plurals import plural
 from podline.progress import Reporter
@@ -30,7 +29,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.export import load_model
 from podline.training.plan import plan_training
-from podline.training.run import prepared
+from podline.training.run import configure_process
 
 # For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
 _MORE, _LEAST_STEPS = 5, 400
@@ -56,7 +55,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     training = _training(spec, store)
     recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
     # This comes first, as in training, because it sets the seeds of the initial weights.
-    strategy = prepared(recipe, spec.strategy)
+    strategy = configure_process(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
     devices.warn_of_padding("evaluation_batch_size", spec.batch_size, strategy, reporter)

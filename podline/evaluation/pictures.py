@@ -16,9 +16,10 @@ from podline import settings
 from podline.arrays import Array
 from podline.data.decoded_rows import joined
 from podline.data.headers import looks_like_picture
-from podline.data.images.items import Item
+from podline.data.images import arrow_file
+from podline.data.images.items import listed
 from podline.data.images.listing import source_files
-from podline.data.images.parsing import parsed
+from podline.data.images.parsing import LISTED, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS, Place
 from podline.data.rawfiles import reading
@@ -94,17 +95,23 @@ def _listed(path: str, layouts: ImagesSettings, folder: Path, opened: ExitStack)
     place = opened.enter_context(on_this_machine(path, folder))
     files = source_files(place, layouts, folder)
     try:
-        items = parsed(path, files, layouts, folder).items
+        listing = parsed(path, files, layouts, folder)
     except SourceError:
         if not any(file.is_image and not file.hidden for file in files.asked):
             raise
         return lambda: (Asked(file.name, Place(file.path)) for file in files.asked if file.is_image and not file.hidden)
-    return lambda: (_asked(item) for item in items() if not item.stray)
+    return partial(_of_items, folder / LISTED, listing.unread)
 
 
-def _asked(item: Item) -> Asked:
-    place = item.data if isinstance(item.data, Place) else item.reason or "has no content"
-    return Asked(item.key, place, None if item.reason else item.label)
+def _of_items(path: Path, unread: Sequence[str]) -> Iterator[Asked]:
+    for batch in listed(path, unread).to_batches():
+        for item in batch.to_pylist():
+            key, label, reason, file, member = (
+                arrow_file.decoded(item[name] or b"") for name in ("key", "label", "reason", "path", "member")
+            )
+            place = Place(file, item["start"], item["length"], member) if file else reason or "has no content"
+            if not item["stray"]:
+                yield Asked(key, place, None if reason or item["label"] is None else label)
 
 
 class Batch(NamedTuple):

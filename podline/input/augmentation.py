@@ -132,7 +132,8 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
 
 @functools.cache
 def _installed(name: str) -> Callable[[Arrays, Chance, Json], Arrays]:
-    return AUGMENTATIONS.load(name)
+    function: Any = AUGMENTATIONS.load(name)
+    return function
 
 
 def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from podline.data import official
 from podline.documents.completion import Completion, completion_name, read_completion
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.documents.reading import read_model
 from podline.documents.versions import version_of, versions
-from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.errors import SettingsError, StoreError
 from podline.progress import Reporter
 from podline.recipes.datasets import settings_of
 from podline.recipes.settings import Recipe
@@ -198,7 +199,7 @@ def run_of(store: Store, name: str) -> StoredRun:
 
 
 def _instead_of(store: Store, name: str) -> str:
-    """Return the remedy for a name that is no run's; it may be a recipe's."""
+    """Return the remedy for a name without a run, which may be a recipe's."""
     those = [run for folder in store.folders("runs") if (run := folder.rpartition("/")[2]).rpartition("-")[0] == name]
     if those:
         return f"{name} is a recipe; give one of its runs, as {those[0]}"
@@ -221,10 +222,8 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     file = f"runs/{name}/spec.json"
     if not store.exists(file):
         raise StoreError(f"{store.where(file)} is not there; {_instead_of(store, name)}")
-    try:
-        training = TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(file)} is not a training spec ({error}); train the run again") from error
+    stored = read_model(store, file, TrainSpec, "a training spec", "train the run again")
+    training = stored.model_copy(update={"root": store.uri})
     if recipe is not None and training.recipe.dataset != recipe.dataset:
         raise SettingsError(
             f"run {name} was trained on {training.recipe.dataset} vs {recipe.dataset} that the recipe {recipe.name} is "

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
@@ -22,6 +23,7 @@ from podline.store.contract import Listed, Store
 from podline.store.marker import holding_of
 from podline.store.prefetch import in_order
 
+_RUNS = "runs/"
 _OURS = re.compile(
     rf"/({re.escape(MANIFEST)}|{re.escape(SPEC)}|(stages|{SHARD_RECORDS}|checkpoints)/.+|[^/]+\.tfrecord-.+)$"
 )
@@ -88,18 +90,24 @@ class Holding:
         def delete(found: Listed) -> None:
             self.store.delete(found.name, found.version)
 
-        for found in sorted(filter(_is_word, self.objects)):
+        for found in sorted(filter(_is_record, self.objects)):
             delete(found)
         # A part of it is known as ours to the end.
-        content = sorted(itertools.filterfalse(_is_word, self.objects), key=lambda found: (_is_ours(found), found))
+        content = sorted(itertools.filterfalse(_is_record, self.objects), key=lambda found: (_is_ours(found), found))
         deque(in_order(delete, content, self.store.parallel), maxlen=0)
 
 
-def holdings(store: Store) -> list[Holding]:
+def holdings(store: Store, damaged: Callable[[ArtifactError], None] | None = None) -> list[Holding]:
     """Return every data set and every run of a store, by name; folders of other programs are left out.
+
+    Args:
+        store: the store.
+        damaged: called with the error of each damaged document, which then counts as if all that it could name were in
+            use.
 
     Raises:
         StoreError: the store cannot be read.
+        ArtifactError: a document is damaged, and ``damaged`` is not given.
     """
     folders: dict[str, list[Listed]] = {}
     names, bases = set[str](), set[str]()
@@ -111,18 +119,92 @@ def holdings(store: Store) -> list[Holding]:
         if folder := holding_of(found.name):
             folders.setdefault(folder, []).append(found)
     folders = {folder: objects for folder, objects in folders.items() if any(map(_is_ours, objects))}
-    users = _users(store, folders)
+    whole = {folder for folder, objects in folders.items() if any(found.name == _last(folder) for found in objects)}
+    users, needs = defaultdict[str, list[str]](list), dict[str, tuple[str, ...]]()
     for base in bases & folders.keys():
-        users.setdefault(base, []).append("a conversion that extends it")
+        users[base].append("a conversion that extends it")
+
+    def used(by: _User) -> Mapping[str, str]:
+        try:
+            return by.read(by.folder)
+        except ArtifactError as error:
+            if damaged is None:
+                raise
+            damaged(error)
+            return {folder: by.folder.removeprefix(_RUNS) for folder in folders if folder.startswith(by.could)}
+
+    for found in in_order(used, _possible_users(store, folders, whole, names, needs), store.parallel):
+        for folder, user in found.items():
+            users[folder].append(user)
+    return [
+        Holding(store, folder, tuple(objects), folder in whole, tuple(sorted(users[folder])), needs.get(folder, ()))
+        for folder, objects in sorted(folders.items())
+    ]
+
+
+def _possible_users(
+    store: Store,
+    folders: Mapping[str, list[Listed]],
+    whole: Collection[str],
+    names: Collection[str],
+    needs: dict[str, tuple[str, ...]],
+) -> Iterator[_User]:
+    """Yield what may use holdings: runs, recipes and data sets; what versions need is noted in ``needs``."""
+
+    def note_needs(folder: str) -> dict[str, str]:
+        needs[folder] = _needs(store, folder)
+        return {}
+
+    for folder, objects in folders.items():
+        above = folder.rpartition("/")[0]
+        if folder.startswith(_RUNS) and any(found.name == f"{folder}/{SPEC}" for found in objects):
+            yield _User(partial(_inputs, store), folder)
+        elif folder in whole and above.removeprefix("datasets/") in names:
+            yield _User(note_needs, folder, f"{above}/")
+    for recipe in champions.recipes(store):
+        yield _User(partial(_champions, store), f"{champions.FOLDER}/{recipe}", f"{_RUNS}{recipe}-")
     for name in names:
-        for newest in versions.versions(store, name)[-1:]:
-            users.setdefault(dataset_folder(name, newest.fingerprint), []).append(f"{name}@{newest.number}")
-    found = (_holding(store, folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items()))
-    return [replace(one, needs=_needs(store, one.name)) if _has_versions(one, names) else one for one in found]
+        yield _User(partial(_newest, store), f"{versions.FOLDER}/{name}", f"datasets/{name}/")
 
 
-def _has_versions(holding: Holding, names: set[str]) -> bool:
-    return holding.whole and holding.name.startswith("datasets/") and holding.name.split("/")[1] in names
+class _User(NamedTuple):
+    """What may use holdings.
+
+    Attributes:
+        read: returns from its documents which holdings it uses, each with the user to name.
+        folder: the folder of these documents.
+        could: the start of the names of all that it could use.
+    """
+
+    read: Callable[[str], Mapping[str, str]]
+    folder: str
+    could: str = ""
+
+
+def _last(folder: str) -> str:
+    """Return the name that is published last in a holding."""
+    return f"{folder}/{MANIFEST if folder.startswith('datasets/') else 'stages/train.json'}"
+
+
+def _inputs(store: Store, folder: str) -> dict[str, str]:
+    """Return the data set of a run, and the run that it continues."""
+    spec, run = _fields(store, f"{folder}/{SPEC}"), folder.removeprefix(_RUNS)
+    recipe = spec.get("recipe")
+    recipe = recipe if isinstance(recipe, dict) else {}
+    used = dataset_folder(recipe.get("dataset", ""), spec.get("fingerprint", ""))
+    return {used: run, f"{_RUNS}{recipe.get('further')}": run}
+
+
+def _champions(store: Store, folder: str) -> dict[str, str]:
+    """Return the champion of a recipe, and the earlier ones, which a rollback may need."""
+    return {f"{_RUNS}{entry.run}": folder for entry in champions.history(store, folder.rpartition("/")[2])}
+
+
+def _newest(store: Store, folder: str) -> dict[str, str]:
+    """Return the newest version of a data set."""
+    name = folder.rpartition("/")[2]
+    newest = versions.versions(store, name)[-1:]
+    return {dataset_folder(name, version.fingerprint): f"{name}@{version.number}" for version in newest}
 
 
 def _needs(store: Store, folder: str) -> tuple[str, ...]:
@@ -133,35 +215,6 @@ def _needs(store: Store, folder: str) -> tuple[str, ...]:
     return tuple(f"{above}/{fingerprint}" for fingerprint in sorted(older))
 
 
-def _holding(store: Store, folder: str, objects: list[Listed], users: Iterable[str]) -> Holding:
-    word = MANIFEST if folder.startswith("datasets/") else "stages/train.json"
-    whole = any(found.name == f"{folder}/{word}" for found in objects)
-    return Holding(store, folder, tuple(objects), whole, tuple(sorted(users)))
-
-
-def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str]]:
-    """Return data set → the runs trained on it; run → the recipes whose champion it is or was."""
-    users: dict[str, list[str]] = {}
-    runs = [
-        folder
-        for folder, objects in folders.items()
-        if folder.startswith("runs/") and any(found.name == f"{folder}/{SPEC}" for found in objects)
-    ]
-    specs = in_order(lambda folder: _fields(store, f"{folder}/{SPEC}"), runs, store.parallel)
-    for folder, spec in zip(runs, specs, strict=True):
-        trained_on = dataset_folder(_fields_of(spec, "recipe").get("dataset", ""), spec.get("fingerprint", ""))
-        users.setdefault(trained_on, []).append(folder.removeprefix("runs/"))
-        # The run that a training continues must stay as well.
-        further = _fields_of(spec, "recipe").get("further")
-        if further:
-            users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
-    for recipe in champions.recipes(store):
-        # Earlier champions stay as well, since a rollback may need them.
-        for run in {entry.run for entry in champions.history(store, recipe)}:
-            users.setdefault(f"runs/{run}", []).append(f"{champions.FOLDER}/{recipe}")
-    return users
-
-
 def _fields(store: Store, name: str) -> dict[str, Any]:
     document = store.read_json(name, remedy="put it back, or delete its whole folder")
     if not isinstance(document, dict):
@@ -169,12 +222,9 @@ def _fields(store: Store, name: str) -> dict[str, Any]:
     return document
 
 
-def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
-    below = document.get(key)
-    return below if isinstance(below, dict) else {}
-
-
-def pruned(store: Store, before: float, *, delete: bool) -> tuple[list[Holding], list[Holding]]:
+def pruned(
+    store: Store, before: float, damaged: Callable[[ArtifactError], None] | None = None, *, delete: bool
+) -> tuple[list[Holding], list[Holding]]:
     """Delete the holdings that nothing needs; see :func:`needless`.
 
     They are determined once more while no process can begin to use them.
@@ -182,14 +232,15 @@ def pruned(store: Store, before: float, *, delete: bool) -> tuple[list[Holding],
     Args:
         store: the store.
         before: see :func:`needless`.
+        damaged: see :func:`holdings`.
         delete: whether to delete them.
 
     Returns:
         Those that were, or would be, deleted; those that stay since a living process uses them.
     """
-    names = {holding.name for holding in needless(holdings(store), before)}
+    names = {holding.name for holding in needless(holdings(store, damaged), before)}
     with store.alone(*names) as free:
-        found = holdings(store) if names else []
+        found = holdings(store, lambda _: None) if names else []
         gone = [holding for holding in needless(found, before, names - free) if holding.name in free]
         for holding in gone if delete else ():
             holding.delete()
@@ -225,5 +276,5 @@ def _is_ours(found: Listed) -> bool:
     return _OURS.search(found.name) is not None
 
 
-def _is_word(found: Listed) -> bool:
+def _is_record(found: Listed) -> bool:
     return found.name.endswith(f"/{MANIFEST}") or "/stages/" in found.name

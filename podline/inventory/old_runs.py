@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from podline.errors import StoreError
+from podline.errors import ArtifactError, StoreError
 from podline.inventory.inventory import Holding, holdings
 from podline.store.contract import Store
 
@@ -66,7 +66,9 @@ def old_runs(found: Iterable[Holding], before: float, *, keep: int = 0, recipe: 
     return sorted(old, key=lambda run: run.touched)
 
 
-def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> Deletion:
+def delete_runs(
+    store: Store, runs: Sequence[Holding], damaged: Callable[[ArtifactError], None] | None = None, *, delete: bool
+) -> Deletion:
     """Delete runs, except those that a champion's line, another run or a living process needs.
 
     A run that only deleted runs need is deleted with them. Entries of the ledger stay.
@@ -74,6 +76,7 @@ def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> Delet
     Args:
         store: the store.
         runs: the runs.
+        damaged: see :func:`podline.inventory.inventory.holdings`.
         delete: whether to delete them, or only to say what would be deleted.
 
     Raises:
@@ -81,7 +84,7 @@ def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> Delet
     """
     with store.alone(*(run.name for run in runs)) as free:
         wanted = {run.name for run in runs}
-        now = {run.name: run for run in holdings(store) if run.name in wanted} if runs else {}
+        now = {run.name: run for run in holdings(store, damaged) if run.name in wanted} if runs else {}
         gone = {name: run for name, run in now.items() if name in free}
         while needed := {name for name, run in gone.items() if _users(run, gone)}:
             gone = {name: run for name, run in gone.items() if name not in needed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -131,7 +131,12 @@ class Kind(ABC):
 
     @abstractmethod
     def lost_examples(
-        self, compared: Compared, reader: SplitReader, manifest: Manifest, before: AnyEvaluation, after: AnyEvaluation
+        self,
+        compared: Compared[Any],
+        reader: SplitReader,
+        manifest: Manifest,
+        before: AnyEvaluation,
+        after: AnyEvaluation,
     ) -> LostExamples:
         """Return examples that only the first known training got right.
 

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.kinds.targets import Targets
-from podline.recipes.task import TaskSettings
+from podline.recipes.task import NamedSettings
 
 
 @dataclass(frozen=True)
-class KindFacts:
+class KindFacts(NamedSettings):
     """The facts about a kind of task; an entry point ``podline.kinds`` names them.
 
     Attributes:
-        name: name in recipes and data sets.
-        settings: the model of a recipe's ``task``.
         document: the model of ``evaluation.json``.
         targets: the targets of its records.
         kind: the :class:`podline.kinds.contract.Kind`, as ``module:name``.
@@ -30,8 +28,6 @@ class KindFacts:
             divided by sqrt(4 r (1 - r)) at the share r.
     """
 
-    name: str
-    settings: type[TaskSettings]
     document: type[AnyEvaluation]
     targets: Targets
     kind: str

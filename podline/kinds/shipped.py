@@ -1,7 +1,5 @@
 """Names the parts that Podline ships for each kind of task, as ``module:name``, imported on demand."""
 
-USUAL_KIND = "classification"
-"""The kind of data sets and recipes without an explicit kind."""
 KINDS = {
     "classification": "podline.kinds.classification.facts:CLASSIFICATION",
     "labels": "podline.kinds.labels.facts:LABELS",

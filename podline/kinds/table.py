@@ -63,15 +63,25 @@ def code_of_targets(name: str) -> str:
     return of_modules([type(facts_named(name).targets).__module__])
 
 
-def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
+def read_evaluation(store: Store, folder: str, sha256: str = "") -> AnyEvaluation:
     """Return the evaluation in a run's folder, of any kind.
+
+    Args:
+        store: the store.
+        folder: the folder.
+        sha256: the checksum in a stage's spec; empty accepts any evaluation.
 
     Raises:
         StoreError: there is no evaluation, or it cannot be read.
-        ArtifactError: the file is not an evaluation.
+        ArtifactError: the file is not an evaluation, or has another checksum.
     """
     name = f"{folder}/{EVALUATION}"
     document = store.read_json(name)
+    if sha256 and (found := store.sha256(name)) != sha256:
+        raise ArtifactError(
+            f"{store.where(name)} has sha256 {found[:12]}… vs {sha256[:12]}… in the stage's spec; "
+            "evaluate the run again"
+        )
     kind = document.get("kind") if is_object(document) else None
     if kind not in (known := KINDS.names()):
         raise ArtifactError(

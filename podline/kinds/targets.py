@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
-from podline.data.records import Feature
+from podline.documents.feature import Feature
 from podline.documents.manifest import Manifest
 
 

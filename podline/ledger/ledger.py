@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from podline.documents.ledger_entry import Entry, State
+from podline.documents.reading import read_model
 from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Listed, Store
 
@@ -68,13 +69,7 @@ def read(store: Store, name: str) -> Entry:
         StoreError: the entry does not exist, or cannot be read.
         ArtifactError: the entry is damaged.
     """
-    try:
-        return Entry.model_validate(store.read_json(file_of(name), REMEDY))
-    except ValueError as error:
-        problem = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ArtifactError(
-            f"{store.where(file_of(name))} is not an entry of the ledger ({problem}); {REMEDY}"
-        ) from error
+    return read_model(store, file_of(name), Entry, "an entry of the ledger", REMEDY)
 
 
 def names(

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from podline.cores import GROUPS, OWN, control_groups
+from podline.cores import control_groups
 from podline.documents.ledger_entry import Load
 
-_STAT = Path("/proc/stat")
+STAT = Path("/proc/stat")
 # Fields of a line of /proc/stat, see proc(5); the time of guests is included in that of users.
 _BUSY, _STOLEN = (1, 2, 3, 6, 7), 8
 
@@ -30,15 +30,8 @@ class _Counters(NamedTuple):
 class LoadMeter:
     """Measures the load from its creation on."""
 
-    def __init__(self, stat: Path = _STAT, groups: Path = GROUPS, own: Path = OWN) -> None:
-        """Start to measure.
-
-        Args:
-            stat: the kernel's counters.
-            groups: mount point of control groups.
-            own: the file with the names of this process's groups.
-        """
-        self._stat, self._groups = stat, list(control_groups(groups, own))
+    def __init__(self) -> None:
+        self._groups = list(control_groups())
         self._before = self._read()
 
     def load(self) -> Load | None:
@@ -58,7 +51,7 @@ class LoadMeter:
 
     def _read(self) -> _Counters | None:
         try:
-            ticks = [int(field) for field in self._stat.read_text().split("\n", 1)[0].split()[1:]]
+            ticks = [int(field) for field in STAT.read_text().split("\n", 1)[0].split()[1:]]
             busy, stolen = (sum(ticks[field - 1] for field in fields) for fields in (_BUSY, (_STOLEN,)))
         except (OSError, ValueError, IndexError):
             return None

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from podline import stopwatch
 from podline.datasets.version_changes import change_between, in_words
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.documents.completion import read_completion
 from podline.documents.ledger_entry import (
     AnnealingSummary,
     Data,
@@ -34,7 +35,7 @@ from podline.documents.ledger_entry import (
 )
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, MetricsLines
-from podline.documents.origins import keep_origin, read_origin
+from podline.documents.origins import ORIGIN, keep_origin, read_origin
 from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger, provenance
@@ -56,7 +57,7 @@ from podline.stages.specs import (
     TrainSpec,
     ValidateSpec,
 )
-from podline.stages.table import stage_of
+from podline.stages.table import TRAIN, stage_of
 from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import Store
@@ -96,8 +97,22 @@ def recorded(
         StoreError: the entry of a finished run cannot be written.
     """
     write_killed(store, flow_run)
-    begun = _begun(recipe, way, late).model_copy(
-        update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
+    now = time.time()
+    begun = Entry(
+        name="",
+        state="finished",
+        began=now,
+        ended=now,
+        way=way,
+        flow_run=flow_run,
+        attempt=attempt,
+        started=started,
+        schedule=schedule,
+        recipe=recipe,
+        settings={},
+        code=provenance.code(),
+        environment=provenance.environment(),
+        waiting=Waiting(start=round(max(0.0, late), 3)),
     )
     with noted(store) as keep:
         notes = Notes(store, begun, reporter, keep)
@@ -113,22 +128,6 @@ def recorded(
         if not notes.dropped:
             ledger.publish(notes.store, notes.ended(None))
         notes.track()
-
-
-def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
-    now = time.time()
-    return Entry(
-        name="",
-        state="finished",
-        began=now,
-        ended=now,
-        way=way,
-        recipe=recipe,
-        settings={},
-        code=provenance.code(),
-        environment=provenance.environment(),
-        waiting=Waiting(start=round(max(0.0, late), 3)),
-    )
 
 
 class Notes:
@@ -202,15 +201,7 @@ class Notes:
             self._update(run=result.run, environment=environment, training=self._training(result))
             self._produced_by(result)
         if isinstance(result, PromoteResult):
-            summary = PromotionSummary(
-                verdict=result.verdict,
-                reason=result.reason,
-                reference=result.reference,
-                thresholds=result.thresholds,
-                floor=result.floor,
-                compared=result.compared,
-            )
-            self._update(promotion=summary)
+            self._update(promotion=PromotionSummary.model_validate(result, from_attributes=True))
         if isinstance(result, ReportResult):
             self._update(report=result.html)
         self._kept()
@@ -258,7 +249,11 @@ class Notes:
         """Take a reused model's inputs from its origin instead of the current run."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
-            keep_origin(self.store, result.folder, self.entry)
+            before = self.store.find(f"{result.folder}/{ORIGIN}")
+            kept = read_completion(self.store, result.folder, TRAIN.name).result
+            # Another machine may have trained the run again meanwhile.
+            if kept["weights_sha256"] == result.weights_sha256:
+                keep_origin(self.store, result.folder, self.entry, before.version if before else "")
         else:
             self._update(settings=origin.settings, code=origin.code, environment=origin.environment)
 
@@ -305,8 +300,7 @@ class Notes:
         return None
 
     def _training(self, result: TrainResult) -> Training:
-        kept = Training.model_fields.keys() & TrainResult.model_fields.keys()
-        training = Training.model_validate(result.model_dump(include=set(kept)))
+        training = Training.model_validate(result, from_attributes=True)
         if self._recipe is None or self._recipe.annealing is None:
             return training
         lines = MetricsLines(self.store.local(f"{result.folder}/{METRICS}")).rare()

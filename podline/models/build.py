@@ -11,7 +11,13 @@ import tensorflow as tf
 from podline.arrays import Array
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.models.initial_values import begin_with, own_values, require_fixed_constants, seed_variables
+from podline.models.initial_values import (
+    begin_with,
+    own_values,
+    require_fixed_constants,
+    require_unquantized,
+    seed_variables,
+)
 from podline.models.keras_internals import fresh_names, has_graph
 from podline.models.layer_checks import require_built, require_float32, require_shared_state
 from podline.models.layer_copies import apply_copies, as_functional, kernels_of
@@ -60,11 +66,11 @@ def build_model(
     grey = image_shape[-1] == 1 and settings.kind in PUBLISHED
     image_shape = (*image_shape[:2], 3) if grey else image_shape
     network = _made(settings, image_shape, classes)
-    _require_classifier(settings.kind, network, image_shape, classes)
     pixels = pixels_of(settings, Pixels(mean, std), image_shape[-1])
     own: dict[int, Array] = {}
     if settings.kind not in MODELS.shipped:
         again = _made(settings, image_shape, classes)
+        require_unquantized(settings.kind, network)
         require_fixed_constants(settings.kind, network, again)
         own = own_values(settings.kind, network, again)
     l2 = settings.l2, settings.l2_layers
@@ -184,24 +190,24 @@ def _require_data_format(settings: ModelSettings) -> None:
 
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
-    with fresh_names(), policy_of_layers(POLICIES["float32"]):
-        return MODELS.make(settings, image_shape, classes, settings)
-
-
-def _require_classifier(kind: str, network: Any, image_shape: tuple[int, int, int], classes: int) -> None:
-    """Refuse what is no functional model from images to one output with a value for each class.
+    """Return the network of the model's function.
 
     Raises:
-        SettingsError: it has no graph, or other inputs or outputs.
+        SettingsError: the function fails, or gives no functional model from images to a value for each class.
     """
-    expected = "keras.Model(inputs, outputs), a functional model from normalised images to logits"
-    if not isinstance(network, keras.Model):
-        raise SettingsError(f"model {kind}: its function gives a {type(network).__name__}, expected {expected}")
-    if not has_graph(network):
+    with fresh_names(), policy_of_layers(POLICIES["float32"]):
+        network = MODELS.make(settings, image_shape, classes, settings)
+    if not (isinstance(network, keras.Model) and has_graph(network)):
         raise SettingsError(
-            f"model {kind}: its function gives a {type(network).__name__} without a graph, expected {expected}; a "
-            "subclass of keras.Model can be one of its layers"
+            f"model {settings.kind}: its function gives a {type(network).__name__}, expected keras.Model(inputs, "
+            "outputs), a functional model from normalised images to logits; a subclass of keras.Model can be one of "
+            "its layers"
         )
+    _require_classifier(settings.kind, network, image_shape, classes)
+    return network
+
+
+def _require_classifier(kind: str, network: keras.Model, image_shape: tuple[int, int, int], classes: int) -> None:
     inputs = [tuple(tensor.shape) for tensor in network.inputs]
     if inputs != [(None, *image_shape)]:
         batch = inputs[0][0] if len(inputs) == 1 and inputs[0][1:] == image_shape else None

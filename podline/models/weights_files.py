@@ -13,6 +13,7 @@ import numpy as np
 
 from podline.arrays import Array
 from podline.errors import ArtifactError, SettingsError, SourceError
+from podline.models.weights_parsing import write_arrays
 from podline.sandbox.limits import limits_of
 from podline.sandbox.pool import confined
 
@@ -43,7 +44,7 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
         limits = limits_of(size, memory=3.0)
         with tempfile.TemporaryDirectory(prefix="podline-weights-") as folder:
             paths = confined(
-                "podline.models.weights_parsing:write_arrays",
+                write_arrays,
                 *(file, kind, size, Path(folder)),
                 what=f"init={file}",
                 limits=limits,

@@ -13,25 +13,25 @@ from podline.compare.answers import AnyAnswers, Examples
 from podline.compare.comparison import Grounds, examples_of
 from podline.compare.examples import Places, SharedExamples
 from podline.compare.figures import MAIN, Compared, ModelCost
-from podline.compare.known import answers_on, known_trainings
+from podline.compare.known import answers_on, evaluated, known_trainings
 from podline.data.reader import open_split
 from podline.documents import champions
-from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError, SettingsError, StoreError
-from podline.figures import metric_text
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.contract import kind_of
 from podline.kinds.table import read_evaluation
-from podline.measures import measure_named
+from podline.measures import measure_named, metric_text
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.promotion.exports import IMAGES, checked_exports
 from podline.promotion.rules import checks_of, export_checks, thresholds
 from podline.stages.completed import complete
 from podline.stages.specs import WEIGHTS, PromoteResult, PromoteSpec, TrainSpec
+from podline.stages.table import EVALUATE
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import load_model
@@ -175,16 +175,10 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
 def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
     store = open_store(spec.root)
     _require_same_as_promoted(store, spec)
-    name = f"{spec.record_folder}/{EVALUATION}"
-    found = store.sha256(name)
-    if found != spec.evaluation_sha256:
-        raise ArtifactError(
-            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… in the spec; "
-            "evaluate the run again"
-        )
+    evaluation = read_evaluation(store, spec.record_folder, spec.evaluation_sha256)
     training = training_of(store, spec.run)
     manifest = read_manifest(store, training.dataset_folder)
-    return _Case(spec, store, training, manifest, read_evaluation(store, spec.record_folder), reporter)
+    return _Case(spec, store, training, manifest, evaluation, reporter)
 
 
 def _require_same_as_promoted(store: Store, spec: PromoteSpec) -> None:
@@ -353,11 +347,12 @@ def _incomparable(case: _Case, before: Crowned) -> str:
 def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
     """Return the reference's answers to the candidate's examples: from its evaluation, or by running it."""
     store, spec = case.store, case.spec
-    there = replace(case.examples, manifest=read_manifest(store, training.dataset_folder))
-    if there.checksums == case.examples.checksums and "evaluate" in run_of(store, training.run).stages:
-        evaluation = read_evaluation(store, training.folder)
-        if evaluation.weights_sha256 == weights_sha256:
-            return case.answers.left(store, training.folder, evaluation)
+    if EVALUATE.name in run_of(store, training.run).stages:
+        found = evaluated(store, training.run)
+        if found.evaluation.weights_sha256 == weights_sha256:
+            answers = found.answers(store, [case.examples])
+            if answers is not None:
+                return answers
     case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
     model: Any = load_model(store, training.folder, weights_sha256)
     return case.answers.again(case.examples, training, model)
@@ -386,5 +381,5 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:
-    model = describe_run(case.store, training, case.manifest)
+    model = describe_run(case.store, training)
     return ModelCost(model.bytes, model.multiply_adds)

@@ -15,14 +15,14 @@ If the main figure is better beyond chance, all other figures only warn, except 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from podline import entry_points
 from podline.compare.figures import MAIN, PARTS, Compared, Figure, Rule, rule
 from podline.compare.words import Chance
 from podline.documents.promotion import Check, ExportedFile
-from podline.figures import change_bound, change_text, value_text
 from podline.kinds.contract import kind_named
-from podline.measures import measure_named
+from podline.measures import change_bound, change_text, measure_named, value_text
 from podline.recipes.parts import Registry
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 
@@ -31,7 +31,7 @@ _ADVISORY = ("calibration",)
 
 
 @rule("size")
-def size(compared: Compared, settings: PromotionSettings) -> Iterator[Check]:
+def size(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check]:
     """Require that the size of the parameters does not grow."""
     if compared.costs:
         before, after = compared.costs
@@ -39,7 +39,7 @@ def size(compared: Compared, settings: PromotionSettings) -> Iterator[Check]:
 
 
 @rule("operations")
-def operations(compared: Compared, settings: PromotionSettings) -> Iterator[Check]:
+def operations(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check]:
     """Require that the multiply-adds per example do not grow."""
     if compared.costs:
         before, after = compared.costs
@@ -58,7 +58,7 @@ def rules_for(kind: str) -> list[Rule]:
     return [each for each in found if each.name in shipped or each.kind in ("", kind)]
 
 
-def checks_of(compared: Compared, settings: PromotionSettings) -> list[Check]:
+def checks_of(compared: Compared[Any], settings: PromotionSettings) -> list[Check]:
     """Return the results of every rule for a candidate and the known trainings.
 
     Raises:
@@ -76,7 +76,7 @@ def checks_of(compared: Compared, settings: PromotionSettings) -> list[Check]:
     ]
 
 
-def _applied(judge: Rule, compared: Compared, settings: PromotionSettings) -> list[Figure | Check]:
+def _applied(judge: Rule, compared: Compared[Any], settings: PromotionSettings) -> list[Figure | Check]:
     with entry_points.explained(f"promotion rule {judge.name}"):
         return [*judge(compared, settings)]
 

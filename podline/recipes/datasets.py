@@ -16,9 +16,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, ValidationError
 
 from podline import entry_points
+from podline.documents.manifest import USUAL_KIND
 from podline.errors import SettingsError
 from podline.frozen import Frozen, Json
-from podline.kinds.shipped import DATA_SETS, USUAL_KIND
+from podline.kinds.shipped import DATA_SETS
 from podline.recipes.parts import Registry
 from podline.settings import nearest
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
+from podline.documents.manifest import USUAL_KIND
 from podline.errors import SettingsError
 from podline.frozen import Frozen, Json, JsonObject
 from podline.kinds import shipped
@@ -114,16 +116,20 @@ class UnknownTask(TaskSettings, extra="allow"):
     mixes_targets = True
 
 
-class WithSettings(Protocol):
-    """The part of a kind that recipes use; :class:`podline.kinds.facts.KindFacts` is the whole."""
+@dataclass(frozen=True)
+class NamedSettings:
+    """The facts of a kind that recipes use; :class:`podline.kinds.facts.KindFacts` adds the others.
 
-    @property
-    def settings(self) -> type[TaskSettings]:
-        """The model of a recipe's ``task``."""
-        ...
+    Attributes:
+        name: name in recipes and data sets.
+        settings: the model of a recipe's ``task``.
+    """
+
+    name: str
+    settings: type[TaskSettings]
 
 
-KINDS: Registry[WithSettings] = Registry("kind of task", "podline.kinds", shipped.KINDS)
+KINDS: Registry[NamedSettings] = Registry("kind of task", "podline.kinds", shipped.KINDS)
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
@@ -141,4 +147,4 @@ def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
 
 def is_usual(task: TaskSettings) -> bool:
     """Return whether a section has only defaults, so that a recipe's JSON omits it."""
-    return task.kind == shipped.USUAL_KIND and task == task_of(shipped.USUAL_KIND, {})
+    return task.kind == USUAL_KIND and task == task_of(USUAL_KIND, {})

@@ -6,9 +6,10 @@ Texts are escaped, since names of classes and files may contain markup.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -22,20 +23,20 @@ _LABEL = 120
 _HEADER = Markup('<th scope="col">{}</th>')
 
 
-class Block(Protocol):
+class Block(ABC):
     """A part of a section."""
 
+    @abstractmethod
     def html(self) -> Markup:
         """Return the block as HTML."""
-        ...
 
     def markdown(self) -> str:
         """Return the block as Markdown; empty if only HTML can show it."""
-        ...
+        return ""
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Block):
     """A paragraph.
 
     Attributes:
@@ -57,7 +58,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Heading:
+class Heading(Block):
     """A heading within a section."""
 
     text: str
@@ -72,7 +73,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Block):
     """A table.
 
     Attributes:
@@ -132,7 +133,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Block):
     """A chart of :mod:`podline.drawing.drawing`; HTML only, as its figures are in a table."""
 
     svg: Svg
@@ -142,16 +143,12 @@ class Chart:
 
     def html(self) -> Markup:
         """Return a figure of the page."""
-        title = Markup("<h3>{}</h3>").format(self.title) if self.title else ""
+        title = Heading(self.title).html() if self.title else ""
         caption = Markup("<figcaption>{}</figcaption>").format(unbroken(self.caption)) if self.caption else ""
         svg = self.svg.html()
         if self.wide:
             svg = Markup('<div class="scroll wide" tabindex="0" role="group" aria-label="Chart">{}</div>').format(svg)
         return Markup("<figure>{}{}{}</figure>").format(title, svg, caption)
-
-    def markdown(self) -> str:
-        """Return an empty text."""
-        return ""
 
 
 class Picture(NamedTuple):
@@ -169,7 +166,7 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(Block):
     """Images with captions; Markdown has only the captions.
 
     Attributes:
@@ -200,7 +197,7 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Items:
+class Items(Block):
     """A list of texts."""
 
     texts: Sequence[str]
@@ -216,7 +213,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Code:
+class Code(Block):
     """A command to copy."""
 
     text: str
@@ -237,7 +234,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(Block):
     """The meaning of colours in pictures: name → red, green, blue; HTML only."""
 
     colours: Mapping[str, tuple[int, int, int]]
@@ -248,13 +245,9 @@ class Key:
         dots = [dot.format(bytes(colour).hex(), name) for name, colour in self.colours.items()]
         return Markup('<p class="note key">{}</p>').format(Markup(" ").join(dots))
 
-    def markdown(self) -> str:
-        """Return an empty text."""
-        return ""
-
 
 @dataclass(frozen=True)
-class Kicker:
+class Kicker(Block):
     """The line above a page's headline: the subject of the page, and a link to the index of nights.
 
     Attributes:
@@ -278,7 +271,7 @@ class Kicker:
 
 
 @dataclass(frozen=True)
-class Title:
+class Title(Block):
     """A page's headline.
 
     Attributes:
@@ -302,7 +295,7 @@ class Title:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Standing(Block):
     """A highlighted result: a comparison or a decision.
 
     Attributes:
@@ -321,9 +314,9 @@ class Standing:
 
     def html(self) -> Markup:
         """Return a framed part of the page."""
-        sign = Markup('<span aria-hidden="true">{}</span> ').format(self.sign) if self.sign else ""
+        lines = Items(self.lines).html() if self.lines else ""
         return Markup('<div class="standing {}"><p><strong>{}{}</strong>{}</p>{}</div>').format(
-            self.style, sign, self.strong, unbroken(self.text), Items(self.lines).html() if self.lines else ""
+            self.style, sign(self.sign), self.strong, unbroken(self.text), lines
         )
 
     def markdown(self) -> str:
@@ -352,15 +345,15 @@ class Tile(NamedTuple):
 
     def html(self) -> Markup:
         """Return an entry of a list of terms."""
-        changed = Markup(' <span class="change {}"><span aria-hidden="true">{}</span> {}</span>')
-        change = changed.format(self.word, figures.arrow(self.change), self.change) if self.change else ""
+        changed = Markup(' <span class="change {}">{}{}</span>')
+        change = changed.format(self.word, sign(figures.arrow(self.change)), self.change) if self.change else ""
         return Markup("<div><dt>{}</dt><dd>{}{}{}</dd></div>").format(
             self.name, unbroken(self.figure), change, self.line
         )
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(Block):
     """Figures side by side; HTML only, as tables have them too."""
 
     tiles: Sequence[Tile]
@@ -372,12 +365,8 @@ class Tiles:
         tiles = Markup("\n").join(tile.html() for tile in self.tiles)
         return Markup('<dl class="tiles">\n{}\n</dl>\n{}').format(tiles, note)
 
-    def markdown(self) -> str:
-        """Return an empty text."""
-        return ""
 
-
-class Fold:
+class Fold(Block):
     """Blocks that are folded on the page, unless ``opened``; in Markdown they follow a heading."""
 
     def __init__(self, summary: str, *blocks: Block, opened: bool = False) -> None:
@@ -394,7 +383,7 @@ class Fold:
         return f"{Heading(self.summary).markdown()}\n\n{found}" if found else ""
 
 
-class Column:
+class Column(Block):
     """Blocks one below the other in a :class:`Grid`."""
 
     def __init__(self, *blocks: Block) -> None:
@@ -417,6 +406,11 @@ class Grid(Column):
         return Markup('<div class="grid">\n{}\n</div>').format(html_of(self.blocks))
 
 
+def sign(text: str) -> Markup:
+    """Render a sign that screen readers leave out; nothing for an empty one."""
+    return Markup('<span aria-hidden="true">{}</span> ').format(text) if text else Markup()
+
+
 def html_of(blocks: Iterable[Block]) -> Markup:
     """Render blocks as elements of the page."""
     return Markup("\n").join(escape(block.html()) for block in blocks)
@@ -425,12 +419,3 @@ def html_of(blocks: Iterable[Block]) -> Markup:
 def markdown_of(blocks: Iterable[Block]) -> str:
     """Render blocks as Markdown."""
     return "\n\n".join(filter(None, (block.markdown() for block in blocks)))
-
-
-def charts_of(blocks: Iterable[Block]) -> Iterator[Svg]:
-    """Yield the charts among blocks, including nested ones."""
-    for block in blocks:
-        if isinstance(block, Chart):
-            yield block.svg
-        elif isinstance(block, Fold | Column):
-            yield from charts_of(block.blocks)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from podline import figures
+from podline import figures, measures
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
@@ -44,14 +44,14 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
     name, most = measure_named(measure).label, 1.0
     if measure_named(measure).in_units:
         most = max(metric.high for _, metric, _ in rows)
-    alt = "; ".join(f"{row}: {figures.metric_text(measure, metric)}" for row, metric, _ in rows)
+    alt = "; ".join(f"{row}: {measures.metric_text(measure, metric)}" for row, metric, _ in rows)
     with chart("verdict", f"{name[0].upper()}{name[1:]} with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
         for place, (_, metric, colour) in enumerate(rows):
             interval(axes, metric, place, colour)
             left = metric.high > 0.8 * most
             axes.annotate(
-                figures.value_text(measure, metric.value),
+                measures.value_text(measure, metric.value),
                 (metric.low if left else metric.high, place),
                 (-6 if left else 6, 0),
                 textcoords="offset points",
@@ -188,10 +188,13 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
         axes.legend(loc="best")
 
 
-def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
+def interval(axes: Axes, metric: Metric, place: float, colour: str, *, upright: bool = False) -> None:
     """Draw a dot with its interval as a bar through it."""
-    axes.plot([metric.low, metric.high], [place, place], color=colour, linewidth=2.2, alpha=0.55)
-    axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)
+    bar, dot = ([metric.low, metric.high], [place, place]), ([metric.value], [place])
+    if upright:
+        bar, dot = bar[::-1], dot[::-1]
+    axes.plot(*bar, color=colour, linewidth=2.2, alpha=0.55)
+    axes.plot(*dot, color=colour, marker="o", markersize=5.5)
 
 
 def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
@@ -229,8 +232,8 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
         champion: the champion's value.
     """
     points = [*earlier, this]
-    told = "; ".join(f"{night.label}: {figures.metric_text(measure, night.metric)}" for night in points)
-    crown = f" The champion has {figures.value_text(measure, champion.value)}." if champion else ""
+    told = "; ".join(f"{night.label}: {measures.metric_text(measure, night.metric)}" for night in points)
+    crown = f" The champion has {measures.value_text(measure, champion.value)}." if champion else ""
     name = measure_named(measure).label
     about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
     alt = f"{about}, with 95 % intervals. {told}.{crown}"
@@ -250,8 +253,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
         axes.plot(range(len(points)), [night.metric.value for night in points], color=MUTED, linewidth=1, alpha=0.5)
         for place, night in enumerate(points):
             colour = ACCENT if place == len(points) - 1 else MUTED
-            axes.plot([place, place], [night.metric.low, night.metric.high], color=colour, linewidth=2.2, alpha=0.55)
-            axes.plot([place], [night.metric.value], color=colour, marker="o", markersize=5.5)
+            interval(axes, night.metric, place, colour, upright=True)
         # Two lines, because dates beside each other leave no space.
         axes.set_xticks(range(len(points)), [night.label.replace(" ", "\n", 1) for night in points])
         axes.tick_params(axis="x", length=0)

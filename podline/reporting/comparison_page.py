@@ -13,19 +13,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from podline.compare.runs import RunsComparison, compare_runs
 from podline.compare.settings import NONE
 from podline.compare.words import signed
-from podline.documents.completion import local_artifact, record_files
+from podline.documents.completion import record_files
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import (
-    METRICS,
     AnnealingLine,
     EvaluationLine,
     MetricsLines,
     StepsLine,
+    metrics_of,
 )
 from podline.drawing.drawing import chart
 from podline.drawing.svg import Svg
 from podline.errors import StoreError
-from podline.figures import arrow, change_text
+from podline.figures import arrow
+from podline.measures import change_text
 from podline.reporting.blocks import Block, Chart, Code, Kicker, Standing, Table, Text, Title
 from podline.reporting.charts import COLOURS
 from podline.reporting.document import document
@@ -85,8 +86,7 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
 def _lines(store: Store, entry: Entry) -> MetricsLines:
     if not entry.run:
         raise StoreError(f"{entry.name} has no curves, since it trained nothing; leave it out")
-    folder = f"runs/{entry.run}"
-    return MetricsLines(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
+    return metrics_of(store, f"runs/{entry.run}")
 
 
 def _curves(label: str, log: MetricsLines) -> Curves:

@@ -6,26 +6,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
-from podline.documents.completion import completion_name, local_artifact, read_completion
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.completion import Completion, completion_name, read_completion
 from podline.documents.initial_weights import InitialWeights, read_initial_weights
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
     EVENTS,
-    METRICS,
     AnnealingLine,
     DecisionLine,
     EvaluationLine,
     EventLine,
     FindingLine,
-    MetricsLines,
     StepsLine,
+    metrics_of,
     read_events,
 )
 from podline.documents.model_description import ModelDescription
 from podline.documents.origins import read_origin
-from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks, training_of
 from podline.kinds.table import read_evaluation
 from podline.ledger.paces import slow_training, trained_at
@@ -109,15 +107,15 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         StoreError: a file of the run or of its data set is missing.
         ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
     """
-    evaluation = _evaluation(store, spec)
+    evaluation = read_evaluation(store, spec.record_folder, spec.evaluation_sha256)
     manifest = read_manifest(store, spec.dataset_folder)
-    trained = read_completion(store, spec.folder, "train")
+    records = _records(store, spec)
     asked = training_of(store, spec.run)
     recipe = asked.recipe
-    log = MetricsLines(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
+    log = metrics_of(store, spec.folder)
     lines = log.rare()
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
-    training = TrainResult.model_validate(trained.result)
+    training = TrainResult.model_validate(records[TRAIN.name].result)
     origin = read_origin(store, spec.folder)
     return RunFacts(
         store=store,
@@ -126,7 +124,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         recipe=recipe,
         lacked_champion=asked.lacked_champion,
-        model=describe_run(store, asked, manifest),
+        model=describe_run(store, asked),
         training=training,
         steps=tuple(log.steps(MOST_POINTS)),
         spent=time_of_training(log, events),
@@ -135,13 +133,13 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         decisions=tuple(line for line in lines if isinstance(line, DecisionLine)),
         events=tuple(events),
         tpu=read_tpu_log(store, spec.folder),
-        stages=tuple(_stage_seconds(store, spec)),
+        stages=tuple((name, float(record.result["seconds"])) for name, record in records.items()),
         stage_sections=tuple(_stage_sections(store, spec)),
         slow=_slow(store, recipe, training, origin, _finished(events)),
         initial_weights=read_initial_weights(store, spec.folder) if recipe.init else None,
         origin=origin,
         evaluation=evaluation,
-        milliseconds=_evaluated(store, spec).milliseconds,
+        milliseconds=EvaluateResult.model_validate(records[EVALUATE.name].result).milliseconds,
         standing=standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
     )
 
@@ -159,29 +157,15 @@ def _finished(events: Sequence[EventLine]) -> float:
     return events[-1].time if events else time.time()
 
 
-def _evaluation(store: Store, spec: ReportSpec) -> AnyEvaluation:
-    name = f"{spec.record_folder}/{EVALUATION}"
-    evaluation = read_evaluation(store, spec.record_folder)
-    found = store.sha256(name)
-    if found != spec.evaluation_sha256:
-        raise ArtifactError(
-            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… in the report's spec; "
-            "evaluate the run again"
-        )
-    return evaluation
-
-
-def _evaluated(store: Store, spec: ReportSpec) -> EvaluateResult:
-    return EvaluateResult.model_validate(read_completion(store, spec.record_folder, EVALUATE.name).result)
-
-
-def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
-    """Yield each stage's seconds of work, even if an earlier run did the work."""
+def _records(store: Store, spec: ReportSpec) -> dict[str, Completion]:
+    """Return the completion records of the stages by name; the stages of the data may have none."""
     data = spec.dataset_folder
-    places = [(CONVERT, data), (VALIDATE, data), (TRAIN, spec.folder), (EVALUATE, spec.record_folder)]
-    for stage, folder in places:
-        if store.exists(completion_name(folder, stage.name)):
-            yield stage.name, float(read_completion(store, folder, stage.name).result["seconds"])
+    folders = {CONVERT: data, VALIDATE: data, TRAIN: spec.folder, EVALUATE: spec.record_folder}
+    return {
+        stage.name: read_completion(store, folder, stage.name)
+        for stage, folder in folders.items()
+        if folder != data or store.exists(completion_name(folder, stage.name))
+    }
 
 
 def _stage_sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from podline.datasets.version_changes import in_words as changes_in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
-from podline.figures import count, duration, metric_text, moment, percent, pflop, rate, size
+from podline.figures import count, duration, moment, percent, pflop, rate, size
 from podline.ledger.time_spent import in_words
-from podline.measures import shown
+from podline.measures import metric_text, shown
 from podline.plurals import plural
 from podline.store.contract import Store
 

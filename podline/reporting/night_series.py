@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from podline import figures
+from podline import figures, measures
 from podline.compare.comparison import unpaired
 from podline.compare.noise import MOST_TRAININGS
 from podline.compare.words import Word, word_of
@@ -134,7 +134,7 @@ class Series:
         difference = unpaired(outcome.measure, [before.main, *alike], outcome.main, examples, kind, parts)
         word = word_of(outcome.measure, difference.value, difference.chance)
         mean = f", mean of {difference.trainings}" if alike else ""
-        return Change(f"{figures.change_text(outcome.measure, difference.value)}{mean}", word)
+        return Change(f"{measures.change_text(outcome.measure, difference.value)}{mean}", word)
 
     def slow(self, entry: Entry) -> str:
         """Describe the stages that were slower than in earlier nights of the series, with causes, and the time lost.
@@ -200,7 +200,7 @@ class Series:
         measure = self._measure
         charts = [
             NightsChart(
-                title[:1].upper() + title[1:], [*self._figures.values()], lambda v: figures.value_text(measure, v)
+                title[:1].upper() + title[1:], [*self._figures.values()], lambda v: measures.value_text(measure, v)
             ),
             NightsChart("Examples a second", [*self._speed.values()], figures.rate),
             NightsChart("Share of the time in training steps", [*self._productive.values()], figures.percent),

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from podline import figures
+from podline import figures, measures
 from podline.compare.settings import differing, in_headline
 from podline.documents import champions
 from podline.documents.ledger_entry import Entry, Outcome
@@ -24,7 +24,7 @@ from podline.errors import ArtifactError, one_line
 from podline.ledger import ledger
 from podline.measures import measure_named
 from podline.plurals import plural
-from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title
+from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title, sign
 from podline.reporting.document import document
 from podline.reporting.escaping import unbroken
 from podline.reporting.night_series import AllSeries, Change, Known, Series, night_of
@@ -276,7 +276,7 @@ def _mark(recipe: str) -> str:
     return f"of-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
-class _RunsTable:
+class _RunsTable(Block):
     """Rows by name, newest first; of too many rows, only the newest.
 
     Attributes:
@@ -317,10 +317,6 @@ class _RunsTable:
             Markup().join(cell.format(number if name in _NUMBERS else "", name) for name in names),
             Markup("\n").join(_row(row, began=others) for row in reversed(self.rows.values())),
         )
-
-    def markdown(self) -> str:
-        """Return an empty text, as the index has only HTML."""
-        return ""
 
     def blocks(self, note: str) -> Iterator[Block]:
         """Yield the number of rows left out, the table and a note; nothing without a row."""
@@ -393,7 +389,7 @@ def _row(row: _Row, *, began: bool) -> Markup:
     if entry.cause:
         cells.append(Markup('<td role="cell" class="cause" colspan="2">{}</td>').format(_shortened(entry.cause)))
     else:
-        figure = figures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
+        figure = measures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
         cells += [_cell("number figure", figure), _cell("number changed", _changed(row.change))]
     slower = Markup('<br><span class="slow">{}</span>').format(unbroken(row.slow)) if row.slow else ""
     cells.append(_cell("number took", Markup("{}{}").format(unbroken(figures.duration(entry.seconds)), slower)))
@@ -430,8 +426,7 @@ def _changed(change: Change) -> Markup:
     if not change.text:
         return Markup()
     arrow = figures.arrow(change.text) if change.word else ""
-    sign = Markup('<span aria-hidden="true">{}</span> ').format(arrow) if arrow else ""
-    return Markup('<span class="change {}">{}{}</span>').format(change.word, sign, change.text)
+    return Markup('<span class="change {}">{}{}</span>').format(change.word, sign(arrow), change.text)
 
 
 def _verdict(entry: Entry) -> str:
@@ -448,7 +443,7 @@ def _below(entry: Entry) -> str:
     if floor is None or entry.outcome is None:
         return ""
     measure, value = measure_named(entry.outcome.measure), entry.outcome.main.value
-    by = figures.change_text(measure.name, abs(floor - value)).removeprefix("+")
+    by = measures.change_text(measure.name, abs(floor - value)).removeprefix("+")
     side = "below" if measure.higher_is_better else "above"
     return f"{side} the line of refusal by {by}" if measure.better(floor, value) else ""
 
@@ -476,4 +471,4 @@ def _last(row: _Row) -> Markup:
 
 
 def _main(outcome: Outcome) -> str:
-    return figures.metric_text(outcome.measure, outcome.main)
+    return measures.metric_text(outcome.measure, outcome.main)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from markupsafe import Markup
 
-from podline import figures
+from podline import figures, measures
 from podline.drawing.svg import Svg
 from podline.measures import measure_named
 
@@ -183,7 +183,7 @@ def spark(name: str, values: Sequence[float]) -> Markup:
     across = _scale(0, len(values) - 1, _MARGIN, _SPARK_WIDTH - _MARGIN)
     upward = _scale(min(values), max(values), _SPARK_HEIGHT - _MARGIN, _MARGIN)
     course = _places([*enumerate(values)], across, upward)
-    told = ", ".join(figures.value_text(name, value) for value in values)
+    told = ", ".join(measures.value_text(name, value) for value in values)
     return Markup(
         '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">'
         '<polyline points="{}"/><circle cx="{}" cy="{}" r="2.2"/></svg>'

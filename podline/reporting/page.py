@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from podline.drawing.svg import Svg
 from podline.reporting import run_sections, verdict
-from podline.reporting.blocks import Block, Pictures, Text, charts_of, markdown_of
+from podline.reporting.blocks import Block, Pictures, Text, markdown_of
 from podline.reporting.document import document
 from podline.reporting.escaping import markdown
 from podline.reporting.facts import RunFacts
@@ -38,12 +36,10 @@ class Pages(NamedTuple):
     Attributes:
         html: one self-contained document.
         markdown: the same report without charts and pictures.
-        charts: the charts in Markdown, each a picture on white.
     """
 
     html: str
     markdown: str
-    charts: str
 
 
 def pages(run: RunFacts) -> Pages:
@@ -51,11 +47,9 @@ def pages(run: RunFacts) -> Pages:
     shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
     header = list(verdict.header(run, _worst(dict(shown))))
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
-    charts = charts_of(block for blocks in (header, *(blocks for _, blocks in shown)) for block in blocks)
     return Pages(
         html=document(f"{run.recipe.name}: {verdict.title(run)}", header, shown),
         markdown="\n\n".join(texts) + "\n",
-        charts="\n\n".join(map(_picture, charts)) + "\n",
     )
 
 
@@ -73,13 +67,6 @@ def _worst(sections: dict[str, list[Block]]) -> str:
             worst = shown[place]
             return f"The worst mistake is {', '.join(filter(None, (*worst.details[::-1], worst.caption)))}."
     return ""
-
-
-def _picture(chart: Svg) -> str:
-    """Return a chart as Markdown."""
-    alt = markdown(chart.alt.replace("[", "(").replace("]", ")"))
-    title = alt.partition(". ")[0].rstrip(".")
-    return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.file().encode()).decode()})"
 
 
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:

@@ -11,11 +11,11 @@ from podline.stages.completed import complete
 from podline.stages.specs import ReportResult, ReportSpec
 from podline.store.opening import open_store
 
-FILES = {"html": "report.html", "markdown": "report.md", "charts": "report-charts.md"}
+HTML, MARKDOWN = "report.html", "report.md"
 
 
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
-    """Write ``report.html``, ``report.md`` and ``report-charts.md`` into the run's folder.
+    """Write ``report.html`` and ``report.md`` into the run's folder.
 
     Args:
         spec: the run, its data set and its evaluation.
@@ -28,13 +28,12 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """
     started = time.perf_counter()
     store = open_store(spec.root)
-    names = {form: f"{spec.record_folder}/{file}" for form, file in FILES.items()}
-    reporter.progress(0, len(names), "files")
-    made = pages(gather(store, spec, reporter))._asdict()
-    for done, (form, name) in enumerate(names.items(), start=1):
-        store.publish_bytes(name, made[form].encode(), replace=True)
-        reporter.progress(done, len(names), "files")
-    took = time.perf_counter() - started
-    result = ReportResult(seconds=took, html=names["html"], markdown=names["markdown"], charts=names["charts"])
-    complete(store, spec.record_folder, spec, result, tuple(names.values()))
+    html, markdown = (f"{spec.record_folder}/{name}" for name in (HTML, MARKDOWN))
+    reporter.progress(0, 2, "files")
+    made = pages(gather(store, spec, reporter))
+    store.publish_bytes(html, made.html.encode(), replace=True)
+    store.publish_bytes(markdown, made.markdown.encode(), replace=True)
+    reporter.progress(2, 2, "files")
+    result = ReportResult(seconds=time.perf_counter() - started, html=html, markdown=markdown)
+    complete(store, spec.record_folder, spec, result, (html, markdown))
     return result

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from podline.arrays import Image
-from podline.compare.comparison import Comparison, Evaluated, Pairing, compare, evaluated
-from podline.compare.known import recent
+from podline.compare.comparison import Comparison, Pairing, compare
+from podline.compare.known import Evaluated, evaluated, recent
 from podline.compare.lost import Explained, explain
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
@@ -91,7 +91,7 @@ def standing_of(
         StoreError: the ledger cannot be read.
         ArtifactError: the decision on the run's promotion is damaged.
     """
-    nights, last = _before(_judged(store, spec, recipe.name, evaluation, until, reporter), recipe)
+    nights, last = _before(_evaluated_before(store, spec, recipe.name, evaluation, until, reporter), recipe)
     promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
     now, rival = Evaluated(training_of(store, spec.run), spec.record_folder, evaluation), None
     if promotion and promotion.reference not in ("", spec.run):
@@ -143,7 +143,7 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
     return tuple(reversed(found)), found[0] if found else last
 
 
-def _judged(
+def _evaluated_before(
     store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
 ) -> Iterator[Entry]:
     """Yield the entries of earlier runs, newest first; only the newest entry of each run."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from podline import figures
+from podline import figures, measures
 from podline.compare.answers import LostExample
 from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
@@ -17,7 +17,7 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
 from podline.measures import measure_named
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.reporting import charts, pictures
 from podline.reporting.blocks import (
     Block,
@@ -57,7 +57,7 @@ def header(run: RunFacts, worst: str) -> Iterator[Block]:
     headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
     finished = [f"trained {figures.moment(run.events[-1].time)}"] if run.events else []
     yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
-    yield Title(title(run), _sentence(run, headline.about), figures.interval_text(measure, metric))
+    yield Title(title(run), _sentence(run, headline.about), measures.interval_text(measure, metric))
     if lines := [*_attention(run)]:
         yield Standing("Look at this first", "", lines, "worse" if not evaluation.better_than_guessing else "noise")
     if standing.rival:
@@ -83,7 +83,7 @@ def header(run: RunFacts, worst: str) -> Iterator[Block]:
 def title(run: RunFacts) -> str:
     """Return the main figure as text."""
     measure = run.evaluation.measure
-    return figures.with_name(measure, figures.value_text(measure, run.evaluation.trained.metrics[measure].value))
+    return measures.with_name(measure, measures.value_text(measure, run.evaluation.trained.metrics[measure].value))
 
 
 def _nights(run: RunFacts) -> Svg:
@@ -106,7 +106,7 @@ def _legend(run: RunFacts) -> str:
 def metric_tile(facts: RunFacts, name: str) -> Tile:
     """Return a tile with a metric of the trained model and its change."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
-    tile = Tile(measure_named(name).label, figures.metric_text(name, metrics[name]))
+    tile = Tile(measure_named(name).label, measures.metric_text(name, metrics[name]))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
     if before:
         tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
@@ -114,7 +114,7 @@ def metric_tile(facts: RunFacts, name: str) -> Tile:
         change = standing.rival.comparison.differences[name]
         known = metrics[name].low != metrics[name].high
         word = word_of(name, change.value, change.chance) if known else ""
-        tile = tile._replace(change=figures.change_text(name, change.value), word=word)
+        tile = tile._replace(change=measures.change_text(name, change.value), word=word)
     return tile
 
 
@@ -140,7 +140,7 @@ def _attention(run: RunFacts) -> Iterator[str]:
     metric = evaluation.trained.metrics[evaluation.measure]
     if metric.high - metric.low > _WIDE and metric.high <= 1:
         few = plural(evaluation.examples, f"{evaluation.split} example")
-        low, high = (figures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
+        low, high = (measures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
         yield f"Only {few}: the figure may be anything from {low} to {high}; add {evaluation.split} images"
     found = {(line.finding, line.where): line for line in run.findings if not line.over}
     for line in [*found.values()][:_NAMED]:
@@ -183,17 +183,15 @@ def _decided(promotion: Promotion) -> str:
         return "promoted to champion"
     if promotion.undecided:
         return "undecided as champion"
-    names = [check.name for check in promotion.refusals]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"refused as champion for {', '.join(names[:_NAMED])}{more}"
+    return f"refused as champion for {first_few([check.name for check in promotion.refusals], _NAMED)}"
 
 
 def _against_rival(rival: Rival) -> Standing:
     """Describe the comparison in full, like `podline runs compare`."""
     found, measure = rival.comparison, rival.comparison.measure
-    change = figures.change_text(measure, found.difference.value)
+    change = measures.change_text(measure, found.difference.value)
     # On other examples than its own the other run has another figure.
-    own = "" if found.examples else f", {figures.metric_text(measure, rival.evaluation.trained.metrics[measure])}"
+    own = "" if found.examples else f", {measures.metric_text(measure, rival.evaluation.trained.metrics[measure])}"
     text = f" against the {rival.role}{own}: {found.sentence()}."
     return Standing(change, text, style=found.word, sign=figures.arrow(change))
 

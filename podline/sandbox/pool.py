@@ -24,7 +24,6 @@ from multiprocessing import Pipe
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
-from podline import entry_points
 from podline.cores import memory_kills, usable_cores
 from podline.errors import ChildKilledError, OutOfMemoryError, SourceError, from_json, signal_name
 from podline.progress import alive
@@ -33,6 +32,8 @@ from podline.sandbox.limits import Breach, Limits, too_much_memory
 from podline.settings import load, parser_environment
 from podline.store.prefetch import in_order
 
+CALLER = f"{__name__}:caller"
+"""The maker of sandboxes whose items are a function with its arguments; see :func:`caller`."""
 AGAIN = 4
 """The factor of an item's limits in its second try."""
 
@@ -314,13 +315,12 @@ def _result(reply: Any) -> Any:
             return breach
 
 
-def confined(function: str, *arguments: Any, what: str, limits: Limits) -> Any:
-    """Call a function, ``module:name``, once in a separate child, and return its result; see :meth:`Sandbox.one`."""
-    with Sandbox(f"{__name__}:caller", function) as sandbox:
-        return sandbox.one(arguments, limits, what)
+def confined(function: Callable[..., Any], *arguments: Any, what: str, limits: Limits) -> Any:
+    """Call a function of a module once in a separate child, and return its result; see :meth:`Sandbox.one`."""
+    with Sandbox(CALLER, function) as sandbox:
+        return sandbox.one((function, *arguments), limits, what)
 
 
-def caller(function: str) -> Callable[[Sequence[Any]], Any]:
-    """Return a function of an item that calls ``function`` with the item's members."""
-    call = entry_points.load(function)
-    return lambda arguments: call(*arguments)
+def caller(_function: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that calls an item's first member with the others; the module of the given one is imported."""
+    return lambda item: item[0](*item[1:])

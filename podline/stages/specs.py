@@ -17,9 +17,9 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
 from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
-from podline.figures import count, duration, metric_text, percent, pflop, rate, size
+from podline.figures import count, duration, percent, pflop, rate, size
 from podline.frozen import Frozen, JsonObject, is_object
-from podline.measures import shown
+from podline.measures import metric_text, shown
 from podline.options import LEFT_OUT
 from podline.plurals import plural
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
@@ -542,12 +542,11 @@ class ReportSpec(RunSpec["ReportResult"]):
     not_hashed = frozenset({"root", "command"})
 
 
-class ReportResult(Result):
-    """The paths of the page in the store."""
+class ReportResult(Result, extra="ignore"):
+    """The paths of the page in the store; Podline 1.0 wrote another one."""
 
     html: str
     markdown: str
-    charts: str
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return the places of the page and of its Markdown version."""

@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from podline.errors import SettingsError
-from podline.figures import count, duration, percent, rate, size, value_text
+from podline.figures import count, duration, percent, rate, size
 from podline.frozen import Frozen, Json, JsonObject
-from podline.measures import measure_named
+from podline.measures import measure_named, value_text
 from podline.plurals import plural
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe

@@ -223,12 +223,21 @@ class Store(ABC):
             flush: see :meth:`publish_file`.
 
         Raises:
-            TakenError: the name has another version, with other content.
+            TakenError: the name has another version, with other content, or is gone.
         """
         self.require_writable()
         if source and self.marks:
             self._mark()
         return self._swap(source, name, version, flush=flush)
+
+    def swap_bytes(self, name: str, data: bytes, version: str, *, flush: bool = True) -> str:
+        """Publish bytes in place of one version of a name; see :meth:`swap`."""
+        with self._file_of(name, data) as source:
+            return self.swap(source, name, version, flush=flush)
+
+    def swap_json(self, name: str, document: Json, version: str) -> str:
+        """Publish a JSON document in place of one version of it; see :meth:`swap` and :meth:`publish_json`."""
+        return self.swap_bytes(name, _json_bytes(name, document), version)
 
     @abstractmethod
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
@@ -314,16 +323,18 @@ class Store(ABC):
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
         """Publish bytes under a name; see :meth:`publish_file`."""
+        with self._file_of(name, data) as source:
+            self.publish_file(source, name, replace=replace, flush=flush)
+
+    @contextlib.contextmanager
+    def _file_of(self, name: str, data: bytes) -> Generator[Path, None, None]:
         with self.workspace("publish") as folder:
-            temporary = folder / "object"
-            retried(_write)(temporary, data, self.where(name))
-            self.publish_file(temporary, name, replace=replace, flush=flush)
+            retried(_write)(folder / "object", data, self.where(name))
+            yield folder / "object"
 
     def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
         """Publish a JSON document, indented, with keys in the given order; an object gets a digest."""
-        published = digests.with_digest(name, document) if is_object(document) else document
-        content = (json.dumps(published, indent=2, allow_nan=False) + "\n").encode()
-        self.publish_bytes(name, content, replace=replace, flush=flush)
+        self.publish_bytes(name, _json_bytes(name, document), replace=replace, flush=flush)
 
     def require_writable(self) -> None:
         """Refuse to write to a store that this user may only read.
@@ -397,6 +408,11 @@ class Store(ABC):
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}")
+
+
+def _json_bytes(name: str, document: Json) -> bytes:
+    published = digests.with_digest(name, document) if is_object(document) else document
+    return (json.dumps(published, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _write(path: Path, data: bytes, name: str) -> None:

@@ -28,12 +28,20 @@ _fences: dict[tuple[int, str, str], Fence] = {}
 @contextlib.contextmanager
 def put(uri: str, folder: str, fence: Fence) -> Generator[None, None, None]:
     """Lead all writes of this process below a folder of a store through a fence, while the body runs."""
-    key = os.getpid(), uri, f"{folder}/"
-    _fences[key] = fence
+    stand(uri, folder, fence)
     try:
         yield
     finally:
-        del _fences[key]
+        del _fences[_key(uri, folder)]
+
+
+def stand(uri: str, folder: str, fence: Fence) -> None:
+    """Lead all writes of this process below a folder of a store through a fence, from now on."""
+    _fences[_key(uri, folder)] = fence
+
+
+def _key(uri: str, folder: str) -> tuple[int, str, str]:
+    return os.getpid(), uri, f"{folder}/"
 
 
 def over(uri: str, name: str) -> Fence | None:

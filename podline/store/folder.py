@@ -206,8 +206,8 @@ class FolderStore(Store):
         with explained("write", target), locks.locked(guard):
             found = self.find(name)
             if (found.version if found else "") != version:
-                if source:
-                    _has_same(target, source)
+                if source and not _has_same(target, source):
+                    raise TakenError(f"{target} is gone; another process deleted it")
             elif source:
                 self._put(source, name, replace=True, flush=flush)
                 found = self.find(name)

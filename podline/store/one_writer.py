@@ -7,7 +7,8 @@ at once that the holder is gone.
 
 While a process holds a lease, all that it publishes or deletes below the folder comes here. Before each write it renews
 the lease, and each file is replaced by version. Thus a machine that is suspended between the two can neither replace
-nor delete what the next holder has written; a file that it adds is deleted when it notices the loss. A completion
+nor delete what the next holder has written; after each write it looks at the lease again, and deletes what it wrote
+without it. What it wrote before the loss stays, since the next holder may use it. A completion
 record is first put into the lease itself: one conditional write decides whose result counts, and the next holder
 publishes a record that it finds there.
 """
@@ -27,7 +28,7 @@ from pydantic import ValidationError
 
 from podline.errors import ArtifactError, OtherWriterError, PodlineError, StoreError, StoreUnavailableError, TakenError
 from podline.frozen import Frozen
-from podline.progress import beside
+from podline.progress import Reporter, beside
 from podline.settings import load
 from podline.store import fences, locks
 from podline.store.contract import Store, explained
@@ -38,7 +39,7 @@ _POLL_SECONDS = 1.0
 _RENEWALS = 6
 # A service may refuse to replace an object more often than once in a second; in between a lease is only looked at.
 _LEAST_SECONDS = 1.0
-_ATTEMPTS = 5
+_ATTEMPTS, _NEWS_SECONDS = 5, 10
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -100,10 +101,21 @@ def writing(
         yield writer
 
 
+def waits_told(reporter: Reporter) -> Callable[[str, float], None]:
+    """Return what tells a reporter now and then that this process waits in :func:`writing`."""
+
+    def told(holder: str, seconds: float) -> None:
+        if not int(seconds) % _NEWS_SECONDS:
+            reporter.waiting(f"another process writes the same data set: {holder}")
+
+    return told
+
+
 class Writer:
     """The only process that may write below a folder, until it loses the lease.
 
     Attributes:
+        owner: the random name in its lease.
         seconds: others may take the lease when it was not renewed for so long.
         waited: whether another process had the lease, or left it behind.
         lost: whether another process has taken the lease.
@@ -113,14 +125,14 @@ class Writer:
         """Prepare a writer; :func:`writing` makes it one."""
         self.seconds = load().store.lease
         self.waited = self.lost = False
-        self._store, self._folder, self._holder, self._owner = store, folder, holder, uuid.uuid4().hex
+        self._store, self._folder, self._holder = store, folder, holder
+        self.owner = uuid.uuid4().hex
         self._name = f"{folder}/{LEASE}"
         self._lock = threading.RLock()
         self._version, self._renewed = "", -math.inf
         self._record: Record | None = None
-        # The versions that this process may replace, and the last file that each thread has written.
+        # The versions that this process may replace.
         self._versions: dict[str, str] = {}
-        self._latest = threading.local()
 
     def take(self, mark: Path, waits: Callable[[str], None]) -> None:
         """Wait for the lease and take it.
@@ -131,7 +143,7 @@ class Writer:
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
         with explained("write to the store", self._store.uri):
-            mark.write_text(f"{_machine()} {self._owner}")
+            mark.write_text(f"{_machine()} {self.owner}")
         while True:
             version, lease = self._found()
             now, silence = time.monotonic(), lease.seconds if lease else self.seconds
@@ -191,9 +203,12 @@ class Writer:
                 if not replace:
                     raise
                 self._versions.pop(name, None)
+                continue
+            if record:
+                self._record = None
             else:
-                self._wrote(name, record)
-                return
+                self._confirm(name)
+            return
         raise StoreUnavailableError(f"cannot write {self._store.where(name)}: other processes write it all the time")
 
     def delete(self, name: str, version: str) -> None:
@@ -228,12 +243,14 @@ class Writer:
             self._record = record
             self._renew()
 
-    def _wrote(self, name: str, record: Record | None) -> None:
-        if record:
-            self._record = None
-        else:
-            self._latest.file = name, self._versions[name]
-            self.unless_lost()
+    def _confirm(self, name: str) -> None:
+        """Delete the file that was just written if the lease was lost before; the next holder may not know it."""
+        try:
+            self.require()
+        except OtherWriterError:
+            with contextlib.suppress(PodlineError):
+                self._store.swap(None, name, self._versions[name])
+            raise
 
     def _renew(self) -> None:
         try:
@@ -246,33 +263,22 @@ class Writer:
         self.unless_lost()
 
     def unless_lost(self) -> None:
-        """Raise the error of a lost lease, without asking the store; take back this thread's last file.
+        """Raise the error of a lost lease, without asking the store.
 
         Raises:
             OtherWriterError: it is known that another process has the lease.
         """
         if self.lost:
-            self._undo()
             raise OtherWriterError(
                 f"{self._store.where(self._folder)} has another writer since this process was suspended, or cut off "
                 f"from the store, for more than {self.seconds:g} s; it writes nothing more, and the same command waits "
                 "for the other one and takes its result"
             )
 
-    def _undo(self) -> None:
-        """Delete the file that this thread wrote last, if it is unchanged: the next holder may not know it."""
-        name, version = self._latest.__dict__.pop("file", ("", ""))
-        if name:
-            with contextlib.suppress(PodlineError):
-                self._store.swap(None, name, version)
-
     def _put(self, version: str) -> str:
         beat, began = uuid.uuid4().hex, time.monotonic()
-        lease = Lease(owner=self._owner, beat=beat, seconds=self.seconds, holder=self._holder, record=self._record)
-        with self._store.workspace("lease") as folder, explained("write to the store", self._store.uri):
-            file = folder / LEASE
-            file.write_text(lease.model_dump_json())
-            found = self._store.swap(file, self._name, version, flush=False)
+        lease = Lease(owner=self.owner, beat=beat, seconds=self.seconds, holder=self._holder, record=self._record)
+        found = self._store.swap_bytes(self._name, lease.model_dump_json().encode(), version, flush=False)
         self._renewed = began
         return found
 
@@ -297,6 +303,32 @@ class Writer:
             file = folder / "record"
             file.write_text(record.content)
             self.publish(file, record.name, replace=True, flush=True)
+
+
+class _Helper(Writer):
+    """Writes below a folder while another process, the owner, holds its lease."""
+
+    def __init__(self, store: Store, folder: str, owner: str) -> None:
+        super().__init__(store, folder, "")
+        self.owner = owner
+
+    def _renew(self) -> None:
+        """Look whether the owner still has the lease."""
+        began, found = time.monotonic(), self._found()
+        if found.lease is None or found.lease.owner != self.owner:
+            self._lose()
+        self._version, self._renewed = found.version, began
+
+
+_joining = threading.Lock()
+
+
+def help_writer(store: Store, folder: str, owner: str) -> None:
+    """Write below a folder, from now on, only while another process holds its lease: the owner, who wants this."""
+    with _joining:
+        writer = writer_of(store, folder)
+        if writer is None or (isinstance(writer, _Helper) and writer.owner != owner):
+            fences.stand(store.uri, folder, _Helper(store, folder, owner))
 
 
 def writer_of(store: Store, folder: str) -> Writer | None:

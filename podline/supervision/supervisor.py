@@ -2,7 +2,7 @@
 
 The child's standard output and error go to ``.podline/logs/<stage>-<digest>.log`` in the store, so that messages of
 libraries never reach a terminal. For a store in a bucket the file is on this machine, and its end is published as
-``logs/<stage>-<digest>.log`` while the child runs, so that it survives the machine.
+``logs/<host>/<stage>-<digest>.log`` while the child runs, so that it survives the machine.
 
 Only events count as signs of life, since a heartbeat might continue in a hung stage: progress, and what loops over
 files, bytes and child processes report by :func:`podline.progress.alive`. One must come more often than the setting
@@ -17,6 +17,7 @@ import os
 import resource
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -346,7 +347,7 @@ def _kept(log: Path, store: Store) -> Iterator[None]:
         with contextlib.suppress(PodlineError), log.open("rb") as stream:  # a failing log must not fail the stage
             if size != published:
                 stream.seek(max(0, size - _LOG_BYTES))
-                store.publish_bytes(f"logs/{log.name}", stream.read(), replace=True)
+                store.publish_bytes(f"logs/{socket.gethostname()}/{log.name}", stream.read(), replace=True)
                 published = size
         return _LOG_SECONDS
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from podline.documents.manifest import TRAIN, manifest_digest, read_manifest
+from podline.documents.manifest import TRAIN, USUAL_KIND, manifest_digest, read_manifest
 from podline.errors import SettingsError
 from podline.inventory.catalogue import dataset_for
-from podline.kinds.shipped import USUAL_KIND
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe

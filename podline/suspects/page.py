@@ -9,7 +9,8 @@ import numpy as np
 from podline import figures
 from podline.data.reader import SplitReader
 from podline.data.records import IMAGE
-from podline.documents.suspects import Interval, Suspect, SuspectsDocument
+from podline.documents.metric import Metric
+from podline.documents.suspects import Suspect, SuspectsDocument
 from podline.reporting.blocks import Block, Code, Kicker, Picture, Pictures, Table, Text, Title
 from podline.reporting.document import document as page_of
 from podline.reporting.pictures import data_uri
@@ -63,7 +64,7 @@ def _expected(document: SuspectsDocument) -> Iterator[Block]:
     )
 
 
-def _share(found: Interval) -> str:
+def _share(found: Metric) -> str:
     return f"{100 * found.value:.0f} % [{100 * found.low:.0f}, {100 * found.high:.0f}]"
 
 

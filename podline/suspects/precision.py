@@ -24,7 +24,7 @@ from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
 from podline.data.order import random_below
-from podline.documents.suspects import Interval
+from podline.documents.metric import Metric
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -47,8 +47,8 @@ class Judged(NamedTuple):
 
     suspects: Labels
     wrong: Floats
-    expected: Interval
-    precision: Interval | None
+    expected: Metric
+    precision: Metric | None
 
 
 def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
@@ -86,9 +86,9 @@ def _scores(labels: Labels, probabilities: Floats) -> Floats:
     return logit(np.clip(quality, 1e-9, 1 - 1e-9))
 
 
-def _interval(value: float, draws: Sequence[float]) -> Interval:
+def _interval(value: float, draws: Sequence[float]) -> Metric:
     low, high = np.quantile(draws, [0.025, 0.975])
-    return Interval(value=value, low=min(float(low), value), high=max(float(high), value))
+    return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
 class Mixture(NamedTuple):

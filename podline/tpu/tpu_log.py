@@ -6,11 +6,12 @@ repairs. It is read again before each entry, so that the flow and the run on the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, TakenError
 from podline.figures import duration
 from podline.frozen import Frozen
 from podline.store.contract import Store
@@ -83,23 +84,33 @@ class TpuLog:
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
         """Add an entry and log it."""
-        self._write(*self.entries, TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked))
+        entry = TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked)
+        self._change(lambda entries: (*entries, entry))
         self.say(f"{event}: {what}" + (f" ({duration(took)})" if took else ""))
 
     def waited(self, at: float, what: str, seconds: float) -> None:
         """Add a wait of ``seconds`` from ``at`` because of ``what``, or extend the last entry."""
-        *before, last = self.entries or (None,)
-        if last is not None and last.event is Event.WAIT and last.what == what:
-            self._write(*before, last.model_copy(update={"took": last.took + seconds}))
-        else:
-            self._write(*self.entries, TpuLogEntry(at=at, event=Event.WAIT, what=what, took=seconds))
+
+        def extended(entries: tuple[TpuLogEntry, ...]) -> tuple[TpuLogEntry, ...]:
+            *before, last = entries or (None,)
+            if last is not None and last.event is Event.WAIT and last.what == what:
+                return (*before, last.model_copy(update={"took": last.took + seconds}))
+            return (*entries, TpuLogEntry(at=at, event=Event.WAIT, what=what, took=seconds))
+
+        if len(self.entries) != len(self._change(extended)):
             self.say(f"waiting: {what}")
 
-    def _write(self, *entries: TpuLogEntry) -> None:
-        self._entries = entries
-        if self._store is not None:
+    def _change(self, change: Callable[[tuple[TpuLogEntry, ...]], tuple[TpuLogEntry, ...]]) -> tuple[TpuLogEntry, ...]:
+        """Write the log anew; what another machine writes meanwhile is kept."""
+        while self._store is not None:
+            found = self._store.find(f"{self.folder}/{FILE}")
+            entries = change(self.entries)
             document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
-            self._store.publish_json(f"{self.folder}/{FILE}", document, replace=True)
+            with contextlib.suppress(TakenError):
+                self._store.swap_json(f"{self.folder}/{FILE}", document, found.version if found else "")
+                return entries
+        self._entries = change(self._entries)
+        return self._entries
 
     @property
     def hung(self) -> bool:

@@ -3,6 +3,7 @@
 The strategy is created here, once for each name and process, and passed on to its users.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

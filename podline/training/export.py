@@ -5,6 +5,7 @@ model, so its bytes depend only on the weights. ``model/model.keras`` is for use
 images, normalises them, returns logits or maps, and contains only layers of Keras.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import re

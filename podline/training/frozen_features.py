@@ -3,6 +3,7 @@
 The features of an image depend on its pixels and the frozen weights alone, so a resumed run computes the same ones.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import math
@@ -15,10 +16,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Tensor
+from podline.data.records import IMAGE
 from podline.input.pipeline import FeatureInput, TrainingInput
 from podline.models.initial_values import SEED_STATE
 from podline.models.keras_internals import nodes_of
-from podline.training.objective import IMAGE
 
 MOST_BYTES = 2**30
 """The largest tables of features, 1 GiB: two views of 104,000 images with 1,280 features."""

@@ -1,5 +1,6 @@
 """Initialises a training with weights from a file; matches layers by name and shape."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections import Counter

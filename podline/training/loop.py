@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -199,7 +199,7 @@ def _joined(parts: Sequence[StepsDone], step: int, *, last: bool) -> Stretch:
 
 
 @contextlib.contextmanager
-def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
+def stop_on_sigterm() -> Generator[Callable[[], bool], None, None]:
     """Record SIGTERM as a request to stop, instead of ending the process, while the body runs.
 
     Yields:

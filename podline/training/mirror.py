@@ -14,7 +14,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from podline.documents.metrics_log import EVENTS, METRICS
@@ -184,7 +184,7 @@ def _turn(name: str) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def mirrored(store: Store, folder: str, patience: float, reporter: Reporter) -> Iterator[Mirror]:
+def mirrored(store: Store, folder: str, patience: float, reporter: Reporter) -> Generator[Mirror, None, None]:
     """Mirror a run while the body runs; see :class:`Mirror`."""
     mirror = Mirror(store, folder, patience, reporter)
     mirror.begin()

@@ -1,5 +1,6 @@
 """Muon for convolutions: orthogonalised momentum. All other variables use Adam."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

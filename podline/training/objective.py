@@ -1,5 +1,6 @@
 """Defines a training objective: the record fields that it reads, the terms of its loss, its measures."""
 
+# pyright: standard
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     import keras
 
 Batch: TypeAlias = dict[str, Tensor]
-
-IMAGE, LABEL = "image", "label"
 
 
 class Objective(ABC):
@@ -35,7 +34,7 @@ class Objective(ABC):
         """The objective for evaluation, without parts that only help training."""
         return self
 
-    def prepared(self, batch: Batch) -> Batch:
+    def with_targets(self, batch: Batch) -> Batch:
         """Return a batch on the device with the targets of the model's outputs; called once per batch."""
         return batch
 
@@ -44,7 +43,7 @@ class Objective(ABC):
         """Return the terms of the loss by name: float32, (n,), one value per example; training minimises their sum.
 
         Args:
-            batch: a batch from :meth:`prepared`.
+            batch: a batch from :meth:`with_targets`.
             outputs: the model's outputs, a tensor or several by name.
         """
 

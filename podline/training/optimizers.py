@@ -5,6 +5,7 @@ before the sum, which gives another step than on one device. Installed packages 
 functions of the settings and a rate. This module adds weight decay, clipping and the sum, so they are equal for all.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import inspect
@@ -52,6 +53,11 @@ def build_optimizer(
             layer has a prefix of ``rates``.
     """
     optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise SettingsError(
+            f"optimizer {settings.kind}: its function gives a {type(optimizer).__name__}, expected a "
+            "keras.optimizers.Optimizer"
+        )
     _require_usable(settings.kind, optimizer, learning_rate)
     optimizer.weight_decay, optimizer.global_clipnorm = None, settings.clip_norm
     without_sum(optimizer)
@@ -133,11 +139,7 @@ def of_keras(settings: OptimizerSettings, learning_rate: float) -> keras.optimiz
         raise SettingsError(f"optimizer {settings.kind}: {options}: {error}") from error
 
 
-def _require_usable(kind: str, optimizer: object, learning_rate: float) -> None:
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise SettingsError(
-            f"optimizer {kind}: its function gives a {type(optimizer).__name__}, expected a keras.optimizers.Optimizer"
-        )
+def _require_usable(kind: str, optimizer: keras.optimizers.Optimizer, learning_rate: float) -> None:
     for name in APPLYING if kind not in KERAS_OPTIMIZERS else ():
         if getattr(type(optimizer), name) is not getattr(keras.optimizers.Optimizer, name):
             raise SettingsError(

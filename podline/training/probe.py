@@ -1,5 +1,6 @@
 """Measures every layer's output for a few fixed images."""
 
+# pyright: standard
 from __future__ import annotations
 
 from typing import Any

@@ -4,6 +4,7 @@ The model is published into a temporary folder, and two new processes load it: n
 import may differ there. The store remembers the result, so later trainings of the architecture start without the check.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import importlib.metadata

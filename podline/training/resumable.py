@@ -4,6 +4,7 @@ A step may draw random numbers and keep state, if a checkpoint holds the state o
 traced graph shows both.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import contextlib

@@ -5,6 +5,7 @@ an all-reduce. So all processes decide such questions in a *meeting*, to which e
 order. Values that follow from the steps (a loss, a score, the step number) are equal everywhere and need no meeting.
 """
 
+# pyright: standard
 from __future__ import annotations
 
 import hashlib

@@ -15,7 +15,8 @@ from ledger_entries import DAY, NOON
 from small_dataset import drawn, publish_dataset
 from support.guessed import guesses_of
 
-from podline.compare.comparison import Evaluated, compare, evaluated, unpaired
+from podline.compare.comparison import compare, unpaired
+from podline.compare.known import Evaluated, evaluated
 from podline.compare.runs import compare_runs, lines
 from podline.compare.settings import differing, in_headline
 from podline.compare.words import Chance

@@ -15,9 +15,10 @@ from podline.data import shards
 from podline.data.order import shuffled
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards
-from podline.data.records import Feature, layout_of
+from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
+from podline.documents.feature import Feature
 from podline.errors import StoreError
 from podline.store import digests
 

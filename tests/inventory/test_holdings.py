@@ -19,9 +19,10 @@ from podline.cli import cli
 from podline.documents.champions import Candidate, crown
 from podline.documents.completion import record_files
 from podline.documents.manifest import dataset_folder
-from podline.errors import StoreError
+from podline.documents.versions import Version, publish_version
+from podline.errors import ArtifactError, StoreError
 from podline.inventory.catalogue import dataset_for
-from podline.inventory.inventory import holdings, needless
+from podline.inventory.inventory import holdings, needless, pruned
 from podline.inventory.verification import verify
 from podline.progress import Reporter, silent
 from podline.recipes.registry import override
@@ -114,6 +115,43 @@ def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
     assert problems(store) == []
     store.delete("runs/sample-000000000001/spec.json")
     assert DATASET in {holding.name for holding in needless(holdings(store), before=soon)}
+
+
+RUN, BEGUN, OTHER = "runs/sample-000000000001", "runs/sample-000000000002", "datasets/sample/00000000000000ff"
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        # It could name any data set and any run.
+        (f"{RUN}/spec.json", {DATASET, OTHER, RUN, BEGUN, "runs/begun-000000000000"}),
+        # Shards of any other version, each of which it could need.
+        (f"{DATASET}/manifest.json", {DATASET, OTHER, RUN}),
+        ("versions/sample/000001.json", {DATASET, OTHER, RUN}),
+        ("models/sample/history/000001.json", {DATASET, RUN, BEGUN}),
+    ],
+)
+def test_a_damaged_document_is_named_beside_the_listing_and_what_it_could_name_stays(
+    store: Store, name: str, kept: set[str]
+) -> None:
+    publish_run(store, "sample-000000000001")
+    crown(store, "sample", Candidate("sample-000000000001", "0", "sample", FINGERPRINT), None, "promoted")
+    publish_version(store, "sample", Version(number=0, fingerprint=FINGERPRINT, content=FINGERPRINT))
+    store.publish_bytes(f"{OTHER}/sample-train.tfrecord-00000-of-00002", b"x")
+    for begun in (BEGUN, "runs/begun-000000000000"):
+        store.publish_json(f"{begun}/spec.json", {}, replace=True)
+    content = store.read_bytes(name)
+    for damaged in (content[: len(content) // 2], content.replace(b'": "', b'": "x', 1)):
+        store.publish_bytes(name, damaged, replace=True)
+        listed = CliRunner().invoke(cli, ["store", "list", "--root", store.uri])
+        assert store.where(name) in str(listed.exception)
+        assert [line.split()[0] for line in listed.output.splitlines()[:5]] == sorted(
+            {DATASET, OTHER, RUN, BEGUN, "runs/begun-000000000000"}
+        )
+        gone, _ = pruned(store, store.now() + 1, lambda _: None, delete=False)
+        assert {holding.name for holding in holdings(store, lambda _: None)} - {one.name for one in gone} == kept
+        with pytest.raises(ArtifactError):
+            holdings(store)
 
 
 def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(

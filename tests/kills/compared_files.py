@@ -44,7 +44,6 @@ _DIFFER = (
     "*/model.keras",
     "*/report.html",
     "*/report.md",
-    "*/report-charts.md",
 )
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podline.ledger import provenance
-from podline.ledger.load import LoadMeter
+from podline import cores
+from podline.ledger import load, provenance
 from podline.store import digests
 
 
@@ -38,7 +38,7 @@ def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
     (checkout / "data" / "notes.py").write_text("no code of ours")
     found = provenance.code(checkout)
     assert found.commit == git(checkout, "rev-parse", "HEAD")
-    assert (found.clean, found.changes, found.more_changes, found.sources) == (True, {}, 0, "")
+    assert (found.changes, found.more_changes, found.sources) == ({}, 0, "")
 
 
 def test_what_differs_from_the_commit_is_told_by_what_it_holds(checkout: Path) -> None:
@@ -46,7 +46,6 @@ def test_what_differs_from_the_commit_is_told_by_what_it_holds(checkout: Path) -
     (checkout / "podline" / "new.py").write_text("new = 1\n")
     (checkout / ".gitignore").unlink()
     found = provenance.code(checkout)
-    assert found.clean is False
     assert found.changes == {
         ".gitignore": "",
         "podline/loop.py": digests.of_bytes(b"steps = 2\n")[:12],
@@ -61,7 +60,7 @@ def test_a_package_below_somebody_elses_checkout_is_not_that_checkout(checkout: 
     (installed / "podline").mkdir(parents=True)
     (installed / "podline" / "__init__.py").write_text("version = 1\n")
     first = provenance.code(installed)
-    assert (first.commit, first.clean) == ("", None)
+    assert first.commit == ""
     assert len(first.sources) == 64
     assert provenance.code(installed) == first
     (installed / "podline" / "__init__.py").write_text("version = 2\n")
@@ -97,26 +96,31 @@ def count(folder: Path, *, user: float = 0.0, stolen: float = 0.0, periods: int 
     (folder / "a" / "cpu.stat").write_text(f"usage_usec 1\nnr_periods {periods}\nnr_throttled {throttled}\n")
 
 
-def meter_of(folder: Path) -> LoadMeter:
-    return LoadMeter(folder / "stat", folder, folder / "own")
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the kernel's files."""
+    monkeypatch.setattr(load, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(cores, "GROUPS", tmp_path)
+    monkeypatch.setattr(cores, "OWN", tmp_path / "own")
+    return tmp_path
 
 
-def test_what_others_use_the_hypervisor_takes_and_the_quota_stops(tmp_path, monkeypatch):
+def test_what_others_use_the_hypervisor_takes_and_the_quota_stops(kernel, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(os, "times", lambda: (clock[0] - 100.0, 0.0, 0.0, 0.0, 0.0))
-    count(tmp_path, user=50, stolen=1, periods=10, throttled=1)
-    meter = meter_of(tmp_path)
+    count(kernel, user=50, stolen=1, periods=10, throttled=1)
+    meter = load.LoadMeter()
     clock[0] += 10
-    count(tmp_path, user=90, stolen=6, periods=110, throttled=31)
-    load = meter.load()
-    assert (load.own, load.others, load.stolen, load.throttled) == (1.0, 3.0, 0.5, 0.3)
+    count(kernel, user=90, stolen=6, periods=110, throttled=31)
+    found = meter.load()
+    assert (found.own, found.others, found.stolen, found.throttled) == (1.0, 3.0, 0.5, 0.3)
 
 
 @pytest.mark.parametrize("text", ["", "cpu 1 2\n", "cpu a b c d e f g h\n"])
-def test_a_machine_that_counts_nothing_has_no_load(tmp_path, text):
-    (tmp_path / "stat").write_text(text)
-    assert meter_of(tmp_path).load() is None
+def test_a_machine_that_counts_nothing_has_no_load(kernel, text):
+    (kernel / "stat").write_text(text)
+    assert load.LoadMeter().load() is None
 
 
 def test_without_git_the_sources_tell(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def night(root: Path, tracking: str, *, evaluated: bool = True) -> list[str]:
         notes.asked(training)
         notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
         if evaluated:
-            notes.answered(training, ReportResult(html="report.html", markdown="page.md", charts="charts.md"), 0.1)
+            notes.answered(training, ReportResult(html="report.html", markdown="page.md"), 0.1)
     return [event["message"] for event in events if event["event"] == "log" and event["level"] == "warning"]
 
 

@@ -22,7 +22,8 @@ from trained_runs import trained
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
-from podline.compare.comparison import compare, evaluated
+from podline.compare.comparison import compare
+from podline.compare.known import evaluated
 from podline.compare.lost import explain
 from podline.compare.runs import compare_runs
 from podline.compare.settings import NamedDifference
@@ -33,13 +34,13 @@ from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.promotion import SAVED_MODEL, Promotion, read_promotion
 from podline.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
-from podline.figures import metric_text
 from podline.intervals import wilson_interval
 from podline.inventory.catalogue import training_of
 from podline.inventory.invalidation import forget
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.ledger.recording import data_of, outcome_of
+from podline.measures import metric_text
 from podline.progress import silent
 from podline.promotion import exports
 from podline.promotion.promote import promote, reference_of
@@ -447,17 +448,12 @@ def crowned(number: int, *, reference: bool = False, run: str = "") -> Crowned:
 @pytest.mark.parametrize(("references", "number"), [((), 1), ((1,), 1), ((2,), 2), ((1, 2), 2), ((3,), 3)])
 def test_the_last_better_champion_is_the_reference_else_the_first(references, number):
     line = [crowned(each, reference=each in references) for each in (1, 2, 3)]
-    found = reference_of(line)
-    assert found.number == number
+    assert reference_of(line).number == number
 
 
 def test_a_named_champion_is_the_reference_at_its_last_promotion():
     line = [crowned(1, run="a"), crowned(2, run="b", reference=True), crowned(3, run="a"), crowned(4, run="c")]
-    found = reference_of(line, "a")
-    assert found.number == 3
+    assert reference_of(line, "a").number == 3
     with pytest.raises(SettingsError, match=r"promotion\.reference: got d, expected a champion: .*a.*b.*c"):
         reference_of(line, "d")
-
-
-def test_without_champions_there_is_no_reference():
     assert reference_of([]) is None

@@ -16,13 +16,13 @@ from support.guessed import guesses_of
 from podline.compare.words import Chance, word_of
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
-from podline.figures import duration, metric_text, rate
+from podline.figures import duration, rate
 from podline.inventory.catalogue import training_of
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import plain
-from podline.measures import Measure, known
+from podline.measures import Measure, known, metric_text
 from podline.progress import Event, Reporter, silent
 from podline.recipes.durations import Duration
 from podline.reporting.facts import gather

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sandbox_cases import begun, grow, total
 
 from podline.errors import ChildKilledError, SettingsError, SourceError
 from podline.sandbox.limits import Breach, Limits
@@ -78,11 +80,11 @@ def test_memory_of_earlier_items_does_not_count(box: Sandbox) -> None:
 
 def test_a_child_names_the_file_that_it_reads_and_sets_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 40 MB of memory"):  # four times, at the second try
-        confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0))
+        confined(begun, 100, what="a.csv", limits=Limits(10**9, 60.0))
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 0\.4 s of CPU time"):
-        confined("sandbox_cases:begun", 30.0, what="a.csv", limits=Limits(10**9, 60.0))
+        confined(begun, 30.0, what="a.csv", limits=Limits(10**9, 60.0))
     monkeypatch.setenv("PODLINE_PARSE_LIMITS", "20")
-    assert confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0)) == 100_000_000
+    assert confined(begun, 100, what="a.csv", limits=Limits(10**9, 60.0)) == 100_000_000
 
 
 def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
@@ -150,15 +152,15 @@ with Sandbox("sandbox_cases:parser", 100) as box:
 
 def test_a_child_that_is_killed_from_outside_is_a_transient_error() -> None:
     with pytest.raises(ChildKilledError, match=r"reads a\.csv was killed from outside; .* more memory, or leave out"):
-        confined("signal:raise_signal", 9, what="a.csv", limits=SMALL)
+        confined(signal.raise_signal, 9, what="a.csv", limits=SMALL)
 
 
 def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert confined("sandbox_cases:total", 2, 3, what="a.csv", limits=SMALL) == 5
+    assert confined(total, 2, 3, what="a.csv", limits=SMALL) == 5
     with pytest.raises(SourceError, match=r"a\.csv.*memory.*parse_limits"):
-        confined("sandbox_cases:grow", 300, what="a.csv", limits=SMALL)
+        confined(grow, 300, what="a.csv", limits=SMALL)
     monkeypatch.setenv("PODLINE_PARSE_LIMITS", "100")
-    assert confined("sandbox_cases:grow", 300, what="a.csv", limits=SMALL) == 300_000_000
+    assert confined(grow, 300, what="a.csv", limits=SMALL) == 300_000_000
 
 
 def test_a_child_that_cannot_start_or_is_killed_as_it_starts_is_an_error() -> None:

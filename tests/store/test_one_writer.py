@@ -13,9 +13,9 @@ import fault_proxy
 import pytest
 
 from podline.errors import OtherWriterError, TakenError
-from podline.store import one_writer
+from podline.store import fences, one_writer
 from podline.store.contract import Store
-from podline.store.one_writer import LEASE, Writer, writing
+from podline.store.one_writer import LEASE, Writer, help_writer, writer_of, writing
 from podline.store.opening import open_store
 
 RUN, SECONDS = "runs/r", 0.6
@@ -173,6 +173,27 @@ def test_on_one_machine_a_dead_writer_is_known_at_once(
         Writer(store, RUN, "there").take(mark, waits)
 
 
+def test_a_helper_writes_while_its_owner_has_the_lease_and_no_longer(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fences, "_fences", {})
+    owner = world.taken()
+    help_writer(store, RUN, owner.owner)
+    store.publish_bytes(f"{RUN}/shard", b"one")
+    helper, lost = writer_of(store, RUN), list[Writer]()
+    assert helper is not None
+    suspended_once(helper, monkeypatch, lambda: lost.append(world.taken()))
+    with pytest.raises(OtherWriterError):
+        store.publish_bytes(f"{RUN}/late", b"late")
+    with pytest.raises(OtherWriterError):
+        store.publish_bytes(f"{RUN}/shard", b"two", replace=True)
+    # The next holder may have found the shard that was written before the loss.
+    assert world.texts() == {f"{RUN}/shard": "one"}
+    help_writer(store, RUN, lost[0].owner)
+    store.publish_bytes(f"{RUN}/shard", b"two", replace=True)
+    assert world.texts() == {f"{RUN}/shard": "two"}
+
+
 def test_of_two_that_replace_one_version_one_succeeds(store: Store, tmp_path: Path) -> None:
     def swapped(text: str, version: str) -> str:
         source = tmp_path / text
@@ -202,6 +223,9 @@ def test_of_two_that_replace_one_version_one_succeeds(store: Store, tmp_path: Pa
     store.swap(None, "a/b", first)
     assert store.exists("a/b")
     store.swap(None, "a/b", won[0])
+    assert not store.exists("a/b")
+    with pytest.raises(TakenError):
+        swapped("late", won[0])
     assert not store.exists("a/b")
 
 

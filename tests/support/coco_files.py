@@ -12,7 +12,7 @@ import numpy as np
 
 from podline.data.people.image import People
 from podline.data.people.settings import CocoSettings
-from podline.data.people.source import open_people
+from podline.data.people.source import open_people, people_of
 from podline.data.sources.source import Source
 from podline.recipes import datasets
 
@@ -84,6 +84,5 @@ def people_in(source: Source) -> dict[str, list[People]]:
     """The people of each image to convert, by split, the images ordered by id."""
     kept = {split: source.images.ordered(source.images.kept(split)) for split in source.sizes}
     return {
-        split: sorted(source.people.of(source.images, numbers), key=lambda image: image.id)
-        for split, numbers in kept.items()
+        split: sorted(people_of(source.images, numbers), key=lambda image: image.id) for split, numbers in kept.items()
     }

@@ -7,8 +7,9 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import ExifTags, Image
 
-from podline.data.images.arrow_file import write_rows
-from podline.data.images.image_table import _TYPES, ImageTable
-from podline.data.images.image_table import Image as Row
+from podline.data.images.arrow_file import TEXT
+from podline.data.images.image_table import ImageTable, write_columns
 from podline.data.images.items import Item
 from podline.data.images.listing import source_files
 from podline.data.images.opening import open_images
@@ -93,10 +93,32 @@ def items(source: str, work: Path) -> list[Item]:
         return list(found_layout(source, source_files(place, settings, work), settings)[1].items())
 
 
+class Row(NamedTuple):
+    """An image in a table."""
+
+    key: str
+    label: str | None
+    split: str
+    group: str
+    row: int
+    identity: bytes
+    pixels: bytes
+    reason: str = ""
+
+
 def table_of(folder: Path, rows: Iterable[Row]) -> ImageTable:
-    """Images as columns in a file."""
-    path = folder / "images.arrow"
-    write_rows(path, _TYPES, rows, {})
+    """Images as columns in a file, in parts of seven."""
+    path, stream = folder / "images.arrow", iter(rows)
+
+    def part(some: list[Row]) -> dict[str, Any]:
+        columns: dict[str, Any] = dict(zip(Row._fields, zip(*some, strict=True), strict=True))
+        for name in ("key", "label", "split", "group", "reason"):
+            texts = [None if text is None else text.encode(errors="surrogatepass") for text in columns[name]]
+            columns[name] = pa.array(texts, TEXT)
+        columns |= {name: pa.array(columns[name], pa.binary(16)) for name in ("identity", "pixels")}
+        return {**columns, "row": pa.array(columns["row"]), "bytes": 10, "width": 4, "height": 4}
+
+    write_columns(path, map(part, iter(lambda: list(islice(stream, 7)), [])))
     return ImageTable(path)
 
 

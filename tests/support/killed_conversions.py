@@ -38,8 +38,8 @@ def in_a_process(work: Callable[..., Result], *args: Any, **settings: Any) -> Re
         return pool.submit(work, *args, **settings).result()
 
 
-def die_at(function: str, call: int, work: Callable[..., object], *args: object) -> None:
-    """Work that kills itself the ``call``-th time that it enters a function, ``module:name`` or a method's."""
+def signalled_at(number: int, function: str, call: int, work: Callable[..., object], *args: object) -> None:
+    """Work that gets a signal the ``call``-th time that it enters a function, ``module:name`` or a method's."""
     module_name, _, names = function.partition(":")
     *owners, name = names.split(".")
     owner, calls = importlib.import_module(module_name), 0
@@ -51,7 +51,7 @@ def die_at(function: str, call: int, work: Callable[..., object], *args: object)
         nonlocal calls
         calls += 1
         if calls == call:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         return original(*args, **kwargs)
 
     setattr(owner, name, deadly)
@@ -60,7 +60,7 @@ def die_at(function: str, call: int, work: Callable[..., object], *args: object)
 
 def require_death(function: str, call: int, work: Callable[..., object], *args: object) -> None:
     """Work dies so, in a process of its own."""
-    process = start(die_at, function, call, work, *args)
+    process = start(signalled_at, signal.SIGKILL, function, call, work, *args)
     process.join(240)
     assert process.exitcode == -signal.SIGKILL
 

@@ -16,9 +16,10 @@ from podline.data.identity import identities_of
 from podline.data.pixels import pixel_sums
 from podline.data.planning import plan_shards
 from podline.data.record_table import publish_records, rows_of
-from podline.data.records import IMAGE, LABEL, Feature, RecordLayout, label_feature, layout_of
+from podline.data.records import IMAGE, LABEL, RecordLayout, label_feature, layout_of
 from podline.data.shards import Fill, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name, packed
+from podline.documents.feature import Feature
 from podline.documents.manifest import (
     MANIFEST,
     FileInfo,

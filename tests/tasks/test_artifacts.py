@@ -18,7 +18,7 @@ from podline.tasks.stops import remedies
 
 MARKDOWN = "# 80 %\n\nof them.\n\n## Figures\n\n| a |\n\n## Data\n"
 TRAINED = TrainResult.model_construct(folder="runs/it")
-REPORTED = ReportResult(html="runs/it/report.html", markdown="runs/it/report.md", charts="runs/it/report-charts.md")
+REPORTED = ReportResult(html="runs/it/report.html", markdown="runs/it/report.md")
 
 
 def test_the_report_is_its_verdict_and_a_link(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_store_that_is_away_at_the_end_of_a_use_or_of_the_gate_keeps_no_turn(
             raise errors.StoreUnavailableError("the bucket does not answer")
 
         with it.admitted():
-            monkeypatch.setattr(TpuLog, "_write", away)
+            monkeypatch.setattr(TpuLog, "_change", away)
         assert any("the bucket does not answer" in line for line in it.lines)
         with pytest.raises(errors.StoreUnavailableError) as caught, it.admitted():
             pass  # the log of the cool-down cannot be written either

@@ -34,7 +34,7 @@ from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 from podline.tpu_settings import MachineSettings
 
 QUOTA_LATE = Script(life=life("READY/HEALTHY 110, PREEMPTED"), creates=(NO_QUOTA, NO_QUOTA, Attempt(120)))
-UNHEALTHY = Script(life=life("READY/HEALTHY 60, READY/UNHEALTHY_TENSORFLOW"))
+ILL, MAINTAINED = (Script(life=life(f"READY/HEALTHY 60, READY/{ill}")) for ill in ("TIMEOUT", "UNHEALTHY_MAINTENANCE"))
 LABEL = "InvalidArgumentError: Received a label value of 10 which is outside the valid range of [0, 10)"
 
 pytestmark = pytest.mark.slow
@@ -112,13 +112,21 @@ def night(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("script", "act", "events", "calls", "trainings"),
     [
-        (UNHEALTHY, "", "go leave wait restart go leave", "stop start", 2),
+        (ILL, "", "go leave", "", 1),
+        (MAINTAINED, "", "go leave wait restart go leave", "stop start", 2),
         (QUOTA_LATE, "", "go leave wait replace go leave", "delete create create create", 2),
         (Script(), "hang", "go hang restart go leave", "stop start", 2),
         (Script(), "die", "go leave wait go leave", "", 2),
         (Script(outages=(Outage(60, 660),)), "", "go leave", "", 1),
     ],
-    ids=["unhealthy in the middle", "preempted", "hang on a healthy node", "killed by the kernel", "API away"],
+    ids=[
+        "ill but steady",
+        "under maintenance",
+        "preempted",
+        "hang on a healthy node",
+        "killed by the kernel",
+        "API away",
+    ],
 )
 def test_it_ends_as_if_nothing_had_been(
     night: Any, script: Script, act: str, events: str, calls: str, trainings: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from podline.reporting.report import report
 from podline.stages.from_recipe import evaluation_spec, report_spec
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
+from podline.training.course import _against_overfitting
 from podline.training.findings import Findings, JudgeOverfitting
 from podline.training.train import train
 from tests.support.metrics import read_metrics
@@ -75,24 +77,28 @@ def test_a_model_that_learns_its_examples_by_heart_is_named_and_one_that_learns_
     assert (found, [line for line in warnings if "overfits" in line]) == ([], [])
 
 
-def evaluation(step: int, loss: float, accuracy: float = math.nan) -> EvaluationLine:
+def evaluation(step: int, loss: float, accuracy: float = math.nan, examples: int = 100) -> EvaluationLine:
     return EvaluationLine(
-        step=step, epoch=1.0, split="validation", examples=100, loss=loss, accuracy=accuracy, seconds=1.0, time=0.0
+        step=step, epoch=1.0, split="validation", examples=examples, loss=loss, accuracy=accuracy, seconds=1.0, time=0.0
     )
 
 
 def judged(
-    lines: list[tuple[float, float]], before: int = 0, training: float = math.nan, accuracy: float = math.nan
+    lines: list[tuple[float, float]],
+    before: int = 0,
+    training: float = math.nan,
+    accuracy: float = math.nan,
+    examples: int = 100,
 ) -> list[FindingLine]:
     """The findings of evaluations with a loss each, after steps with another; some of them before an interruption."""
     found, known = list[FindingLine](), list[MetricsLine]()
     for number, (of_steps, loss) in enumerate(lines, 1):
         steps = steps_line(10 * number, of_steps).model_copy(update={"accuracy": training})
-        known += [steps, evaluation(10 * number, loss, accuracy)]
-    judge = JudgeOverfitting(Findings((), found.append, lambda _line: None), known[: 2 * before], ["help"])
-    for line in known[2 * before :]:
+        known += [steps, evaluation(10 * number, loss, accuracy, examples)]
+    judge = JudgeOverfitting(Findings(found.append, lambda _line: None), ["help"])
+    for place, line in enumerate(known):
         judge.note(line)
-        if isinstance(line, EvaluationLine):
+        if place >= 2 * before and isinstance(line, EvaluationLine):
             judge.judge(line.step)
     return found
 
@@ -121,3 +127,19 @@ def test_an_accuracy_that_is_far_below_that_in_training_tells_beyond_chance(
 ) -> None:
     lines = judged(RISES[:count], training=training, accuracy=accuracy)
     assert [line.step for line in lines] == found
+    assert judged(RISES, training=training, accuracy=accuracy, examples=40) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "used"),
+    [
+        ({}, ""),
+        ({"init": {"file": "a.keras"}}, "--init"),
+        ({"further": "t-0"}, "--init"),
+        ({"early_stop": {}}, "early"),
+    ],
+)
+def test_what_a_run_uses_is_no_remedy(changes: dict[str, Any], used: str) -> None:
+    recipe = small_recipe(validation_share=0.1).changed(**changes)
+    helps = "; ".join(_against_overfitting(recipe))
+    assert ("--init" in helps, "early_stop" in helps) == (used != "--init", used != "early")

@@ -21,13 +21,12 @@ import pyarrow as pa
 
 from podline.cores import usable_cores
 from podline.data.decoded_rows import PIXELS, joined
-from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.arrow_file import TEXT, compute, encoded
 from podline.data.images.deciding import decide, refuse_empty
 from podline.data.images.image_table import ImageTable, write_columns
-from podline.data.official import check_official
 from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
-from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.rawfiles import RawFile, check_official, made_once, raw_file, reading
+from podline.data.record_table import digest_column
 from podline.data.records import label_feature
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.source import Source, splits_of
@@ -67,13 +66,11 @@ class _Found(NamedTuple):
         values, codes = np.unique(labels, return_inverse=True)
         numbers = pa.array(np.arange(self.rows)).cast(pa.string())
         keys = compute.binary_join_element_wise(f"{self.file.name}[", numbers, "]", "")
-        kind = pa.binary(IDENTITY_BYTES)
-        identities = pa.FixedSizeBinaryArray.from_buffers(kind, self.rows, [None, pa.py_buffer(known.tobytes())])
+        identities = digest_column(known)
         return {
             "key": keys.cast(TEXT),
             "label": pa.array(list(map(encoded, values.tolist())), TEXT).take(pa.array(codes)),
             "split": self.split,
-            "group": "",
             "row": pa.array(np.arange(first, first + self.rows)),
             "identity": identities,
             "pixels": identities,
@@ -90,7 +87,7 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
         arrays: the raw files.
         place: name of the source in errors.
         work: the cache folder.
-        sandbox: a sandbox of :data:`podline.data.raw_arrays.CALLER`.
+        sandbox: a sandbox of :data:`podline.sandbox.pool.CALLER`.
 
     Raises:
         SourceError: a file is damaged, two have images of different shapes, or a split has no image, shares too many
@@ -115,6 +112,8 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
     return Source(
         dataset=arrays.dataset,
         kind=arrays.kind,
+        settings=None,
+        skeleton=None,
         files=tuple(file.info for file in arrays.raw),
         class_names=names,
         images=images,
@@ -153,7 +152,7 @@ def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tup
 
     def decode(folder: Path) -> list[RawFile]:
         with reading(paths[0]):
-            sandbox.one((write_parts, arrays.read, paths, folder), limits, files[0].place)
+            sandbox.one((write_parts, arrays.read, paths, folder), limits, str(paths[0]))
             for file in files:
                 if file.modified not in (0, file.path.stat().st_mtime_ns):
                     raise SourceError(f"{file.path} was changed while it was read; convert again")

@@ -9,8 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
@@ -92,12 +90,3 @@ def texts_in(column: Any) -> list[str]:
         return column.cast(pa.string()).to_pylist()
     except pa.ArrowInvalid:
         return list(map(decoded, column.to_pylist()))
-
-
-def digests_in(column: Any) -> npt.NDArray[np.bytes_]:
-    """Return a chunked column of digests as an array; they compare as bytes, a missing one is empty."""
-    width = column.type.byte_width
-    parts = [
-        np.frombuffer(chunk.buffers()[1], f"S{width}", len(chunk), chunk.offset * width) for chunk in column.chunks
-    ]
-    return np.concatenate([np.empty(0, f"S{width}"), *parts])

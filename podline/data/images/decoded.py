@@ -23,14 +23,13 @@ import pyarrow as pa
 
 from podline import settings as machine
 from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
-from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.arrow_file import TEXT, encoded, mapped, texts_in, write_rows
-from podline.data.images.hashing import HASHED
-from podline.data.images.image_table import ImageTable, Numbers, write_columns
-from podline.data.images.items import Item, Place
-from podline.data.images.parsing import Parsed
+from podline.data.images.arrow_file import TEXT, encoded, texts_in
+from podline.data.images.image_table import IMAGE_FACTS, ImageTable, Numbers, write_columns
+from podline.data.images.items import NAMED, OF_PLACE, Place, listed
+from podline.data.images.parsing import LISTED, Parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import FACTS, delete_unused, use_of
+from podline.data.record_table import digest_column
 from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
 from podline.progress import alive, counted
@@ -42,26 +41,7 @@ _MOST_DEAD = 0.5  # above this share of dead rows, the others are copied
 _KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images at a time
 _COPIED_BYTES = 16_000_000
 _DIGITS = 32
-_FACTS = np.dtype(
-    [
-        ("stamp", np.int64),
-        *((name, f"S{IDENTITY_BYTES}") for name in ("identity", "pixels")),
-        ("bytes", np.int64),
-        *((name, np.int32) for name in ("width", "height")),
-        *((name, np.bool_) for name in ("turned", "unturned")),
-        ("marks", np.int8),
-        *HASHED.descr,
-    ]
-)
-_OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
-_NAMED = ("key", "label", "split", "group", "target")
-_ITEM = {
-    **dict.fromkeys((*_NAMED, "reason"), TEXT),
-    **dict.fromkeys(_OF_PLACE, pa.int64()),
-    **dict.fromkeys(("path", "member"), TEXT),
-    "stray": pa.bool_(),
-    "stamp": pa.int64(),
-}
+_FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 
 
 def decode_images(
@@ -135,10 +115,10 @@ class _Listed:
 
     def __init__(self, layout: Parsed, folder: Path) -> None:
         self._layout, self._folder = layout, folder
-        path, copies = folder / "listed.arrow", f"{folder}/"
-        write_rows(path, _ITEM, (_row(item, copies) for item in layout.items()), {})
-        self._table = mapped(path)
-        self.stamps: Numbers = self._table["stamp"].to_numpy()
+        table, copies = listed(folder / LISTED, layout.unread), f"{folder}/"
+        self._table = table
+        stamps = (_stamp(place, size, copies) if place.path else 0 for place, size in _places(table))
+        self.stamps: Numbers = np.fromiter(stamps, np.int64, len(table))
 
     def new(self, rows: _Rows) -> Numbers:
         """Return the numbers of the images that have no row, one for each stamp, in order."""
@@ -147,12 +127,10 @@ class _Listed:
 
     def requests(self, numbers: Numbers) -> Iterator[Request]:
         """Yield requests to decode some images."""
-        columns = self._table.select(_OF_PLACE)
+        columns = self._table.select(OF_PLACE)
         for first in range(0, len(numbers), _REQUESTED):
-            some = columns.take(pa.array(numbers[first : first + _REQUESTED])).columns
-            lists = (texts_in(each) if each.type == TEXT else each.to_pylist() for each in some)
-            for path, start, length, member, *size in zip(*lists, strict=True):
-                yield Request(Place(path, start, length, member), size if size[0] >= 0 else None)
+            for place, size in _places(columns.take(pa.array(numbers[first : first + _REQUESTED]))):
+                yield Request(place, size if size[0] >= 0 else None)
 
     def table(self, rows: _Rows) -> Path:
         """Write the table of all items with the facts about their images, and return its path."""
@@ -174,18 +152,22 @@ class _Listed:
                     texts[at] = texts[at] or encoded(look.reason)
                     strays[at] = batch["stray"][at].as_py() and not look.picture
                 reasons = pa.array(texts, TEXT)
-            columns = {name: _column(facts[name][rows]) for name in _FACTS.names or () if name != "stamp"}
-            columns |= {name: batch[name] for name in _NAMED}
+            found_facts = {name: facts[name][rows] for name in IMAGE_FACTS.names or ()}
+            columns = {
+                name: digest_column(values) if values.dtype.kind == "S" else pa.array(values)
+                for name, values in found_facts.items()
+            }
+            columns |= {name: batch[name] for name in NAMED}
             yield {**columns, "reason": reasons, "stray": pa.array(strays), "row": pa.array(rows)}
 
 
-def _row(item: Item, copies: str) -> tuple[Any, ...]:
-    """Return an item as a row of the listing; images from inside other files are in the folder ``copies``."""
-    place = item.data if isinstance(item.data, Place) else Place("")
-    size = item.size or (-1, -1, 0)
-    stamp = _stamp(place, size, copies) if place.path else 0
-    named = (item.key, item.label, item.split, item.group, item.target, item.reason)
-    return (*named, *place, *size, item.stray, stamp)
+def _places(table: Any) -> Iterator[tuple[Place, Sequence[int]]]:
+    """Yield the place and the size of each item."""
+    for batch in table.select(OF_PLACE).to_batches():
+        alive()
+        lists = (texts_in(each) if each.type == TEXT else each.to_pylist() for each in batch.columns)
+        for path, start, length, member, *size in zip(*lists, strict=True):
+            yield Place(path, start, length, member), size
 
 
 def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
@@ -201,13 +183,6 @@ def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
         file = encoded("\0".join((copy, "") if copy else (place.path, state)) + f"\0{place[1:]}")
     digest = hashlib.blake2b(file, digest_size=8, key=bytes(str([*size]), "ascii")).digest()
     return int.from_bytes(digest, "little", signed=True) or 1
-
-
-def _column(values: npt.NDArray[Any]) -> pa.Array:
-    if values.dtype.kind != "S":
-        return pa.array(values)
-    content = pa.py_buffer(np.ascontiguousarray(values).tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.itemsize), len(values), [None, content])
 
 
 class _Rows:
@@ -233,7 +208,7 @@ class _Rows:
         found, parts, row = iter(counted(looks, len(stamps), "images")), [self.facts], len(self.facts)
         while part := list(itertools.islice(found, _KEPT)):
             named = stamps[row - len(self.facts) :].tolist()
-            parts.append(np.array([(stamp, *_facts(look)) for stamp, look in zip(named, part, strict=False)], _FACTS))
+            parts.append(np.array([(stamp, *look.facts) for stamp, look in zip(named, part, strict=False)], _FACTS))
             odd = {at: look for at, look in enumerate(part) if look.reason}
             kept = parts[-1].copy()
             kept["stamp"][[*odd]] = 0  # the next reading tries them again
@@ -244,21 +219,6 @@ class _Rows:
 
     def keep(self, facts: npt.NDArray[np.void]) -> None:
         """Store the facts about new rows; here, do nothing."""
-
-
-def _facts(look: Look) -> tuple[Any, ...]:
-    digests = map(bytes.fromhex, (look.identity, look.pixels))
-    return (
-        *digests,
-        look.bytes,
-        look.width,
-        look.height,
-        look.turned,
-        look.unturned,
-        look.marks,
-        look.hash,
-        look.contrast,
-    )
 
 
 class _Cache(_Rows):

@@ -11,71 +11,46 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline.data.identity import IDENTITY_BYTES
-from podline.data.images.arrow_file import TEXT, decoded, digests_in, encoded, mapped, write_parts
+from podline.data.images.arrow_file import TEXT, decoded, encoded, mapped, write_parts
+from podline.data.images.hashing import HASHED
 from podline.data.reasons import Reason
+from podline.data.record_table import stored_digests
 from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
-class Image(NamedTuple):
-    """An inspected image, or another file among the images.
-
-    Attributes:
-        key: its path in the source, or archive and name.
-        label: its class, or None.
-        split: the source's split name in lower case.
-        group: images of one group go to the same split; empty without a group.
-        reason: why it is left out, or empty; the text after a colon is about this image alone.
-        stray: whether the file was not listed as an image.
-        row: the row of its pixels; -1 if it was not decoded.
-        identity: see :mod:`podline.data.identity`; empty if the file cannot be read.
-        pixels: digest of its pixels in the data set; empty if it has none.
-        bytes: size of its picture, without metadata.
-        width: width of the picture as displayed.
-        height: height of the picture as displayed.
-        turned: whether the EXIF orientation turns it.
-        unturned: whether it is an annotated picture that stays as stored in spite of an EXIF orientation.
-        marks: see :class:`podline.data.pictures.Picture`.
-        hash: the perceptual hash of its pixels; see :mod:`podline.data.images.hashing`.
-        contrast: the contrast of its pixels.
-        target: the target besides the class, as text: people.
-    """
-
-    key: str
-    label: str | None
-    split: str
-    group: str
-    reason: str = ""
-    stray: bool = False
-    row: int = -1
-    identity: bytes = b""
-    pixels: bytes = b""
-    bytes: int = 0
-    width: int = 0
-    height: int = 0
-    turned: bool = False
-    unturned: bool = False
-    marks: int = 0
-    hash: int = 0
-    contrast: float = 0.0
-    target: str = ""
-
-
+IMAGE_FACTS = np.dtype(
+    [
+        *((name, f"S{IDENTITY_BYTES}") for name in ("identity", "pixels")),
+        ("bytes", np.int64),
+        *((name, np.int32) for name in ("width", "height")),
+        *((name, np.bool_) for name in ("turned", "unturned")),
+        ("marks", np.int8),
+        *HASHED.descr,
+    ]
+)
+"""The facts about a decoded image, in the order of :class:`podline.data.sources.decoding.Look`."""
 _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("key", "label", "split", "group", "reason"), TEXT),
     "stray": pa.bool_(),
     "row": pa.int64(),
-    **dict.fromkeys(("identity", "pixels"), pa.binary(IDENTITY_BYTES)),
-    "bytes": pa.int64(),
-    **dict.fromkeys(("width", "height"), pa.int32()),
-    **dict.fromkeys(("turned", "unturned"), pa.bool_()),
-    "marks": pa.int8(),
-    "hash": pa.uint64(),
-    "contrast": pa.float32(),
+    **{
+        name: pa.binary(IDENTITY_BYTES) if IMAGE_FACTS[name].kind == "S" else pa.from_numpy_dtype(IMAGE_FACTS[name])
+        for name in IMAGE_FACTS.names or ()
+    },
     "target": TEXT,
 }
+
+
+class Image(NamedTuple):
+    """An image of a source: its name, label, split, and the row of its pixels."""
+
+    key: str
+    label: str
+    split: str
+    row: int
 
 
 def write_columns(path: Path, parts: Iterable[Mapping[str, Any]], about: Mapping[str, str] | None = None) -> None:
@@ -83,7 +58,8 @@ def write_columns(path: Path, parts: Iterable[Mapping[str, Any]], about: Mapping
 
     Args:
         path: path of the file.
-        parts: consecutive images: column → an Arrow array, or one value for all of them.
+        parts: consecutive images: column → an Arrow array, or one value for all of them; by default empty or zero.
+            The rows of pixels, -1 without any, are an array; a reason's text after a colon is about this image alone.
         about: metadata of the file.
 
     Raises:
@@ -94,9 +70,9 @@ def write_columns(path: Path, parts: Iterable[Mapping[str, Any]], about: Mapping
 
 def _columns(part: Mapping[str, Any]) -> Iterator[pa.Array]:
     for name, kind in _TYPES.items():
-        value = part[name] if name in part else Image._field_defaults[name]
+        value = part.get(name, "" if kind == TEXT else 0)
         text = encoded(value) if isinstance(value, str) else value
-        yield value if isinstance(value, pa.Array) else pa.repeat(pa.scalar(text, kind), len(part["row"]))
+        yield value if isinstance(value, pa.Array) else pa.repeat(pa.scalar(text).cast(kind), len(part["row"]))
 
 
 class Texts(NamedTuple):
@@ -173,7 +149,7 @@ class ImageTable:
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column of numbers or digests."""
         column = self._table[name]
-        return digests_in(column) if pa.types.is_fixed_size_binary(column.type) else column.to_numpy()
+        return stored_digests(column) if pa.types.is_fixed_size_binary(column.type) else column.to_numpy()
 
     def texts(self, name: str) -> Texts:
         """Return a column of texts."""

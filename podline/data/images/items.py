@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import IO, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, write_rows
 from podline.data.places import Place
 from podline.documents.manifest import TEST, VALIDATION
 
@@ -18,6 +21,17 @@ VALIDATED = ("val", "valid", "validation", DEV)
 HELD_OUT = (*TESTED, *VALIDATED)
 """Names that sources use for test and validation splits; see :func:`held_out_splits`."""
 SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
+
+OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
+"""The columns of :func:`write_items` with an item's place and size."""
+NAMED = ("key", "label", "split", "group", "target")
+"""The columns that name an item and its target."""
+_TYPES = {
+    **dict.fromkeys((*NAMED, "reason"), TEXT),
+    **dict.fromkeys(OF_PLACE, pa.int64()),
+    **dict.fromkeys(("path", "member"), TEXT),
+    "stray": pa.bool_(),
+}
 
 
 class Item(NamedTuple):
@@ -47,16 +61,31 @@ class Item(NamedTuple):
     size: Sequence[int] | None = None
 
 
-def write_item(stream: IO[str], item: Item) -> None:
-    """Write an item without content as a line; its data are a place or empty."""
-    stream.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
+def write_items(path: Path, items: Iterable[Item]) -> None:
+    """Write items without content into a file; their data are places or empty.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    write_rows(path, _TYPES, map(_row, items), {})
 
 
-def read_items(lines: Iterable[str]) -> Iterator[Item]:
-    """Yield the items that :func:`write_item` wrote."""
-    for line in lines:
-        key, data, *rest = json.loads(line)
-        yield Item(key, Place(*data) if data else b"", *rest)
+def listed(path: Path, unread: Sequence[str]) -> Any:
+    """Return the table in a file from :func:`write_items`, without the items of some splits.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    table = mapped(path)
+    if not unread:
+        return table
+    return table.filter(compute.invert(compute.is_in(table["split"], pa.array(map(encoded, unread), TEXT))))
+
+
+def _row(item: Item) -> tuple[Any, ...]:
+    place = item.data if isinstance(item.data, Place) else Place("")
+    named = (item.key, item.label, item.split, item.group, item.target, item.reason)
+    return (*named, *place, *(item.size or (-1, -1, 0)), item.stray)
 
 
 def held_out_splits(splits: frozenset[str]) -> dict[str, str]:

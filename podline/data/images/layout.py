@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
@@ -36,6 +36,7 @@ class Layout(ABC):
 
     Attributes:
         read: the files that it reads.
+        labels: split → the labels of its images, complete after all items; an empty label for none.
         accepts: a description of such sources, for errors.
         opens: endings of the names of files that it opens. A layout that opens no files is detected by names alone,
             outside a sandbox; this applies only to Podline's own layouts.
@@ -44,6 +45,7 @@ class Layout(ABC):
     """
 
     read: Sequence[Found]
+    labels: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False, compare=False)
 
     accepts: ClassVar[str]
     opens: ClassVar[tuple[str, ...]] = ("",)
@@ -74,46 +76,18 @@ class Layout(ABC):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the source's split names in lower case; by default those of its items."""
-        return frozenset(self._labels) - {""}
+        """Return the source's split names in lower case; by default those of its items, known after all of them."""
+        return frozenset(self.labels) - {""}
 
     @property
     def unlabelled(self) -> frozenset[str]:
         """Return the held-out splits whose images have no label, or all -1, say, which no training image has."""
-        trained = {label for split in TRAINING for label in self._labels.get(split, ()) if label}
+        trained = {label for split in TRAINING for label in self.labels.get(split, ()) if label}
         return frozenset(
             split
-            for split, labels in self._labels.items()
+            for split, labels in self.labels.items()
             if split in HELD_OUT and all(is_placeholder(label) and label not in trained for label in labels)
         )
-
-    @cached_property
-    def _labels(self) -> Mapping[str, set[str]]:
-        """Return the labels of each split, an empty one for none."""
-        found = defaultdict[str, set[str]](set)
-        for split, label in self.labelled():
-            found[split].add(label or "")
-        return found
-
-    def labelled(self) -> Iterator[tuple[str, str | None]]:
-        """Yield split and label of the images; by default of its items."""
-        return ((item.split, item.label) for item in self.items() if not item.reason)
-
-    @property
-    def only_items(self) -> bool:
-        """Return whether splits and labels are those of the items, which are then read only once."""
-        own = type(self)
-        return (own.splits, own.unlabelled, own.labelled) == (Layout.splits, Layout.unlabelled, Layout.labelled)
-
-    def items_with_labels(self) -> Iterator[Item]:
-        """Yield the items; splits and labels are known at the end, without another reading."""
-        found = defaultdict[str, set[str]](set)
-        for item in self.items():
-            if not item.reason:
-                found[item.split].add(item.label or "")
-            yield item
-        if self.only_items:
-            vars(self)["_labels"] = found
 
     @property
     def notes(self) -> Sequence[str]:

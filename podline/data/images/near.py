@@ -115,7 +115,7 @@ def near_pairs(
         StoreError: the cache cannot be written.
     """
     boxes, hashed, pairs = boxes_of(images, settings, count), np.zeros(count, HASHED), list[tuple[int, int, int]]()
-    rows, labels, groups = images.column("row"), images.labels, images.texts("group")
+    rows, labels = images.column("row"), images.labels
     for name in HASHED.names or ():
         hashed[name][rows[rows >= 0]] = images.column(name)[rows >= 0]
     for splits in (splits for splits in APART if all(images.kept(split).any() for split in splits)):
@@ -133,8 +133,7 @@ def near_pairs(
 
     def image(number: int) -> Image:
         [key] = images.keys([number])
-        named = Image(key, labels.at(number), images.split_of(number), groups.at(number))
-        return named._replace(row=int(rows[number]))
+        return Image(key, labels.at(number), images.split_of(number), int(rows[number]))
 
     return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
 

@@ -127,6 +127,7 @@ def _opened(
         corrected=corrected,
         words=(*_words(layout, given, settings, images, names), *told, *_untrained(untrained, given)),
         settings=settings,
+        skeleton=None,
         kind=dataset.kind,
         warnings=tuple(_warnings(images, splits)),
     )

@@ -11,14 +11,12 @@ import hashlib
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
 from podline import entry_points
 from podline.data.images.arrow_file import start_threads
-from podline.data.images.items import Item, Place, read_items, unread_splits, write_item
+from podline.data.images.items import Item, Place, unread_splits, write_items
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import PictureSettings
@@ -31,26 +29,25 @@ from podline.recipes.parts import LAYOUTS
 from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
-_ITEMS, _IMAGES = "items.jsonl", "images"
+LISTED = "listed.arrow"
+"""The name of the file with a source's items; see :func:`podline.data.images.items.write_items`."""
+_IMAGES = "images"
 _REMEMBERED = 10_000  # images from inside other files
 
 
-_Written = tuple[str, list[str], list[str], JsonObject]
-
-
 class Parsed(NamedTuple):
-    """The listing of a source.
+    """What is known about a source besides its items.
 
     Attributes:
         words: the layout's description, for the log.
         splits: the source's split names.
-        items: yields the layout's items, in order; their data are places.
+        unread: the splits that are not read.
         facts: see :attr:`Layout.facts`.
     """
 
     words: str
-    splits: frozenset[str]
-    items: Callable[[], Iterator[Item]]
+    splits: Sequence[str]
+    unread: Sequence[str]
     facts: JsonObject
 
 
@@ -68,21 +65,12 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         SettingsError: see :func:`found_layout`.
         StoreError: the folder cannot be written.
     """
-    if not _opens_files(files, settings):
-        name, layout = found_layout(source, files, settings)
-        with reading(source, name):
-            splits, unread = _splits(layout, settings)
-        return Parsed(layout.words, splits, partial(_items, source, name, layout, files, unread), layout.facts)
-    limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     given = (source, files, settings, str(folder))
+    if not _opens_files(files, settings):
+        return parse(*given)
+    limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
-        words, splits, unread, facts = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), partial(_written, folder, frozenset(unread)), facts)
-
-
-def _written(folder: Path, unread: frozenset[str]) -> Iterator[Item]:
-    with explained("read", folder), (folder / _ITEMS).open() as lines:
-        yield from (item for item in read_items(lines) if item.split not in unread)
+        return Parsed(*sandbox.one(given, limits, source))
 
 
 def _opens_files(files: Files, settings: PictureSettings) -> bool:
@@ -93,7 +81,7 @@ def _opens_files(files: Files, settings: PictureSettings) -> bool:
     return any(True for _ in files.asked.ending(*endings))
 
 
-def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], _Written]:
+def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], Parsed]:
     """Import the layouts; return :func:`parse` for a sandbox."""
     for name in names:
         with contextlib.suppress(SettingsError):  # found_layout will raise the error
@@ -102,37 +90,27 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], _Written]:
     return lambda given: parse(*given)
 
 
-def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> _Written:
-    """Detect the layout of a source and write its items into a folder; runs in a sandbox.
-
-    Returns:
-        The layout's description, the source's splits, those of them that are not read, and the layout's facts.
-    """
+def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> Parsed:
+    """Detect the layout of a source and write its items into a folder; runs in a sandbox if it opens files."""
     begin_source(source, len(files.around))
     name, layout = found_layout(source, files, settings)
-    with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, reading(source, name):
-        images = _Images(stream)
-        unread = frozenset[str]() if layout.only_items else _splits(layout, settings)[1]
-        begin_source(source, len(files.around))
-        for item in _items(source, name, layout, files, unread):
-            with explained("write", folder):
-                write_item(lines, images.placed(item))
-        splits, unread = _splits(layout, settings)
-        return layout.words, sorted(splits), sorted(unread), layout.facts
-
-
-def _splits(layout: Layout, settings: PictureSettings) -> tuple[frozenset[str], frozenset[str]]:
-    """Return a source's labelled splits, and the splits that are not read."""
-    unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
-    splits = layout.splits - unlabelled
-    return splits, unread_splits(splits) | unlabelled
-
-
-def _items(source: str, name: str, layout: Layout, files: Files, unread: frozenset[str]) -> Iterator[Item]:
-    """Yield the items of a layout, without those of unread splits, and the files that it does not read."""
+    begin_source(source, len(files.around))
+    with explained("write", folder), Path(folder, _IMAGES).open("wb") as stream:
+        write_items(Path(folder, LISTED), map(_Images(stream).placed, _items(source, name, layout, files)))
     with reading(source, name):
-        left_out = (outside(file, layout.unread) for file in others(layout, files))
-        yield from (item for item in chain(layout.items_with_labels(), left_out) if item.split not in unread)
+        unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
+        splits = layout.splits - unlabelled
+        return Parsed(layout.words, sorted(splits), sorted(unread_splits(splits) | unlabelled), layout.facts)
+
+
+def _items(source: str, name: str, layout: Layout, files: Files) -> Iterator[Item]:
+    """Yield the items of a layout, whose labels it then knows, and the files that it does not read."""
+    with reading(source, name):
+        for item in layout.items():
+            if not item.reason or (item.data and not item.stray):
+                layout.labels[item.split].add(item.label or "")
+            yield item
+        yield from (outside(file, layout.unread) for file in others(layout, files))
 
 
 class _Images:

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from podline import entry_points
-from podline.documents.manifest import ORDER, Fit
-from podline.kinds.shipped import USUAL_KIND
+from podline.documents.manifest import ORDER, USUAL_KIND, Fit
 from podline.kinds.table import text_targets
 from podline.kinds.targets import TextTargets
 from podline.recipes import own_code

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +39,7 @@ from podline.documents.skeleton import COCO, SKELETON, Skeleton
 from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.plurals import plural
-from podline.sandbox.pool import Sandbox
+from podline.sandbox.pool import CALLER, Sandbox
 
 LABEL = "people"
 """The label of every annotated image."""
@@ -177,20 +177,17 @@ def has_annotations(place: Path) -> bool:
     """
     if place.is_file() and not place.name.lower().endswith(".json"):
         return False
-    with Sandbox(f"{__name__}:detector") as sandbox:
+    with Sandbox(CALLER, _has_annotations) as sandbox:
         for file in annotation_files(place):
             with contextlib.suppress(SourceError):  # beyond the limits: no reader of images opens it
-                if file.path.is_dir() or sandbox.one(file, limits_of_annotations(size_of(file.path)), str(file)):
+                limits = limits_of_annotations(size_of(file.path))
+                if file.path.is_dir() or sandbox.one((_has_annotations, file), limits, str(file)):
                     return True
     return False
 
 
-def detector() -> Callable[[AnnotationFile], bool]:
-    """Return a function that tells whether a file has annotations; runs in a sandbox."""
-    return _has_annotations
-
-
 def _has_annotations(file: AnnotationFile) -> bool:
+    """Return whether a file has annotations; runs in a sandbox."""
     try:
         return document_of(file, _MOVE) is not None
     except SourceError:

@@ -19,9 +19,10 @@ from podline.data.people.image import MASK_STRIDE, People, chosen
 from podline.data.people.masks import ignored_mask
 from podline.data.people.settings import PeopleSettings
 from podline.data.planning import ShardPlan
-from podline.data.records import IMAGE, Feature, RecordLayout
+from podline.data.records import IMAGE, RecordLayout
 from podline.data.shards import Fill, RowsByPlace
 from podline.data.tfrecord import Bytes
+from podline.documents.feature import Feature
 from podline.documents.skeleton import Skeleton
 
 Columns = dict[str, np.ndarray]

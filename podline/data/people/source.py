@@ -7,32 +7,80 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from podline.data.images.arrow_file import encoded, write_rows
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import open_images
 from podline.data.people.doubts import doubts
 from podline.data.people.image import BEYOND, People, chosen
 from podline.data.people.layouts import COUNTED, STRAYS
 from podline.data.people.masks import check_outlines
-from podline.data.people.records import features_of
+from podline.data.people.records import TABLE, PeopleByPlace, features_of
 from podline.data.people.settings import PeopleSettings
-from podline.data.people.targets import PeopleTargets
+from podline.data.people.truth import publish_truths
+from podline.data.planning import ShardPlans
 from podline.data.reasons import Reason
+from podline.data.shards import SourceSplit
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Source
-from podline.documents.manifest import SourceFile
+from podline.documents.manifest import FileInfo, SourceFile
 from podline.documents.skeleton import ONE, SEVERAL, SKELETON, SUBJECTS, Skeleton
 from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
+from podline.store.contract import Store
 
 _DOUBTED = 2_000  # images that show what the numbers of annotations mean
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleSource(Source):
+    """A source whose targets are the people in its images."""
+
+    settings: PeopleSettings
+    skeleton: Skeleton
+
+    def targets_of(self, split: SourceSplit) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
+        """Return digests of the annotations; see :meth:`Source.targets_of`."""
+        annotations = (encoded(self.images.text("target", number)) for number in split.numbers.tolist())
+        texts = np.array([f"annotations {hashlib.sha256(text).hexdigest()[:32]}".encode() for text in annotations])
+        return texts, [texts]
+
+    def shard_tables(self, plans: ShardPlans, folder: Path, /) -> tuple[PeopleByPlace, Iterator[Path]]:
+        """See :meth:`Source.shard_tables`."""
+        filler = PeopleByPlace(self.splits[0].pixels, self.settings.shape, self.settings, self.skeleton)
+        numbers = {split.name: split.numbers for split in self.splits}
+
+        def tables() -> Iterator[Path]:
+            for plan in plans:
+                path, mine = folder / filler.table(plan), numbers[plan.split][plan.first : plan.first + plan.records]
+                write_rows(path, TABLE, _rows(self.images, mine), {})
+                yield path
+
+        return filler, tables()
+
+    def publish_truths(self, store: Store, folder: str, /) -> dict[str, FileInfo]:
+        """See :meth:`Source.publish_truths`."""
+        people = {split.name: people_of(self.images, split.numbers) for split in self.splits}
+        return publish_truths(store, folder, self.dataset, people, self.skeleton)
+
+
+def people_of(images: ImageTable, numbers: Numbers) -> Iterator[People]:
+    """Yield the people of some images."""
+    return (People.of(text, width, height) for _, width, height, text in _rows(images, numbers))
+
+
+def _rows(images: ImageTable, numbers: Numbers) -> Iterator[tuple[int, int, int, str]]:
+    """Yield row, width, height and target of some images."""
+    columns = (images.column(name)[numbers].tolist() for name in ("row", "width", "height"))
+    return zip(*columns, (images.text("target", number) for number in numbers.tolist()), strict=True)
 
 
 class Inspected(NamedTuple):
@@ -102,16 +150,17 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     about = json.loads(images.about["facts"])
     text = json.dumps(about[SKELETON], sort_keys=True).encode()
     skeleton = Skeleton.model_validate(about[SKELETON])
-    return replace(
+    whole = replace(
         opened,
         files=(*opened.files, SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())),
         targets=features_of(settings, skeleton),
         facts={SKELETON: skeleton.model_dump(mode="json"), **_subjects(inspected.annotations[images.kept()])},
         rules=_rules(images, inspected, about),
         parts=tuple(_left_out(images, inspected, about[STRAYS])),
-        people=PeopleTargets(settings, skeleton),
         warnings=(*opened.warnings, *inspected.doubts),
     )
+    common: dict[str, Any] = {each.name: getattr(whole, each.name) for each in fields(whole)}
+    return PeopleSource(**common | {"settings": settings, "skeleton": skeleton})
 
 
 def _subjects(annotations: Numbers) -> JsonObject:
@@ -158,7 +207,4 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
 def _doubts(images: ImageTable, numbers: Numbers) -> list[str]:
     """Return the doubts about annotated images, by some of them."""
     some = numbers[:: max(1, len(numbers) // _DOUBTED)]
-    width, height, unturned = (images.column(name)[some].tolist() for name in ("width", "height", "unturned"))
-    texts = (images.text("target", number) for number in some.tolist())
-    people = (People.of(*given) for given in zip(texts, width, height, strict=True))
-    return doubts(zip(people, unturned, strict=True))
+    return doubts(zip(people_of(images, some), images.column("unturned")[some].tolist(), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tarfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -24,11 +24,11 @@ _MEMORY = 64_000_000
 _RATE = 100e6  # least number of bytes that are unpacked per second of CPU time
 
 
-def in_child(function: str, packed: Path, argument: Any, folder: Path) -> list[RawFile]:
+def in_child(function: Callable[..., list[str]], packed: Path, argument: Any, folder: Path) -> list[RawFile]:
     """Call :func:`unpack` or :func:`decompress` in a child process with limits; return the files written.
 
     Args:
-        function: the function's name.
+        function: the function.
         packed: the archive or the .gz file.
         argument: the function's second argument.
         folder: the folder for the files.
@@ -39,7 +39,7 @@ def in_child(function: str, packed: Path, argument: Any, folder: Path) -> list[R
     """
     with reading(packed):
         limits = Limits(_MEMORY, 0.4 + bounds.unpacked(packed.stat().st_size) / _RATE)
-        names = confined(f"{__name__}:{function}", packed, argument, folder, what=str(packed), limits=limits)
+        names = confined(function, packed, argument, folder, what=str(packed), limits=limits)
     return [raw_file(name, folder / name) for name in names]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.images.arrays import open_arrays
-from podline.data.raw_arrays import CALLER, Arrays, Part, sides
+from podline.data.raw_arrays import Arrays, Part, sides
 from podline.data.rawfiles import raw_file, reading
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
@@ -28,7 +28,7 @@ from podline.kinds.table import code_of_targets, text_targets
 from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import of_dataset
 from podline.sandbox.limits import Limits, limits_of
-from podline.sandbox.pool import Sandbox
+from podline.sandbox.pool import CALLER, Sandbox
 
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.

@@ -11,17 +11,17 @@ from typing import NamedTuple
 from podline.cores import usable_cores
 from podline.data.images.arrays import open_arrays
 from podline.data.official import official_name
-from podline.data.raw_arrays import CALLER, Arrays
+from podline.data.raw_arrays import Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
 from podline.data.sources import class_names
-from podline.data.sources.archives import GZIP_MAGIC, in_child
+from podline.data.sources.archives import GZIP_MAGIC, decompress, in_child, unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, of_binaries, of_pickles
 from podline.data.sources.mnist import SPLITS, of_mnist
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
-from podline.sandbox.pool import Sandbox
+from podline.sandbox.pool import CALLER, Sandbox
 from podline.store import digests
 from podline.store.prefetch import in_order
 
@@ -126,7 +126,7 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
     archive, known, folders = None, {}, [place]
     if place.is_file():
         archive = raw_file(place.name, place)
-        files = made_once(work, archive.sha256, lambda folder: in_child("unpack", place, _WANTED, folder))
+        files = made_once(work, archive.sha256, lambda folder: in_child(unpack, place, _WANTED, folder))
         unpacked[str(work / archive.sha256)] = str(place)
         known = {file.path: file for file in files}
         folders = sorted({path.parent for path in known})
@@ -154,8 +154,8 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
             if stream.read(2) != GZIP_MAGIC:
                 return file
         key = digests.of_json([file.sha256, name])
-        (made,) = made_once(work, key, lambda folder: in_child("decompress", path, name, folder))
-        unpacked[made.place] = str(path)
+        (made,) = made_once(work, key, lambda folder: in_child(decompress, path, name, folder))
+        unpacked[str(made.path)] = str(path)
         return made._replace(modified=0)
 
     files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,11 @@ from podline.data.order import shuffled
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import reading
 from podline.data.record_table import Records
-from podline.data.records import IMAGE, Feature
+from podline.data.records import IMAGE
 from podline.data.shards import RowsByPlace, SourceSplit, tables_of_places
 from podline.data.shown import printable
 from podline.data.sources.left_out import LeftOut
+from podline.documents.feature import Feature
 from podline.documents.manifest import TEST, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import Skeleton
 from podline.frozen import JsonObject
@@ -42,27 +43,6 @@ from podline.kinds.table import facts_named
 from podline.kinds.targets import Doubt, TextTargets
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.store.contract import Store
-
-
-class People(Protocol):
-    """The people in a source's images; see :class:`podline.data.people.targets.PeopleTargets`."""
-
-    @property
-    def skeleton(self) -> Skeleton:
-        """The joints of the people."""
-        ...
-
-    def shard_tables(
-        self, images: ImageTable, splits: Sequence[SourceSplit], plans: ShardPlans, folder: Path
-    ) -> tuple[RowsByPlace, Iterator[Path]]:
-        """See :meth:`Source.shard_tables`."""
-        ...
-
-    def publish_truths(
-        self, store: Store, folder: str, dataset: str, images: ImageTable, splits: Sequence[SourceSplit]
-    ) -> dict[str, FileInfo]:
-        """See :meth:`Source.publish_truths`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +58,7 @@ class Source:
         targets: the features of a record beside the image.
         class_names: names by class number; empty if the kind has no classes.
         settings: the form of the user's own images; None for raw arrays, whose records a seed orders.
-        people: the people in the images, which are the targets; None if a text or number per image is.
+        skeleton: the joints of the people in the images, which are the targets; None if a text or number per image is.
         words: a description of the source.
         facts: see :attr:`podline.documents.manifest.Manifest.facts`.
         corrected: the effect of reviews.
@@ -96,8 +76,8 @@ class Source:
     splits: tuple[SourceSplit, ...]
     targets: tuple[Feature, ...] = ()
     class_names: tuple[str, ...] = ()
-    settings: PictureSettings | None = None
-    people: People | None = None
+    settings: PictureSettings | None
+    skeleton: Skeleton | None
     words: tuple[str, ...] = ()
     facts: JsonObject = field(default_factory=dict)
     corrected: Corrected = NO_CORRECTIONS
@@ -110,7 +90,7 @@ class Source:
     @property
     def grows(self) -> bool:
         """Return whether a conversion extends an older version, and writes only new records."""
-        return self.settings is not None and self.people is None
+        return self.settings is not None and self.skeleton is None
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -240,45 +220,41 @@ class Source:
 
     def _identities(self, split: SourceSplit) -> Records:
         keys, pixels = (self.images.column(name)[split.numbers] for name in ("identity", "pixels"))
-        targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
-        labels = self.images.labels
-        texts = np.array([*map(encoded, labels.values), b""], object)[labels.codes[split.numbers]]
-        if self.people:
-            annotations = [encoded(self.images.text("target", number)) for number in split.numbers.tolist()]
-            texts = np.array([f"annotations {hashlib.sha256(text).hexdigest()[:32]}".encode() for text in annotations])
-            targets = [texts]
+        texts, targets = self.targets_of(split)
         known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
         digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
         return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"), texts.astype(object))
+
+    def targets_of(self, split: SourceSplit) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
+        """Return the targets of a split's records as encoded text, and as the columns that identify them."""
+        labels = self.images.labels
+        texts = np.array([*map(encoded, labels.values), b""], object)[labels.codes[split.numbers]]
+        return texts, [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
 
     def names(self) -> Mapping[str, Any]:
         """Return the names of each split's records; see :func:`podline.datasets.record_names.publish_names`."""
         return {split.name: self.images.names(split.numbers) for split in self.splits}
 
-    def shard_tables(self, plans: ShardPlans, folder: Path) -> tuple[RowsByPlace, Iterator[Path]]:
+    def shard_tables(self, _plans: ShardPlans, folder: Path, /) -> tuple[RowsByPlace, Iterator[Path]]:
         """Return what makes the records of shards on workers, with the tables that it reads.
 
         Args:
-            plans: the shards.
+            _plans: the shards.
             folder: an existing folder for the tables, which are written on request.
 
         Raises:
             StoreError: the folder cannot be written.
         """
-        if self.people:
-            return self.people.shard_tables(self.images, self.splits, plans, folder)
         first = self.splits[0]
         return RowsByPlace(first.pixels, first.image_shape), tables_of_places(self.splits, folder)
 
-    def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
+    def publish_truths(self, _store: Store, _folder: str, /) -> dict[str, FileInfo]:
         """Write each split's annotations of people into the data set's folder; return the file by split.
 
         Raises:
             StoreError: the store cannot be written.
         """
-        if self.people is None:
-            return {}
-        return self.people.publish_truths(store, folder, self.dataset, self.images, self.splits)
+        return {}
 
 
 def splits_of(

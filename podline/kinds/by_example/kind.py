@@ -134,7 +134,12 @@ class ExampleKind(ExampleHooks[A]):
         return (rules.main, rules.guards)
 
     def lost_examples(
-        self, compared: Compared, reader: SplitReader, manifest: Manifest, before: AnyEvaluation, after: AnyEvaluation
+        self,
+        compared: Compared[A],
+        reader: SplitReader,
+        manifest: Manifest,
+        before: AnyEvaluation,
+        after: AnyEvaluation,
     ) -> LostExamples:
         """Return examples that the first model answered better."""
         return lost_answers.lost_examples(self, compared, reader, manifest)

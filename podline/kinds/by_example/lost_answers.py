@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from podline.compare.answers import LostExample, LostExamples
 from podline.compare.figures import Compared
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
-from podline.evaluation.per_example import PerExample
-from podline.kinds.by_example.hooks import ExampleHooks
+from podline.kinds.by_example.hooks import A, ExampleHooks
 from podline.kinds.by_example.measures import gains_of
 from podline.measures import measure_named
 
@@ -19,13 +16,14 @@ MOST_EXAMPLES = 24
 """The number of examples that are listed and shown."""
 
 
-def lost_examples(kind: ExampleHooks[Any], compared: Compared, reader: SplitReader, manifest: Manifest) -> LostExamples:
+def lost_examples(
+    kind: ExampleHooks[A], compared: Compared[A], reader: SplitReader, manifest: Manifest
+) -> LostExamples:
     """Return the examples that only the first model answered correctly, or that it answered better.
 
     The result is empty for a main measure that is not a mean over examples, if answers are not right or wrong.
     """
-    before: PerExample = compared.known[0]
-    after: PerExample = compared.candidate
+    before, after = compared.known[0], compared.candidate
     was, now = before.right, after.right
     if was is not None and now is not None:
         lost, gained = was & ~now, now & ~was

@@ -11,6 +11,7 @@ import numpy as np
 from podline.compare.figures import MAIN, Compared, Figure, drawn, rule, shares
 from podline.compare.noise import Noise, luck_of, seeds_of
 from podline.errors import SettingsError
+from podline.evaluation.per_example import PerExample
 from podline.kinds.by_example.estimate import Estimate
 from podline.kinds.by_example.measures import value_of, values_of
 from podline.kinds.table import facts_named
@@ -19,14 +20,14 @@ from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 
 @rule(MAIN)
-def main(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def main(compared: Compared[PerExample], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the main measure is not worse."""
     measure = measure_named(facts_named(compared.kind).measure)
     yield replace(measured(compared, measure, settings), margin=settings.margin)
 
 
 @rule("guard")
-def guards(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def guards(compared: Compared[PerExample], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the measures named by the settings are not worse."""
     measures = {measure.name: measure for measure in of_kind(compared.kind)}
     for name in settings.guards:
@@ -37,7 +38,7 @@ def guards(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
         yield measured(compared, measures[name], settings)
 
 
-def measured(compared: Compared, measure: Measure, settings: PromotionSettings) -> Figure:
+def measured(compared: Compared[PerExample], measure: Measure, settings: PromotionSettings) -> Figure:
     """Return a measure as a figure of the rules, with an automatic margin: a share, an estimate, or by drawing."""
     *known, now = [values_of(measure, each) for each in (*compared.known, compared.candidate)]
     spread = compared.spread(settings).main

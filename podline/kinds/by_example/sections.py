@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from podline import figures
+from podline import figures, measures
 from podline.data.reader import open_split
 from podline.datasets.record_names import RecordNames
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
@@ -25,7 +25,7 @@ def headline(run: RunFacts, about: str, guess: str) -> Headline:
     """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.hooks.ExampleHooks`."""
     found = _evaluation(run)
     guessing, untrained, seen = (
-        figures.metric_text(found.measure, metric)
+        measures.metric_text(found.measure, metric)
         for metric in (found.guessing, *(side.metrics[found.measure] for side in (found.untrained, found.seen)))
     )
     judged = "" if found.better_than_guessing else " The result cannot be told from guessing: find the cause first."
@@ -88,7 +88,7 @@ def figures_table(sides: Mapping[str, ImageFigures], *further: dict[str, str]) -
     """
     rows = [
         {"": measure.label}
-        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
+        | {title: measures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
         for measure in shown(next(iter(sides.values())).metrics)
     ]
     return Table.of([*rows, *further, {"": "examples"} | {t: figures.count(s.examples) for t, s in sides.items()}])

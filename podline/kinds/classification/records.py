@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from podline.arrays import Array, Arrays
 from podline.data.images.columns import text_of
-from podline.data.records import LABEL, Feature, label_feature
+from podline.data.records import LABEL, label_feature
 from podline.data.shown import shortened
+from podline.documents.feature import Feature
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.doubts import doubt
 from podline.kinds.targets import Doubt, TextTargets

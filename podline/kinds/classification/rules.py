@@ -16,7 +16,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 
 
 @rule("class")
-def classes(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def classes(compared: Compared[Guesses], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the accuracy of each class does not fall."""
     labels = compared.candidate.labels
     rows = {name: np.flatnonzero(labels == label) for label, name in enumerate(compared.class_names)}
@@ -28,7 +28,7 @@ def classes(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]
 
 
 @rule("calibration")
-def calibration(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def calibration(compared: Compared[Guesses], settings: PromotionSettings) -> Iterator[Figure]:
     """Warn of a calibration error that grows."""
     yield replace(measured(compared, measure_named("calibration_error"), settings), margin=settings.calibration)
 

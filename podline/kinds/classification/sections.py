@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from podline import figures
+from podline import figures, measures
 from podline.kinds.by_example.sections import Wrong, pictures_of
 from podline.kinds.classification import charts
 from podline.kinds.classification.document import Evaluation
@@ -78,7 +78,7 @@ def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
             "right": figures.count(found.correct),
             "named": figures.count(found.predicted),
             "accuracy": figures.percent(found.accuracy.value),
-            "95 % interval": figures.interval_text("top1", found.accuracy),
+            "95 % interval": measures.interval_text("top1", found.accuracy),
         }
         for label in labels
         for found in (evaluation.per_class[label],)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from podline.arrays import Array, Arrays
 from podline.data.images.settings import MARKS
-from podline.data.records import Feature
 from podline.data.shown import shortened
 from podline.data.sources.class_names import problem_of
+from podline.documents.feature import Feature
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.records import ClassTargets
 from podline.kinds.targets import TextTargets

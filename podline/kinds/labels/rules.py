@@ -16,7 +16,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 
 
 @rule("class")
-def labels(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def labels(compared: Compared[Scores], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the AP of each label does not fall."""
     positives = compared.candidate.labels.sum(axis=0)
     for label in np.flatnonzero(positives).tolist():

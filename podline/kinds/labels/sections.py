@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline import figures
+from podline import figures, measures
 from podline.kinds.by_example.sections import Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
@@ -64,7 +64,7 @@ def _some(names: tuple[str, ...] | list[str]) -> str:
 
 
 def _row(label: LabelFigures) -> dict[str, str]:
-    ap, f1 = (figures.metric_text("map", metric) if metric else "" for metric in (label.ap, label.f1))
+    ap, f1 = (measures.metric_text("map", metric) if metric else "" for metric in (label.ap, label.f1))
     return {
         "label": label.name,
         "examples": figures.count(label.positives),

@@ -11,11 +11,11 @@ from podline.documents.any_evaluation import RunEvaluation, Scored
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair
-from podline.figures import metric_text, value_text, with_name
 from podline.frozen import Frozen, JsonObject
 from podline.intervals import wilson_interval
 from podline.kinds.pose.figures import PCK, JointFigures, ThresholdFigures
 from podline.kinds.pose.ranked_images import Ranked
+from podline.measures import metric_text, value_text, with_name
 from podline.store.contract import Store
 
 MAPS = "maps.npz"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import keras  # pyright: ignore[reportMissingTypeStubs]
 
@@ -77,7 +78,7 @@ class Pose(ReportedKind):
 
     def lost_examples(
         self,
-        compared: Compared,
+        compared: Compared[Any],
         reader: SplitReader,
         manifest: Manifest,
         before: AnyEvaluation,

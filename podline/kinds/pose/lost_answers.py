@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from podline.compare.answers import LostExample, LostExamples
 from podline.compare.figures import Compared
 from podline.data.reader import SplitReader
@@ -15,7 +17,7 @@ MOST_IMAGES = 8
 
 
 def lost_examples(
-    compared: Compared, reader: SplitReader, manifest: Manifest, before: PoseEvaluation, after: PoseEvaluation
+    compared: Compared[Any], reader: SplitReader, manifest: Manifest, before: PoseEvaluation, after: PoseEvaluation
 ) -> LostExamples:
     """Return images in which the second network finds fewer joints, largest loss first."""
     pair = FoundPair(compared.known[0], compared.candidate, manifest.skeleton)

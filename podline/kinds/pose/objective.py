@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from podline.data.people.image import MASK_STRIDE
+from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import SUBJECTS, Skeleton
 from podline.frozen import JsonObject
@@ -17,7 +18,7 @@ from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
-from podline.training.objective import IMAGE, Batch, Objective
+from podline.training.objective import Batch, Objective
 
 IGNORED = "ignored"
 
@@ -38,7 +39,7 @@ class Pose(Objective):
         self.settings, self.skeleton, self.stages = settings, skeleton, stage_names(settings.model)
         self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
 
-    def prepared(self, batch: Batch) -> Batch:
+    def with_targets(self, batch: Batch) -> Batch:
         """Return the batch with its targets."""
         side = MASK_STRIDE * batch[IGNORED].shape[1]  # there may be features instead of images
         settings, skeleton = self.settings.targets, self.skeleton

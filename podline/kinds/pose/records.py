@@ -12,7 +12,7 @@ KEYPOINTS = "keypoints"
 
 
 class PeopleTargets(Targets):
-    """People in the form that :class:`podline.data.people.targets.PeopleTargets` writes."""
+    """People in the form that :class:`podline.data.people.records.PeopleByPlace` writes."""
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
         """Return the first record with a joint outside the image, or no valid place; see :meth:`Targets.check`."""

@@ -16,7 +16,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 
 
 @rule(MAIN)
-def average_precision(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def average_precision(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the AP does not fall."""
     values = [figures_of(each).get("ap", 0.0) for each in (*compared.known, compared.candidate)]
     before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (compared.known[0], compared.candidate))
@@ -25,7 +25,7 @@ def average_precision(compared: Compared, settings: PromotionSettings) -> Iterat
 
 
 @rule("joint")
-def joints(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
+def joints(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the share of close joints does not fall, for each joint."""
     people, now = [close_joints(each) for each in compared.known], close_joints(compared.candidate)
     places = _judged_joints(compared.candidate, now)
@@ -37,7 +37,7 @@ def joints(compared: Compared, settings: PromotionSettings) -> Iterator[Figure]:
 
 
 @rule("guard")
-def guards(_compared: Compared, settings: PromotionSettings) -> Sequence[Figure]:
+def guards(_compared: Compared[COCOeval], settings: PromotionSettings) -> Sequence[Figure]:
     """Refuse guards, since installed measures apply to classes."""
     if settings.guards:
         raise SettingsError(

@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn_images import table_of
+from drawn_images import Row, table_of
 
-from podline.data.images import arrow_file, deciding
+from podline.data.images import deciding
 from podline.data.images.deciding import decide
-from podline.data.images.image_table import Image
 from podline.errors import SourceError
 from podline.kinds.classification.records import ClassTargets
 
 
-def seen(number: int, label: str = "cat", split: str = "", group: str = "", same_as: int | None = None) -> Image:
+def seen(number: int, label: str = "cat", split: str = "", group: str = "", same_as: int | None = None) -> Row:
     """An image; its pixels are those of another one, or its own."""
     identity, pixels = (hashlib.sha256(str(one).encode()).digest()[:16] for one in (number, same_as or number))
-    return Image(f"{number}.png", label, split, group, "", False, number, identity, pixels, 10, 4, 4, False)
+    return Row(f"{number}.png", label, split, group, number, identity, pixels)
 
 
 def decided(
-    folder: Path, images: list[Image], given: frozenset[str] = frozenset(), test_share: float = 0.1
+    folder: Path, images: list[Row], given: frozenset[str] = frozenset(), test_share: float = 0.1
 ) -> dict[str, Any]:
     """Each image's split and reason, by its key."""
     table = table_of(folder, images)
@@ -89,7 +88,7 @@ def test_many_equal_images_are_compared_in_one_pass(tmp_path: Path) -> None:
     assert time.process_time() - started < 10  # 900 million comparisons would take a minute
 
 
-def simply(images: list[Image], given: bool) -> dict[str, Any]:
+def simply(images: list[Row], given: bool) -> dict[str, Any]:
     """What is decided of images, by the rules one after the other, with all of them in memory."""
     found: dict[str, list[str]] = {}
     for image in images:
@@ -101,7 +100,7 @@ def simply(images: list[Image], given: bool) -> dict[str, Any]:
         reason = image.reason or ("" if image.label else "has no class")
         found[image.key] = ["test" if test else "train", reason]
 
-    def kept(split: str = "") -> list[Image]:
+    def kept(split: str = "") -> list[Row]:
         return [one for one in images if not found[one.key][1] and split in ("", found[one.key][0])]
 
     for image in kept():
@@ -127,7 +126,6 @@ def simply(images: list[Image], given: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(30))
 def test_columns_decide_as_images_one_by_one(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_file, "_BATCH", 7)
     chance, given = random.Random(number), number % 2 == 1
     images = []
     for at in range(chance.randrange(2, 120)):

@@ -48,10 +48,6 @@ def anew(folder: Path, name: str, **settings: object) -> list[tuple[str, str, by
     return records(opened(folder / name / "raw", **settings))
 
 
-def cached(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "work").glob("*/*"))
-
-
 def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str]) -> None:
     settings = {"keep_jpeg": True}
     folder = as_folders(tmp_path / "raw", images(30))
@@ -69,18 +65,6 @@ def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str]) -> None:
     assert sorted(asked) == ["bbb.png", "zzz.png"]
     assert records(second) == anew(tmp_path, "other", **settings)
     assert (second.files, second.near) != (first.files, None)
-
-
-def test_sixty_growths_decode_each_image_once_and_add_no_file(tmp_path: Path, asked: list[str]) -> None:
-    folder = as_folders(tmp_path / "raw", images(20))
-    opened(folder)
-    files = len(cached(tmp_path))
-    for night in range(60):
-        (folder / "cat" / f"new-{night}.png").write_bytes(encoded(drawn(1_000 + night)))
-        source = opened(folder)
-        assert len(cached(tmp_path)) == files
-    assert len(asked) == len(set(asked)) == len(source.images) == 80
-    assert records(source) == anew(tmp_path, "other")
 
 
 @pytest.mark.parametrize("ending", ["tar", "tgz"])

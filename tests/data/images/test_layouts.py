@@ -32,13 +32,9 @@ from drawn_images import (
     records,
     write_tar,
 )
-from gcs_emulator import upload
 
-from podline.data.images.opening import open_images
-from podline.data.images.settings import ImagesSettings
 from podline.data.pictures import picture_of
 from podline.errors import SourceError
-from podline.recipes import datasets
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -340,15 +336,6 @@ def test_equal_images_are_decoded_once(tmp_path: Path) -> None:
     assert len(set(rows.tolist())) == 60 - 4  # one of them has none
     assert sum(pixels == source.pixels(np.array([0]))[0].tobytes() for _, _, pixels in records(source)) == 4
     assert list(reasons(source).values()) == ["is empty"]
-
-
-@pytest.mark.parametrize("layout", ["csv", "webdataset"])
-def test_a_source_in_a_bucket_is_the_same(tmp_path: Path, gcs_root: str, layout: str) -> None:
-    folder = LAYOUTS[layout](tmp_path / "raw", images())
-    uri = upload(folder, gcs_root)
-    found = open_images(datasets.find("images"), uri, ImagesSettings(side=16), tmp_path / "elsewhere")
-    assert records(found) == records(opened(folder))
-    assert found.files == opened(folder).files
 
 
 def test_every_file_that_pillow_decodes_is_a_picture(real_data: Path) -> None:

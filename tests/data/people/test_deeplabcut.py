@@ -56,7 +56,7 @@ def opened(source: Path, work: Path, **settings: Any) -> Source:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
     found = open_raw(dataset, str(source), given, work)
-    assert found.people
+    assert found.skeleton
     return found
 
 
@@ -78,8 +78,8 @@ def test_a_table_gives_every_label_its_place(
             assert [json.loads(one)["keypoints"] for one in image.annotations] == expected
             assert (image.width, image.height) == (WIDTH, HEIGHT)
     assert not found
-    assert source.people.skeleton.joints == PARTS
-    assert source.people.skeleton.limbs == tuple(map(tuple, SKELETON))
+    assert source.skeleton.joints == PARTS
+    assert source.skeleton.limbs == tuple(map(tuple, SKELETON))
     assert not source.quarantined
 
 
@@ -90,7 +90,7 @@ def test_what_is_there_once_is_a_category_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"individual \(4 joints\), single \(3 joints\)"):
         opened(root, tmp_path / "work")
     (root / "config.yaml").unlink()
-    assert opened(root, tmp_path / "work", category="single").people.skeleton.joints == PARTS[:3]
+    assert opened(root, tmp_path / "work", category="single").skeleton.joints == PARTS[:3]
 
 
 def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
@@ -114,6 +114,7 @@ def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
         lambda text: text.replace("\n", "\n\n"),
         lambda text: text.replace("\n", ",,\n"),  # columns that were emptied
         lambda text: text.replace(".png,", ".png ,").replace("\n", "\r\n"),
+        lambda text: text.replace(",", ";"),
     ],
 )
 def test_empty_cells_of_an_edited_table_change_nothing(tmp_path: Path, change: Any) -> None:

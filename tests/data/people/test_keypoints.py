@@ -25,6 +25,7 @@ from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.letterbox import LetterBox
 from podline.data.people.image import chosen
+from podline.data.people.source import people_of
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
 from podline.data.sources.source import Source, open_raw
@@ -71,7 +72,7 @@ def opened(source: Path, **settings: Any) -> Source:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 2, **settings})
     found = open_raw(dataset, str(source), given, source.parent / f"{source.name} work")
-    assert found.people
+    assert found.skeleton
     return found
 
 
@@ -90,7 +91,7 @@ def test_one_subject_an_image_is_a_fact_unless_an_image_that_is_kept_has_a_secon
 
 def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Path) -> None:
     source = opened(written(tmp_path, document()))
-    skeleton = source.people.skeleton
+    skeleton = source.skeleton
     assert skeleton.joints == skeleton.annotated == JOINTS
     assert skeleton.limbs[:3] == (("nose", "left_ear"), ("nose", "right_ear"), ("nose", "back"))
     assert len(skeleton.limbs) == 4, "the tail is joined to what is nearest on average"
@@ -100,7 +101,7 @@ def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Pa
     assert sum(source.sizes.values()) == 20
     assert not source.quarantined
     assert any("limbs added between near joints" in note for note in source.words)
-    given = opened(tmp_path, sigmas={"tail": 0.2}, mirrored=[["back", "tail"]]).people.skeleton
+    given = opened(tmp_path, sigmas={"tail": 0.2}, mirrored=[["back", "tail"]]).skeleton
     assert (given.sigmas[-1], given.mirrored) == (0.2, (("back", "tail"),))
     with pytest.raises(SourceError, match="the settings name the joint 'paw'; there are nose, left_ear"):
         opened(tmp_path, sigmas={"paw": 0.2})
@@ -121,9 +122,9 @@ def test_what_categories_leave_out_is_made_up_for_and_told(
     made = document()
     made["categories"][0] |= category
     source = opened(written(tmp_path, made))
-    assert source.people.skeleton.joints == joints
-    assert limbs is None or source.people.skeleton.limbs[: len(limbs)] == limbs
-    assert len(source.people.skeleton.limbs) == 4, "every joint is reached, and no limb is twice"
+    assert source.skeleton.joints == joints
+    assert limbs is None or source.skeleton.limbs[: len(limbs)] == limbs
+    assert len(source.skeleton.limbs) == 4, "every joint is reached, and no limb is twice"
     assert any(note in told for told in source.words), source.words
 
 
@@ -138,12 +139,12 @@ def test_categories_with_the_same_joints_are_learned_as_one_and_of_others_one_is
     written(tmp_path, made)
     if joint == "tail":
         source = opened(tmp_path)
-        assert source.people.skeleton.category == ""
+        assert source.skeleton.category == ""
         assert sum(bool(image.annotations) for images in people_in(source).values() for image in images) == 20
         return
     with pytest.raises(SourceError, match=r"2 categories with different joints vs one: .*conversion.category=NAME"):
         opened(tmp_path)
-    assert opened(tmp_path, category="rat").people.skeleton.joints[-1] == "paw"
+    assert opened(tmp_path, category="rat").skeleton.joints[-1] == "paw"
     with pytest.raises(SourceError, match="no keypoints of the category 'cat'; categories with some: mouse, rat"):
         opened(tmp_path, category="cat")
 
@@ -195,7 +196,7 @@ def test_what_cannot_be_learned_is_refused_in_a_line(
 def test_other_json_is_passed_over_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     written(tmp_path, document())
     (tmp_path / "package.json").write_text('{"name": "x"}')
-    assert opened(tmp_path).people.skeleton.joints == JOINTS
+    assert opened(tmp_path).skeleton.joints == JOINTS
     (tmp_path / "broken.json").write_text('{"images": [')
     with pytest.raises(SourceError, match=r"broken.json is not valid JSON .* move it away"):
         opened(tmp_path)
@@ -226,9 +227,9 @@ def test_the_same_joints_as_cocos_are_cocos_people(tmp_path: Path) -> None:
     made["categories"][0] |= {"keypoints": list(COCO.annotated), "skeleton": [[16, 14]]}
     for annotation in made["annotations"]:
         annotation["keypoints"] = (annotation["keypoints"] * 4)[:51]
-    assert opened(written(tmp_path, made)).people.skeleton == COCO.model_copy(update={"category": "mouse"})
+    assert opened(written(tmp_path, made)).skeleton == COCO.model_copy(update={"category": "mouse"})
     made["categories"][0]["name"] = "person"
-    assert opened(written(tmp_path, made)).people.skeleton == COCO
+    assert opened(written(tmp_path, made)).skeleton == COCO
 
 
 def test_a_mirror_image_needs_to_know_left_and_right(tmp_path: Path) -> None:
@@ -365,9 +366,7 @@ def test_equal_names_in_several_folders_are_those_of_their_split(
     pixels = [cv2.imread(str(tmp_path / "mice" / folder / "0.png")).mean() for (_, folder), _, _ in parts]
     for split, mean in zip(source.splits, pixels, strict=True):
         numbers = source.images.ordered(source.images.kept(split.name))
-        [first] = [
-            n for n, people in zip(numbers, source.people.of(source.images, numbers), strict=True) if people.id == 0
-        ]
+        [first] = [n for n, people in zip(numbers, people_of(source.images, numbers), strict=True) if people.id == 0]
         square = source.pixels(source.images.column("row")[[first]])
         assert abs(square[0, 8:56].mean() - mean) < 1
 

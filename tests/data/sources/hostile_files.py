@@ -65,10 +65,10 @@ def _dataset(name: str) -> Callable[[Path, Path], object]:
         dataset = datasets.find(name)
         settings = {"images": {"side": 8}, "coco": {"side": 64}, "keypoints": {"side": 64}}.get(name, {})
         source = open_raw(dataset, str(folder), dataset.settings_of(settings), folder.parent / "work")
-        if source.people:
+        if source.skeleton:
             for images in people_in(source).values():
-                json.loads(truth_of(images, source.people.skeleton, "hostile").encode())
-                annotations_of(images[:3], source.people.settings, source.people.skeleton)
+                json.loads(truth_of(images, source.skeleton, "hostile").encode())
+                annotations_of(images[:3], source.settings, source.skeleton)
         for record in source.quarantined:
             record.model_dump_json().encode()
         return source.notes()

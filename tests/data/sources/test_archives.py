@@ -1,3 +1,5 @@
+"""An archive unpacks what is wanted, into its folder, within limits, or is refused by name."""
+
 from __future__ import annotations
 
 import gzip
@@ -44,13 +46,13 @@ def test_only_wanted_files_are_unpacked_with_their_checksums(tmp_path: Path, mon
     """By a child, within limits."""
     archive, out = write_archive(tmp_path / "a.tar.gz", GOOD), tmp_path / "out"
     assert unpack(archive, WANTED, tmp_path / "here") == [*UNPACKED]
-    assert [(file.name, file.path, file.bytes, file.sha256) for file in in_child("unpack", archive, WANTED, out)] == [
+    assert [(file.name, file.path, file.bytes, file.sha256) for file in in_child(unpack, archive, WANTED, out)] == [
         (name, out / name, len(data), digests.of_bytes(data)) for name, data in UNPACKED.items()
     ]
     assert files_below(out) == UNPACKED
     monkeypatch.setattr(archives, "_MEMORY", 10_000)
     with pytest.raises(SourceError, match=r"a\.tar\.gz takes more than .* of memory to read"):
-        in_child("unpack", archive, WANTED, tmp_path / "again")
+        in_child(unpack, archive, WANTED, tmp_path / "again")
 
 
 @pytest.mark.parametrize(

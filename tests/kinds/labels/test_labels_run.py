@@ -12,7 +12,8 @@ from parsing_here import parsing_here
 from several_labels import COLOURS, as_joined, drawn
 
 from podline.beam_jobs.conversion import convert
-from podline.compare.comparison import Evaluated, compare
+from podline.compare.comparison import compare
+from podline.compare.known import Evaluated
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.inventory.catalogue import run_of

@@ -10,7 +10,7 @@ import tempfile
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -30,7 +30,7 @@ from podline.data.images.columns import (
     text_of,
     value_in,
 )
-from podline.data.images.items import Item, Place, read_items, split_in_name, write_item
+from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, is_placeholder
 from podline.data.images.listing import Files, Found, Listing, Names
 from podline.data.images.settings import ImagesSettings
@@ -101,19 +101,19 @@ class _Listed(NamedTuple):
     Attributes:
         file: the file with the items, one per line.
         named: which of the surrounding files are named.
-        labels: the labels by series of tables.
         repeated: the rows of files that have several rows.
     """
 
     file: IO[str]
     named: npt.NDArray[np.bool_]
-    labels: Mapping[str, Labels]
     repeated: Mapping[str, Sequence[Item]]
 
     def items(self) -> Iterator[Item]:
         """Yield the rows; only one caller at a time may read the file."""
         self.file.seek(0)
-        yield from read_items(self.file)
+        for line in self.file:
+            key, data, *rest = json.loads(line)
+            yield Item(key, Place(*data) if data else b"", *rest)
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,14 @@ class Tables(Layout):
         passed: the tables without labels, whose files are not read.
         around: the files that they may name.
         settings: settings of the conversion.
+        said: the values of labels by series of tables, complete after all items.
     """
 
     tables: Sequence[Table]
     passed: Sequence[Table]
     around: Listing
     settings: ImagesSettings
+    said: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels), init=False, compare=False)
 
     accepts = "a table of labels with files or images (CSV, TSV, JSON Lines, Parquet)"
     opens = ENDINGS
@@ -182,8 +184,7 @@ class Tables(Layout):
         joined = [name for series, name in names.items() if series != split_in_name(name)]
         if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
             lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if one is no truth, give the other")
-        labels = self._labels_of_images[1] if self.tables[0].has_images else self._listed.labels
-        for series, found in labels.items():
+        for series, found in self.said.items():
             if len(names) > 1 and not is_placeholder(found.only):
                 lines.append(f"{names[series]} has one label only, {shortened(found.only)}; is it a placeholder?")
         return lines
@@ -193,27 +194,6 @@ class Tables(Layout):
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
         return any(self._listed.named[at] for at, _ in self._by_path.find(file.path))
-
-    def labelled(self) -> Iterator[tuple[str, str | None]]:
-        """Yield split and label of the images, each pair once, without reading images."""
-        return iter(self._labels_of_images[0]) if self.tables[0].has_images else super().labelled()
-
-    @cached_property
-    def _labels_of_images(self) -> tuple[set[tuple[str, str | None]], Mapping[str, Labels]]:
-        """Return the different splits with labels in tables of images, and the labels by series of tables."""
-        pairs, labels = set[tuple[str, str | None]](), defaultdict[str, Labels](Labels)
-        for table in self.tables:
-            column, some = table.columns.label, labels[table.series]
-            for row in parquet_rows(table.file, [name for name in table.columns.names if name != table.columns.file]):
-                if not (table.class_names and isinstance(row.get(column), int)):  # else it is the number of a class
-                    some.add(value_in(row, column))
-                try:
-                    label, split, _ = table.read(row, self.settings)
-                except ValueError:
-                    label, split = None, split_in_name(table.file.name)
-                pairs.add((split, label))
-            some.refuse_unclear(table.file.path, column, self.settings)
-        return pairs, labels
 
     def items(self) -> Iterator[Item]:
         """Yield every row."""
@@ -225,8 +205,12 @@ class Tables(Layout):
                 yield from _with_repeated(items, repeated)
             return
         for table in self.tables:
+            column, some = table.columns.label, self.said[table.series]
             for number, row in enumerate(parquet_rows(table.file, table.columns.names, _IMAGES)):
+                if not (table.class_names and isinstance(row.get(column), int)):  # else it is the number of a class
+                    some.add(value_in(row, column))
                 yield _image(table, f"{table.file.name}[{number}]", row, self.settings)
+            some.refuse_unclear(table.file.path, column, self.settings)
 
     @cached_property
     def _by_name(self) -> Names:
@@ -245,24 +229,24 @@ class Tables(Layout):
 
     @cached_property
     def _listed(self) -> _Listed:
-        named, keys, labels = np.zeros(len(self.around), np.bool_), array("q"), defaultdict[str, Labels](Labels)
+        named, keys = np.zeros(len(self.around), np.bool_), array("q")
         file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed with this object)
         Path(file.name).unlink()  # at once, since this process may be killed
         for table in self.tables:
-            column, some = table.columns.label, labels[table.series]
+            column, some = table.columns.label, self.said[table.series]
             for row in rows_of(table.file, table.columns.names):
                 some.add(value_in(row.values, column))
                 at, item = self._item(table, row)
                 named[at] |= at >= 0
                 keys.append(hash(item.key))
-                write_item(file, item)
+                file.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
             some.refuse_unclear(table.file.path, column, self.settings)
         for table in (table for table in self.passed if table.columns.file and not table.has_images):
             for row in rows_of(table.file, table.columns.names):
                 at, _ = self._item(table, row)
                 named[at] |= at >= 0
         values, counts = np.unique(np.frombuffer(keys, np.int64), return_counts=True)
-        listed, allowed = _Listed(file, named, labels, {}), 1.0 if self.settings.several else _MAX_REPEATED
+        listed, allowed = _Listed(file, named, {}), 1.0 if self.settings.several else _MAX_REPEATED
         repeated = _repeated(self.read[0].path, listed.items(), values[counts > 1], len(values), allowed)
         return listed._replace(repeated=repeated)
 

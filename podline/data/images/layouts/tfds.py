@@ -7,7 +7,7 @@ without TFDS. An image is read from its shard only when it is decoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -146,18 +146,9 @@ class Prepared(Layout):
         """Return the split names in TFDS."""
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
-    def labelled(self) -> Iterator[tuple[str, str | None]]:
-        """Yield each split with the first of its labels, since records are large."""
-        for split in self.splits:
-            items = self._items(shard for shard in self.shards if shard.split == split)
-            yield split, next((item.label for item in items if item.label), None)
-
     def items(self) -> Iterator[Item]:
         """Yield every record."""
-        return self._items(self.shards)
-
-    def _items(self, shards: Iterable[Shard]) -> Iterator[Item]:
-        for shard in shards:
+        for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
                 with reading(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
                     found = {entry.key: entry.value for entry in _Example.FromString(record).features.feature}

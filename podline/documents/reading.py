@@ -1,0 +1,36 @@
+"""Reads a JSON document of the store as a model."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from podline.errors import ArtifactError
+from podline.frozen import Frozen, problem_in
+from podline.store.contract import Store
+
+Document = TypeVar("Document", bound=Frozen)
+
+
+def read_model(store: Store, name: str, model: type[Document], noun: str, remedy: str) -> Document:
+    """Read a document.
+
+    Args:
+        store: the store.
+        name: name of the document in the store.
+        model: the class of the document.
+        noun: what the document is, as "an entry of the ledger", for messages.
+        remedy: remedy for a damaged document.
+
+    Raises:
+        StoreError: the document does not exist, or cannot be read.
+        ArtifactError: the document is damaged, or another one.
+    """
+    document = store.read_json(name, remedy)
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        problem = problem_in(error)
+        path = ".".join(map(str, problem.loc))
+        raise ArtifactError(f"{store.where(name)} is not {noun} ({path}: {problem.msg}); {remedy}") from error
