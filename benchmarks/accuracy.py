@@ -34,7 +34,7 @@ from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.table import EVALUATE, TRAIN
 from podline.store.opening import open_store
-from podline.training.run import initial_model, prepared
+from podline.training.run import configure_process, initial_model
 
 WAYS: dict[str, dict[str, Json]] = {
     "recipe `images`": {},
@@ -61,7 +61,7 @@ def train_keras(recipe: Recipe, train: Examples, images: int, script: Script) ->
         script: its optimizer, rate and batch.
     """
     network, pixels, steps = (
-        initial_model(recipe, train.manifest, prepared(recipe, "cpu")),
+        initial_model(recipe, train.manifest, configure_process(recipe, "cpu")),
         train[:],
         images // script.batch_size,
     )

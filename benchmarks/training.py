@@ -17,7 +17,7 @@ import tensorflow as tf
 from benchmarks.timing import in_turns
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.kinds.contract import kind_of
 from podline.models.variables import is_kernel
@@ -25,8 +25,7 @@ from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
 from podline.training.optimizers import of_keras
-from podline.training.plan import TRAINING_SPLIT
-from podline.training.run import initial_model, initial_state, prepared
+from podline.training.run import configure_process, initial_model, initial_state
 from podline.training.steps import TrainingSteps
 
 _LEARNING_RATE = 0.05
@@ -144,7 +143,7 @@ def _recipe(batch_size: int, name: str = "cifar10", precision: str = "float32") 
 
 
 def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:
-    reader = open_split(open_store(root), folder, manifest, TRAINING_SPLIT)
+    reader = open_split(open_store(root), folder, manifest, TRAIN)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
     batches = TrainingInput(
         reader,
@@ -157,7 +156,7 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
 
 
 def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str, *, strategy: str = "cpu") -> TrainingSteps:
-    devices = prepared(recipe, strategy)
+    devices = configure_process(recipe, strategy)
     state = initial_state(recipe, manifest, devices)
     batches = _input(recipe, manifest, root, folder)
     objective = kind_of(recipe).objective(recipe, manifest)
@@ -174,7 +173,7 @@ def _fit(
     epochs: int,
     callback: keras.callbacks.Callback,
 ) -> None:
-    model = initial_model(recipe, manifest, prepared(recipe, "cpu"))
+    model = initial_model(recipe, manifest, configure_process(recipe, "cpu"))
     optimizer = of_keras(recipe.optimizer, _LEARNING_RATE)
     optimizer.weight_decay = recipe.optimizer.weight_decay
     optimizer.exclude_from_weight_decay([each for each in model.trainable_variables if not is_kernel(each)])

@@ -26,6 +26,7 @@ from podline.commands import display
 from podline.data.reader import open_split
 from podline.datasets.examples import Examples
 from podline.datasets.few_images import convertible
+from podline.documents.manifest import TRAIN as TRAINING
 from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
@@ -41,7 +42,7 @@ from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, T
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
 from podline.supervision.tensorflow_noise import quiet_tensorflow
-from podline.training.plan import TRAINING_SPLIT, plan_batches
+from podline.training.plan import plan_batches
 from podline.training.searches import learning_rate_spec
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     recipe = _recipe(recipe)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     manifest, recipe = manifest_of(store, dataset), fitted(store, recipe, dataset.folder)
-    reader = open_split(store, dataset.folder, manifest, TRAINING_SPLIT, reporter)
+    reader = open_split(store, dataset.folder, manifest, TRAINING, reporter)
     plan = plan_batches(recipe, manifest, reader)
     if not 0 <= step < plan.total_steps:
         raise SettingsError(
@@ -137,9 +138,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     return TrainingBatch(step, plan.total_steps, epoch, records, stored, batches.augmented(epoch, ids, stored))
 
 
-def open_dataset(
-    name: str | Recipe, root: str, *, split: str = TRAINING_SPLIT, fingerprint: str | None = None
-) -> Examples:
+def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, fingerprint: str | None = None) -> Examples:
     """Open a converted data set as NumPy arrays, without importing TensorFlow.
 
     Args:

@@ -12,13 +12,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from podline import engines, entry_points, strategies
 from podline.errors import SettingsError
+from podline.frozen import is_object
 from podline.recipes import registry
 from podline.recipes.parts import LAYOUTS, MODELS
 from podline.recipes.settings import Recipe
@@ -123,7 +124,7 @@ class Options(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_unset(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value is not None} if type(values) is dict else values
+        return {name: value for name, value in values.items() if value is not None} if is_object(values) else values
 
     @field_validator("*")
     @classmethod
@@ -152,7 +153,8 @@ def _typed(name: str, field: FieldInfo, value: Any) -> str:
     flag = flag_of(name, field)
     if value is True:
         return f" {flag}"
-    return "".join(f" {flag} {shlex.quote(str(each))}" for each in (value if isinstance(value, tuple) else (value,)))
+    values = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+    return "".join(f" {flag} {shlex.quote(str(each))}" for each in values)
 
 
 class Length(Options):

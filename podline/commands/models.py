@@ -30,6 +30,7 @@ from podline.commands.stage_command import stage_command
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
+from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
@@ -52,7 +53,7 @@ from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, Tra
 from podline.stages.tools import ModelCheckSpec
 from podline.store.contract import Store
 from podline.supervision.running import perform
-from podline.training.plan import TRAINING_SPLIT, examples_by_phase
+from podline.training.plan import examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
 _CHANNELS = 3
@@ -186,7 +187,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
     """Return the cost of a training if its number of images is known, else the cost of a million examples."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
-    images = dataset.code(dataset.published).records[TRAINING_SPLIT]
+    images = dataset.code(dataset.published).records[TRAIN]
     cost = sum(
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)

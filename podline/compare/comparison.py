@@ -34,7 +34,7 @@ from podline.frozen import Frozen
 from podline.intervals import sampling_variance
 from podline.kinds.contract import kind_of
 from podline.measures import change_text, measure_named
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.progress import Reporter
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
@@ -185,9 +185,8 @@ class Comparison(Frozen):
         """Return the result as lines of text."""
         lines = [self.sentence()]
         if self.moved:
-            fell = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in self.moved[:_NAMED])
-            more = f" and {len(self.moved) - _NAMED} more" if len(self.moved) > _NAMED else ""
-            lines.append(f"  {Chance.BEYOND}: {fell}{more}")
+            fell = [f"{part.name} {change_text('top1', part.change)}" for part in self.moved]
+            lines.append(f"  {Chance.BEYOND}: {first_few(fell, _NAMED)}")
         return lines
 
 

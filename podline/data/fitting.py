@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import cv2
@@ -47,6 +48,7 @@ def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE)
     return min(height, _rounded(width, tall, wide)), min(width, _rounded(height, wide, tall))
 
 
+@functools.lru_cache(maxsize=1024)  # each JPEG asks four times
 def reduction(tall: int, wide: int, shape: tuple[int, ...], fit: Fit) -> int:
     """Return by how much a picture may be reduced before it is fitted: 1, 2, 4 or 8.
 

@@ -199,11 +199,11 @@ def inspect_jpeg(data: bytes) -> Header:
     if not data.startswith(JPEG):
         raise PictureError(f"is not a JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
     frame, progressive, orientation, scanned = None, False, 1, False
-    missing = dict[int, set[int]]()  # component → its coefficients without their last bit
+    missing = dict[int, int]()  # component → a bit for each of its coefficients without their last bit
     for marker, segment, _ in segments(data):
         if marker in _FRAMES:
             frame, progressive = _frame(segment), marker == _PROGRESSIVE
-            missing = {number: set(range(64)) for number in segment[6::3]}
+            missing = dict.fromkeys(segment[6::3], (1 << 64) - 1)
         elif marker in _OTHER_FRAMES:
             raise PictureError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
         elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
@@ -218,12 +218,12 @@ def inspect_jpeg(data: bytes) -> Header:
     return Header(*frame, progressive, orientation)
 
 
-def _remove_scanned(missing: dict[int, set[int]], segment: bytes, *, progressive: bool) -> None:
+def _remove_scanned(missing: dict[int, int], segment: bytes, *, progressive: bool) -> None:
     """Remove the coefficients that a scan completes."""
     first, last, bits = segment[-3:] if progressive and len(segment) > 3 else (0, 63, 0)
     for component in segment[1 : 1 + 2 * segment[0] : 2] if segment and not bits & 0xF else ():
         if component in missing:
-            missing[component] -= {*range(first, last + 1)}
+            missing[component] &= ~((2 << last) - 1) | (1 << first) - 1
 
 
 @lru_cache(maxsize=1)

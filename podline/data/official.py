@@ -44,8 +44,8 @@ class Published:
     records: Mapping[str, int]
     url: str = ""
     downloads: tuple[RemoteFile, ...] = ()
-    archives: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    archives: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def archive_md5(self, name: str) -> str | None:
         """Return the md5 of an archive; None if unknown."""

@@ -80,28 +80,24 @@ def read_picture_file(path: Path) -> PictureFile:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
 
-Request = tuple[str, Sequence[PictureFile], Form]
-
-
-def decoder() -> Callable[[Request], list[tuple[int, ...]]]:
+def decoder() -> Callable[[tuple[str, Sequence[PictureFile], Form]], list[tuple[int, ...]]]:
     """Return a function that decodes pictures and writes their pixels into a file; runs in a child."""
     ready_for_many()
+    return lambda request: _decode(*request)
 
-    def decode(request: Request) -> list[tuple[int, ...]]:
-        path, files, form = request
-        held = sum(_about(file, partial(held_of, form=form)) for file in files)
-        if held > form.most:
-            raise SourceError(f"{len(files)} pictures have {held:,} pixels vs {form.most:,} at most; send fewer")
-        shapes = []
-        with Path(path).open("wb") as stream:
-            for file in files:
-                declared = partial(_begin, file.name)
-                pixels = _about(file, partial(picture_of, declared=declared, form=form)).pixels
-                stream.write(np.ascontiguousarray(pixels).data)
-                shapes.append(pixels.shape)
-        return shapes
 
-    return decode
+def _decode(path: str, files: Sequence[PictureFile], form: Form) -> list[tuple[int, ...]]:
+    held = sum(_about(file, partial(held_of, form=form)) for file in files)
+    if held > form.most:
+        raise SourceError(f"{len(files)} pictures have {held:,} pixels vs {form.most:,} at most; send fewer")
+    shapes = []
+    with Path(path).open("wb") as stream:
+        for file in files:
+            declared = partial(_begin, file.name)
+            pixels = _about(file, partial(picture_of, declared=declared, form=form)).pixels
+            stream.write(np.ascontiguousarray(pixels).data)
+            shapes.append(pixels.shape)
+    return shapes
 
 
 def _begin(name: str, pixels: int, held: int) -> None:

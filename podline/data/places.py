@@ -7,7 +7,7 @@ import functools
 import os
 import zipfile
 import zlib
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from podline.data import bounds
 from podline.entry_points import reason
@@ -28,19 +28,6 @@ class MemberError(ValueError):
     """The reason why a file inside a readable archive cannot be read, as a phrase after the file's name."""
 
 
-class Readable(Protocol):
-    """A place of any kind, from which an image file can be read."""
-
-    def read(self) -> bytes:
-        """Return an image file, cut to one byte above the size limit.
-
-        Raises:
-            OSError: the file cannot be read.
-            MemberError: the surrounding archive is damaged at this place.
-        """
-        ...
-
-
 class Place(NamedTuple):
     """A range of bytes in a file, or a member of a zip file.
 
@@ -57,7 +44,7 @@ class Place(NamedTuple):
     member: str = ""
 
     def read(self) -> bytes:
-        """Return the bytes; see :meth:`Readable.read`.
+        """Return the bytes, cut to one above the size limit.
 
         Raises:
             OSError: the bytes cannot be read, or the file has become shorter.

@@ -93,11 +93,6 @@ class RawFile(NamedTuple):
     modified: int
 
     @property
-    def place(self) -> str:
-        """The path, for a worker."""
-        return str(self.path)
-
-    @property
     def info(self) -> SourceFile:
         """This file's entry in the manifest."""
         return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)

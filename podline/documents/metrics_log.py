@@ -389,12 +389,14 @@ class LogMark(Frozen):
     sha256: str
 
 
-def _blocks(path: Path, length: int) -> Iterator[bytes]:
-    """Yield the first bytes of a file in parts."""
+def _hash_of(path: Path, length: int) -> Any:
+    """Return the sha256 of the first bytes of a file, to be continued."""
+    found = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(min(length, _BLOCK)):
-            yield block
+            found.update(block)
             length -= len(block)
+    return found
 
 
 class MetricsLog:
@@ -412,28 +414,24 @@ class MetricsLog:
             self._stream = path.open("ab")
 
     def require(self, mark: LogMark) -> None:
-        """Check that the file still begins with the content at the mark.
+        """Check that the file still begins with the content at the mark, from which :meth:`cut` then goes on.
 
         Raises:
             ArtifactError: the content has changed.
         """
         with explained("read", self.path):
-            found, length = hashlib.sha256(), self.path.stat().st_size
-            for block in _blocks(self.path, mark.bytes):
-                found.update(block)
+            found, length = _hash_of(self.path, mark.bytes), self.path.stat().st_size
         if length < mark.bytes or found.hexdigest() != mark.sha256:
             raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
+        self._hash, self._bytes = found, mark.bytes
 
-    def cut(self, mark: LogMark | None = None) -> None:
-        """Truncate the log to a mark, or to zero."""
-        length = mark.bytes if mark else 0
+    def cut(self, *, checked: bool) -> None:
+        """Truncate the log to the mark that :meth:`require` has just checked, or to zero."""
+        if not checked:
+            self._hash, self._bytes = hashlib.sha256(), 0
         with explained("write", self.path):
-            self._stream.truncate(length)
-            self._stream.seek(length)
-            self._hash = hashlib.sha256()
-            for block in _blocks(self.path, length):
-                self._hash.update(block)
-        self._bytes = length
+            self._stream.truncate(self._bytes)
+            self._stream.seek(self._bytes)
 
     def write(self, line: MetricsLine) -> None:
         """Append a line."""

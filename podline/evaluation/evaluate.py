@@ -29,7 +29,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.export import load_model
 from podline.training.plan import plan_training
-from podline.training.run import prepared
+from podline.training.run import configure_process
 
 # For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
 _MORE, _LEAST_STEPS = 5, 400
@@ -55,7 +55,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     training = _training(spec, store)
     recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
     # This comes first, as in training, because it sets the seeds of the initial weights.
-    strategy = prepared(recipe, spec.strategy)
+    strategy = configure_process(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
     devices.warn_of_padding("evaluation_batch_size", spec.batch_size, strategy, reporter)
@@ -106,7 +106,9 @@ def _sanity_check(case: Case, document: AnyEvaluation) -> str:
         return ""
     up = measure_named(document.measure).higher_is_better
     images = plural(case.manifest.split(TRAIN).records, "training image")
-    helps = [f"more than {images}", "pretrained weights (--init FILE)"]
+    helps = [f"more than {images}"]
+    if not (case.recipe.init or case.recipe.further):
+        helps.append(f"pretrained weights ({case.recipe.task.asks_for_weights})")
     trained, most, seen = (
         " and ".join(f"{measure_named(name).label} {value_text(name, value)}" for name, value in values.items())
         for values in (

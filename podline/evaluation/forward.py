@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline.arrays import Array
+from podline.data.records import IMAGE
 from podline.documents.completion import completion_name
 from podline.errors import StoreError
 from podline.input.pipeline import MASK, EvaluationInput
@@ -23,7 +24,6 @@ from podline.stages.table import TRAIN
 from podline.store.contract import Store
 from podline.training.export import load_model
 
-IMAGE = "image"
 _NEWS_SECONDS = 1.0
 _TIMED = 9
 

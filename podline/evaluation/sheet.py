@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from podline.data.reader import open_split
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, Sheet, sheet
 from podline.evaluation.forward import finished_model
 from podline.input.pipeline import TrainingInput
@@ -20,7 +20,7 @@ from podline.stages.tools import ShowResult, ShowSpec
 from podline.store.contract import Store
 from podline.store.local_files import appearing
 from podline.store.opening import open_store
-from podline.training.plan import TRAINING_SPLIT, plan_batches
+from podline.training.plan import plan_batches
 
 
 def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
@@ -52,7 +52,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """Return the first examples of the first batch, as stored and as each of the first epochs augments them."""
     recipe, kind = spec.recipe, kind_of(spec.recipe)
-    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, TRAIN)
     order = plan_batches(recipe, manifest, reader).order
     fields, augmentation = kind.objective(recipe, manifest).fields, recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)

@@ -199,7 +199,7 @@ def run_of(store: Store, name: str) -> StoredRun:
 
 
 def _instead_of(store: Store, name: str) -> str:
-    """Return the remedy for a name that is no run's; it may be a recipe's."""
+    """Return the remedy for a name without a run, which may be a recipe's."""
     those = [run for folder in store.folders("runs") if (run := folder.rpartition("/")[2]).rpartition("-")[0] == name]
     if those:
         return f"{name} is a recipe; give one of its runs, as {those[0]}"

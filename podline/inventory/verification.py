@@ -39,7 +39,7 @@ _DEPTHS = {"finder": 2, "comparisons": 2, "suspects": 3}
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
 _KNOWN = (*_HOLDINGS, *_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
 # Measurements, checks and downloads that are done again where they are missing.
-_MEMORIES = ("paces", "architectures", "weights", CONVERSIONS, first_images.FOLDER)
+_MEMORIES = ("paces", "architectures", "targets", "weights", CONVERSIONS, first_images.FOLDER)
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
 # Files in a run's folder that are written outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")

@@ -7,9 +7,9 @@ lines contain the measurements of processes between steps (:mod:`podline.stopwat
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from podline.documents.ledger_entry import Waiting
@@ -95,17 +95,17 @@ def time_spent(
         seconds: duration of the run.
         waiting: waiting times of the run.
         attempts: attempts of its stages, in order.
-        lines: metrics of the run's training, which are read once for each attempt.
+        lines: metrics of the run's training, in order, which are read once.
         events: events of the run's training.
         around: class → seconds measured by the run's own process, without those of its stages.
     """
-    spent = defaultdict[str, float](float, around)
+    spent, log = defaultdict[str, float](float, around), _Log(lines)
     # Prefect's time includes the delays before retries.
     spent["between"] = max(0.0, spent["between"] - waiting.retries)
     for attempt in attempts:
         spent["starting" if attempt.kept else "lost"] -= sum(attempt.around.values())
         if attempt.stage == _TRAIN and any(_begins(event, attempt) for event in events):
-            for kind, took in _of_training(attempt, lines, events):
+            for kind, took in _of_training(attempt, log, events):
                 spent[kind] += took
             continue
         work = min(attempt.work, attempt.seconds)
@@ -126,31 +126,49 @@ def time_of_training(lines: Iterable[MetricsLine], events: Sequence[EventLine]) 
     Steps lost by a kill have no lines; their time counts as lost, with the time until training resumed.
     """
     begins = [place for place, event in enumerate(events) if event.event in ("started", "restored")]
-    spent = defaultdict[str, float](float)
-    for place, after in pairwise([*begins, len(events)]):
+    spent, log = defaultdict[str, float](float), _Log(lines)
+    for place, after in itertools.pairwise([*begins, len(events)]):
         last = events[after - 1]
         kept = last.event in ("preempted", "finished")
         ended = last.time if kept or after == len(events) else events[after].time
         attempt = Attempt(_TRAIN, events[place].time, ended, 0.0, kept)
-        for kind, took in _of_training(attempt, lines, events[place:after]):
+        for kind, took in _of_training(attempt, log, events[place:after]):
             spent[kind] += took
     return _rounded(spent)
 
 
-def _of_training(
-    attempt: Attempt, lines: Iterable[MetricsLine], events: Sequence[EventLine]
-) -> Iterator[tuple[str, float]]:
+class _Log:
+    """The lines of a training, each read once, by the attempt that wrote it.
+
+    Attributes:
+        trained: seconds of all training steps read so far.
+    """
+
+    def __init__(self, lines: Iterable[MetricsLine]) -> None:
+        self._lines, self._next, self.trained = iter(lines), list[MetricsLine](), 0.0
+
+    def until(self, end: float) -> Iterator[MetricsLine]:
+        """Yield the lines up to a time; the next call goes on after them."""
+        for line in itertools.chain(self._next, self._lines):
+            if line.time > end:
+                self._next = [line]
+                return
+            yield line
+        self._next = []
+
+
+def _of_training(attempt: Attempt, log: _Log, events: Sequence[EventLine]) -> Iterator[tuple[str, float]]:
     """Yield the parts of a training attempt in order, with their class and seconds."""
     first = next(event for event in events if _begins(event, attempt))
     yield from _parts(first.time - attempt.began, first.spans, "starting")
-    now, spans, before = first.time, first.spans, 0.0
-    for line in lines:
+    now, spans = first.time, first.spans
+    for line in log.until(attempt.ended):
         if not isinstance(line, StepsLine | EvaluationLine):
             continue
         took = 0.0
         if isinstance(line, StepsLine):
-            took, before = line.seconds - before, line.seconds
-        if not first.time <= line.time <= attempt.ended:
+            took, log.trained = line.seconds - log.trained, line.seconds
+        if line.time < first.time:
             continue
         took = min(took, line.time - now)
         if isinstance(line, StepsLine):

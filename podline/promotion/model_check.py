@@ -1,7 +1,7 @@
-"""Tells what of a network works, without data: ``podline models check``.
+"""Checks a network without data, for ``podline models check``: training, resuming, publishing, replicas, exports.
 
-Each part is tried on random images, in this process and for publishing in two others. A part that fails names its
-cause, and the others go on.
+Each part runs on random images, in this process and for publishing in two others. A part that fails names its cause,
+and the others run all the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline.arrays import Array, Tensor
+from podline.data.records import IMAGE, LABEL
 from podline.errors import ArtifactError, PodlineError, SettingsError, one_line
 from podline.evaluation.grad_cam import place_weights
 from podline.figures import short_count
@@ -31,7 +32,7 @@ from podline.stages.tools import CheckedPart, ModelCheck, ModelCheckSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training import devices
-from podline.training.objective import IMAGE, LABEL, Batch, Objective
+from podline.training.objective import Batch, Objective
 from podline.training.publication import require_reloadable
 from podline.training.state import TrainingState
 from podline.training.steps import TrainingSteps

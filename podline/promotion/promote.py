@@ -381,5 +381,5 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:
-    model = describe_run(case.store, training, case.manifest)
+    model = describe_run(case.store, training)
     return ModelCost(model.bytes, model.multiply_adds)

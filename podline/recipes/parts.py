@@ -18,7 +18,7 @@ from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS
 from podline.settings import nearest
 
 T = TypeVar("T")
-Part: TypeAlias = Callable[..., object]
+Plugin: TypeAlias = Callable[..., object]
 """A function of a package; what it returns is checked where it is called."""
 
 
@@ -130,7 +130,7 @@ class Registry(Generic[T]):
         """Return an object as messages name it, with the package of an installed one."""
         return f"{self.what} {name}" if name in self.shipped else entry_points.title(self.what, self.point(name))
 
-    def call(self: Registry[Part], name: str, *arguments: object) -> object:
+    def call(self: Registry[Plugin], name: str, *arguments: object) -> object:
         """Call the function with this name.
 
         Raises:
@@ -153,7 +153,7 @@ class Registry(Generic[T]):
         elif settings.options and settings.kind not in self.with_options:
             raise SettingsError(f"{self.what} {settings.kind} has no options vs {', '.join(settings.options)}")
 
-    def make(self: Registry[Part], settings: PartSettings, *arguments: object) -> object:
+    def make(self: Registry[Plugin], settings: PartSettings, *arguments: object) -> object:
         """Call the function of a recipe's part with these arguments.
 
         Raises:
@@ -163,9 +163,9 @@ class Registry(Generic[T]):
         return self.call(settings.kind, *arguments)
 
 
-AUGMENTATIONS: Registry[Part] = Registry("augmentation", "podline.augmentations")
-HOOKS: Registry[Part] = Registry("hook", "podline.hooks")
-MODELS: Registry[Part] = Registry(
+AUGMENTATIONS: Registry[Plugin] = Registry("augmentation", "podline.augmentations")
+HOOKS: Registry[Plugin] = Registry("hook", "podline.hooks")
+MODELS: Registry[Plugin] = Registry(
     "model",
     "podline.models",
     {
@@ -179,7 +179,7 @@ MODELS: Registry[Part] = Registry(
         "convnext-tiny": "podline.models.applications:application",
     },
 )
-OPTIMIZERS: Registry[Part] = Registry(
+OPTIMIZERS: Registry[Plugin] = Registry(
     "optimizer",
     "podline.optimizers",
     {
@@ -190,7 +190,7 @@ OPTIMIZERS: Registry[Part] = Registry(
     with_options=tuple(KERAS_OPTIMIZERS),
 )
 # Each kind has its own values for these.
-LOSSES: Registry[Part] = Registry("loss", "podline.losses", {"cross_entropy": None, "focal": None})
+LOSSES: Registry[Plugin] = Registry("loss", "podline.losses", {"cross_entropy": None, "focal": None})
 LAYOUTS: Registry[Any] = Registry(
     "layout",
     "podline.layouts",

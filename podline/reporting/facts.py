@@ -124,7 +124,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         recipe=recipe,
         lacked_champion=asked.lacked_champion,
-        model=describe_run(store, asked, manifest),
+        model=describe_run(store, asked),
         training=training,
         steps=tuple(log.steps(MOST_POINTS)),
         spent=time_of_training(log, events),

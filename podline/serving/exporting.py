@@ -21,7 +21,7 @@ from podline.compare.answers import Examples
 from podline.data.order import permutation
 from podline.data.reader import open_split
 from podline.data.records import IMAGE
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.entry_points import reason, require_extra
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import training_of
@@ -44,7 +44,6 @@ from podline.store.contract import Store, explained
 from podline.store.local_files import appearing
 from podline.store.opening import open_store
 from podline.training.export import load_model
-from podline.training.plan import TRAINING_SPLIT
 
 # Training examples whose activations define the ranges of 8-bit integers.
 _CALIBRATING = 200
@@ -137,7 +136,7 @@ def _made(
         return _onnx_model(data)
     calibrating = None
     if spec.format == "tflite-int8":
-        reader = open_split(store, training.dataset_folder, manifest, TRAINING_SPLIT)
+        reader = open_split(store, training.dataset_folder, manifest, TRAIN)
         chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
         calibrating = reader.gather(chosen, (IMAGE,))[IMAGE]
     made.write_bytes(data := lite_file(store, model, calibrating))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -25,7 +26,7 @@ from podline.store.opening import open_store
 from podline.suspects.page import page
 from podline.suspects.pairs import LabelPair, label_pairs
 from podline.suspects.precision import Judged, judged
-from podline.training.run import prepared
+from podline.training.run import configure_process
 
 _FIRST = 10  # suspects that the command lists
 
@@ -41,7 +42,7 @@ def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
     """
     started, store = time.monotonic(), open_store(spec.root)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    strategy = prepared(spec.recipe, spec.strategy)
+    strategy = configure_process(spec.recipe, spec.strategy)
     with strategy.scope():
         models = [finished_model(store, run) for run in spec.runs]
     readers = {split.name: open_split(store, spec.dataset_folder, manifest, split.name) for split in manifest.splits}
@@ -119,41 +120,36 @@ def _believed(
     return found
 
 
-class _Told:
-    """Describes suspects among a split's records."""
+class _Told(NamedTuple):
+    """Describes suspects among a split's records, by their labels and facts."""
 
-    def __init__(
-        self,
-        split: str,
-        labels: npt.NDArray[np.int64],
-        believed: npt.NDArray[np.float64],
-        found: Judged,
-        names: Sequence[str],
-        files: Mapping[int, str],
-        images: Mapping[int, str],
-    ) -> None:
-        self._split, self._labels, self._believed = split, labels, believed
-        self._found, self._names, self._files, self._images = found, names, files, images
+    split: str
+    labels: npt.NDArray[np.int64]
+    believed: npt.NDArray[np.float64]
+    found: Judged
+    names: Sequence[str]
+    files: Mapping[int, str]
+    images: Mapping[int, str]
 
     def suspect(self, record: int) -> Suspect:
         """Describe a record whose label the models doubt."""
-        label = int(self._labels[record])
-        others = np.delete(np.arange(len(self._names)), label)
-        suggested = int(others[self._believed[record, others].argmax()])
+        label = int(self.labels[record])
+        others = np.delete(np.arange(len(self.names)), label)
+        suggested = int(others[self.believed[record, others].argmax()])
         return Suspect(
-            split=self._split,
+            split=self.split,
             record=record,
-            image=self._images[record],
-            label=self._names[label],
-            suggested=self._names[suggested],
-            believed=float(self._believed[record, label]),
-            wrong=float(self._found.wrong[record]),
-            file=self._files[record],
+            image=self.images[record],
+            label=self.names[label],
+            suggested=self.names[suggested],
+            believed=float(self.believed[record, label]),
+            wrong=float(self.found.wrong[record]),
+            file=self.files[record],
         )
 
     def repeated(self, pair: LabelPair) -> Suspect:
         """Describe a record that nearly repeats a record with another label."""
-        changes = {"suggested": self._names[pair.other_label], "repeats": f"{pair.other_split}[{pair.other}]"}
+        changes = {"suggested": self.names[pair.other_label], "repeats": f"{pair.other_split}[{pair.other}]"}
         return self.suspect(pair.record).model_copy(update=changes)
 
 

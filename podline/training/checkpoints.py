@@ -290,9 +290,9 @@ def restore_newest(
         except (ArtifactError, StoreError) as error:
             passed_over(step, str(error))
             continue
-        log.cut(checkpoint.metrics)
+        log.cut(checked=True)
         folder.delete_after(step)
         return checkpoint
-    log.cut()
+    log.cut(checked=False)
     folder.delete_after(-1)
     return None

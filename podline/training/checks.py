@@ -13,12 +13,13 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.arrays import Arrays
+from podline.data.records import IMAGE
 from podline.models.opened import OpenedModel
-from podline.training.objective import IMAGE, Objective, penalties
+from podline.training.objective import Objective, penalties
 
 
 @dataclass(frozen=True)
-class Fault:
+class FirstNonFinite:
     """The first value that is not finite in a training step.
 
     Attributes:
@@ -40,7 +41,7 @@ class BatchCheck:
         self._model, self._objective = model, objective
         self._opened = OpenedModel(model)
 
-    def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> Fault | None:
+    def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> FirstNonFinite | None:
         """Return the first fault of a training step on some examples of a batch, or None."""
         chosen = {
             name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
@@ -53,7 +54,7 @@ class BatchCheck:
         with tf.device("CPU:0"):
             tensors = {name: tf.constant(values) for name, values in batch.items()}
             outputs = self._model(tensors[IMAGE], training=training)
-            terms = self._objective.terms(self._objective.prepared(tensors), outputs)
+            terms = self._objective.terms(self._objective.with_targets(tensors), outputs)
             return np.sum([np.asarray(term) for term in terms.values()], axis=0)
 
     def largest_output(self, batch: Arrays) -> tuple[str, float]:
@@ -64,8 +65,8 @@ class BatchCheck:
         place = int(np.argmax(largest))
         return inner[place].name, largest[place]
 
-    def _fault(self, batch: dict[str, tf.Tensor]) -> Fault | None:
-        variables, batch = self._model.trainable_variables, self._objective.prepared(batch)
+    def _fault(self, batch: dict[str, tf.Tensor]) -> FirstNonFinite | None:
+        variables, batch = self._model.trainable_variables, self._objective.with_targets(batch)
         with tf.GradientTape() as tape:
             outputs, inner = self._opened(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
@@ -95,10 +96,10 @@ class BatchCheck:
         )
 
 
-def _first(tensors: Mapping[str, Any], before: str) -> Fault | None:
+def _first(tensors: Mapping[str, Any], before: str) -> FirstNonFinite | None:
     for where, tensor in tensors.items():
         values = np.ravel(tensor)
         wrong = values[~np.isfinite(values)]
         if wrong.size:
-            return Fault(where, str(wrong.flat[0]), before)
+            return FirstNonFinite(where, str(wrong.flat[0]), before)
     return None

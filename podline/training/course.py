@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from podline.documents.manifest import VALIDATION
+from podline.data.records import IMAGE
+from podline.documents.manifest import TEST, VALIDATION
 from podline.documents.metrics_log import (
     EvaluationLine,
     MetricsLine,
@@ -27,14 +28,12 @@ from podline.recipes.validation import probed
 from podline.stages.tools import Preflight
 from podline.stopwatch import measured, spans
 from podline.training.checkpoints import TimeSpent
-from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner
+from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner, latest
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeOverfitting, JudgeStretches, judge_measures, judge_probe
 from podline.training.held_out_measures import HeldOutMeasures
 from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, StopByHooks, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
-from podline.training.objective import IMAGE
-from podline.training.plan import EVALUATION_SPLIT
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse, rehearse_later_phases
 from podline.training.run import Run
@@ -46,10 +45,15 @@ _NEWS_SECONDS = 1.0
 _TOLD = 12  # evaluations in the log
 
 
-class Between(NamedTuple):
-    """The work between two stretches: the hooks in order, two of them by name, the deciders and the findings."""
+class Hooks(NamedTuple):
+    """The work between two stretches: the hooks in order, some of them by name, and the deciders.
 
-    hooks: list[Hook]
+    Attributes:
+        evaluated: the step of the latest evaluation in the log of an interrupted run, or None.
+    """
+
+    in_order: list[Hook]
+    evaluated: int | None
     evaluate: Evaluate
     save: SaveCheckpoints
     factor: Callable[[], float]
@@ -70,25 +74,23 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
         PrunedError: the search pruned this trial; its progress is saved.
         SettingsError: a hook reads a quantity that no step reports.
     """
-    lines = MetricsLines(run.log.path)
-    with EventFile(run.store.local(f"{run.spec.folder}/tensorboard"), lines) as board:
+    with EventFile(run.store.local(f"{run.spec.folder}/tensorboard")) as board:
 
         def write(line: MetricsLine) -> None:
             run.log.write(line)
             board.write(line)
 
-        between = _between(run, lines, lines.rare(), write, clock)
-        evaluated = any(isinstance(line, EvaluationLine) and line.step == step for line in lines.rare())
-        if not evaluated and between.evaluate.at(step):
-            between.save.at(step)
+        hooks = _hooks_of(run, MetricsLines(run.log.path), write, clock, board.write)
+        if hooks.evaluated != step and hooks.evaluate.at(step):
+            hooks.save.at(step)
         if run.asked_to_stop():
             raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
         traces = 0
-        if step < run.plan.total_steps and not between.over():
+        if step < run.plan.total_steps and not hooks.over():
             run.reporter.progress(step, run.plan.total_steps, "steps")
-            traces = _loop(run, step, between)
-        if between.pruner.reason:
-            raise PrunedError(between.pruner.reason)
+            traces = _loop(run, step, hooks)
+        if hooks.pruner.reason:
+            raise PrunedError(hooks.pruner.reason)
         return traces
 
 
@@ -98,36 +100,43 @@ def rehearsed(run: Run) -> Preflight:
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.
     """
-    between = _between(run, (), (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
-    require_keys(between.hooks, provided(run.objective))
+    hooks = _hooks_of(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic())).in_order
+    require_keys(hooks, provided(run.objective))
     later = rehearse_later_phases(run, 0)
-    return rehearse(run, 0, run.steps(0), between.hooks, later)
+    return rehearse(run, 0, run.steps(0), hooks, later)
 
 
 @measured("tracing")
-def _between(
+def _hooks_of(
     run: Run,
     log: Iterable[MetricsLine],
-    lines: Sequence[MetricsLine],
     write: Callable[[MetricsLine], None],
     clock: RunClock,
-) -> Between:
+    *listeners: Callable[[MetricsLine], None],
+) -> Hooks:
     """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order.
 
     Args:
         run: the run.
-        log: its lines so far, read anew by each iteration.
-        lines: those that are no training steps.
+        log: its lines so far, which are read once.
         write: writes a line.
         clock: the time that the run has taken.
+        listeners: called with each line of the log.
     """
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
+    divergence = StopOnDivergence(plan.order, recipe.explosion, lambda failure: explain(run, failure))
+    findings, probe = Findings(write, run.reporter.warn), _probe(run)
+    stretches, overfitting = JudgeStretches(findings), JudgeOverfitting(findings, _against_overfitting(recipe))
+    lines = list[MetricsLine]()
+    for line in log:
+        for note in (findings.note, divergence.note, stretches.note, overfitting.note, *listeners):
+            note(line)
+        if not isinstance(line, StepsLine):
+            lines.append(line)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell, plan.rate)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
     early_stop = EarlyStop(recipe.early_stop, plan, lines, write, run.tell, run.go_back_to)
     pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
-    findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
-    overfitting = JudgeOverfitting(findings, log, _against_overfitting(recipe))
 
     def judge(line: EvaluationLine) -> None:
         judge_probe(findings, line.step, probe.figures())
@@ -152,29 +161,26 @@ def _between(
         every_steps=recipe.checkpoint_steps,
         every_minutes=recipe.checkpoint_minutes,
         clock=clock,
-        accepted=lambda: annealing.accepted() or early_stop.needed(),
-        due=lambda step: between.over() or (recipe.keep == "all" and step in plan.evaluations),
+        protected_step=lambda: annealing.accepted() or early_stop.needed(),
+        due=lambda step: made.over() or (recipe.keep == "all" and step in plan.evaluations),
         check=run.require_data_unchanged,
         agreed=run.agreement.of_chief,
     )
     installed = [InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks]
     by_hooks = StopByHooks(installed, lines, write, run.agreement.any)
     hooks = [
-        StopOnDivergence(plan.order, recipe.explosion, _steps(log), lambda failure: explain(run, failure)),
+        divergence,
         clock,
         WriteMetrics(write_steps, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
-        JudgeStretches(findings, _steps(log)),
+        stretches,
         evaluate,
         *installed,
         by_hooks,
         save,
     ]
-    between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, by_hooks)
-    return between
-
-
-def _steps(log: Iterable[MetricsLine]) -> Iterator[StepsLine]:
-    return (line for line in log if isinstance(line, StepsLine))
+    evaluated = latest(lines, EvaluationLine)
+    made = Hooks(hooks, evaluated and evaluated.step, evaluate, save, plateau.factor, early_stop, pruner, by_hooks)
+    return made
 
 
 def _against_overfitting(recipe: Recipe) -> list[str]:
@@ -182,12 +188,12 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
         [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights"]
     )
     begun = recipe.init or recipe.further or recipe.pretrained
-    weights = "stronger augmentation" if begun else "stronger augmentation or pretrained weights (--init FILE)"
-    return [*best, f"more training images{' or' if begun else ','} {weights} lessen it"]
+    weights = "" if begun else f" or pretrained weights ({recipe.task.asks_for_weights})"
+    return [*best, f"more training images{' or' if begun else ','} stronger augmentation{weights} lessen it"]
 
 
-def _loop(run: Run, step: int, between: Between) -> int:
-    hooks, factor = between.hooks, between.factor
+def _loop(run: Run, step: int, made: Hooks) -> int:
+    hooks, factor = made.in_order, made.factor
     require_keys(hooks, provided(run.objective))
     with measured("tracing"):
         later = rehearse_later_phases(run, step) if run.spec.preflight else []
@@ -203,7 +209,7 @@ def _loop(run: Run, step: int, between: Between) -> int:
         hooks=hooks,
         news=lambda done, part: _news(run, done, part, factor()),
         asked_to_stop=run.asked_to_stop,
-        over=between.over,
+        over=made.over,
         agreed=run.agreement.of_chief,
     )
     return steps.traces
@@ -238,7 +244,7 @@ class Scoring:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._split = EVALUATION_SPLIT if run.plan.evaluated == EVALUATION_SPLIT else VALIDATION
+        self._split = TEST if run.plan.evaluated == TEST else VALIDATION
         self._reader = run.evaluated_reader
         self._batches = EvaluationInput(
             self._reader,
@@ -257,14 +263,25 @@ class Scoring:
         self._told = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _TOLD)])
 
     def rehearse(self) -> float:
-        """Score one batch; return the estimated seconds for all batches."""
-        seconds = 0.0
+        """Score one batch, and compute the measures; return the estimated seconds for all batches.
+
+        Raises:
+            SettingsError: a measure raises, or does not return finite numbers.
+        """
+        score, seconds = None, 0.0
         with self._batches.explained():
             for _ in range(2):  # the first call also traces the graph
                 started = time.monotonic()
-                self._steps.score(self._parts, 1, lambda _batch: True)
+                score = self._steps.score(self._parts, 1, lambda _batch: True)
                 seconds = time.monotonic() - started
-        return seconds * self._batches.batches(self._run.strategy.num_replicas_in_sync)
+        started = time.monotonic()
+        if score and (target := self._measures.target):
+            # A batch alone may lack a class that a measure needs.
+            ids = np.arange(self._batches.count) if self._batches.ids is None else self._batches.ids
+            targets = self._reader.gather(ids, (target,))[target]
+            self._measures.of(np.resize(score.outputs, (len(targets), *score.outputs.shape[1:])), targets)
+        count = self._batches.batches(self._run.strategy.num_replicas_in_sync)
+        return seconds * count + time.monotonic() - started
 
     def line(self, step: int) -> EvaluationLine | None:
         """Evaluate the state after ``step`` steps; return None if SIGTERM interrupts the evaluation.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import TrainingOrder
-from podline.documents.metrics_log import StepsLine
+from podline.documents.metrics_log import MetricsLine, StepsLine
 from podline.errors import DivergenceError
 from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
@@ -27,7 +27,7 @@ _NORMS_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedStep:
     """A training step that failed.
 
     Attributes:
@@ -55,18 +55,20 @@ class StopOnDivergence(Hook):
         self,
         order: TrainingOrder,
         settings: ExplosionSettings,
-        before: Iterable[StepsLine],
-        explain: Callable[[Failure], str],
+        explain: Callable[[FailedStep], str],
     ) -> None:
-        """Prepare the checks from the current step on."""
+        """Prepare the checks of a run."""
         self._order, self._settings, self._explain = order, settings, explain
         self._first: float | None = None
         self._losses, self._norms = deque[float](maxlen=_REMEMBERED), deque[float](maxlen=_NORMS_NAMED)
-        for line in before:
+        self._above: list[Stretch] = []
+
+    def note(self, line: MetricsLine) -> None:
+        """Remember a line of an interrupted run."""
+        if isinstance(line, StepsLine):
             self._first = line.loss if self._first is None else self._first
             self._losses.append(line.loss)
             self._norms.append(line.gradient_norm)
-        self._above: list[Stretch] = []
 
     def after(self, stretch: Stretch) -> None:
         """Check every step of a stretch.
@@ -87,7 +89,7 @@ class StopOnDivergence(Hook):
         if failure:
             raise DivergenceError(self._message(failure))
 
-    def _exploded(self, stretch: Stretch) -> Failure | None:
+    def _exploded(self, stretch: Stretch) -> FailedStep | None:
         loss = float(np.mean(stretch.series["loss"], dtype=np.float64))
         if self._first is None:
             self._first = loss
@@ -102,14 +104,14 @@ class StopOnDivergence(Hook):
             return None
         start = self._above[0]
         step = start.first + int(np.argmax(start.series["loss"] > limit))
-        return Failure(
+        return FailedStep(
             step,
             f"the loss has exploded: {loss:.4g} up to step {stretch.step}, and for {len(self._above)} stretches above "
             f"{limit:.4g}, by the factor {self._settings.factor:g} from the usual {usual:.4g}; it began",
             limit,
         )
 
-    def _message(self, failure: Failure) -> str:
+    def _message(self, failure: FailedStep) -> str:
         order, step = self._order, failure.step
         place, (epoch, ids) = order.epochs.place(step), order.batch(step)
         norms = ", ".join(f"{norm:.3g}" for norm in self._norms) or "there were none"
@@ -125,7 +127,7 @@ def scaled(loss: Loss, factor: float) -> Loss:
     return loss + (factor - 1) * abs(loss)
 
 
-def _not_finite(stretch: Stretch) -> Failure | None:
+def _not_finite(stretch: Stretch) -> FailedStep | None:
     losses, norms = stretch.series["loss"], stretch.series["gradient_norm"]
     wrong = np.flatnonzero(~(np.isfinite(losses) & np.isfinite(norms)))
     if not wrong.size:
@@ -136,4 +138,4 @@ def _not_finite(stretch: Stretch) -> Failure | None:
         if np.isfinite(losses[place])
         else f"the loss is {losses[place]}"
     )
-    return Failure(stretch.first + place, what)
+    return FailedStep(stretch.first + place, what)

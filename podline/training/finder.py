@@ -22,6 +22,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from scipy.signal import lfilter
 
 from podline.documents.manifest import read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError
@@ -37,7 +38,7 @@ from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.divergence import scaled
 from podline.training.optimizers import build_optimizer
-from podline.training.run import Trainer, build_trainer, prepared
+from podline.training.run import Trainer, build_trainer, configure_process
 
 DOCUMENT, CHART = "finder.json", "chart.png"
 # Steps between two checks of the loss. The rate grows by a few percent per step, so a late check costs little.
@@ -109,16 +110,16 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    strategy = prepared(spec.recipe, spec.strategy)
+    strategy = configure_process(spec.recipe, spec.strategy)
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     if spec.run:
         _restore(spec, store, trainer)
-    elif taken := trainer.begin():
+    elif taken := trainer.load_start():
         reporter.log(f"the initial weights are those of {taken}")
     elif trainer.base:
         reporter.log(trainer.base.in_words)
     first = trainer.state.step
-    trainer = trainer.in_phase_of(first)
+    trainer = trainer.for_phase_at(first)
     build = functools.partial(build_optimizer, trainer.recipe.optimizer)
     require_obedient(build, spec.low, spec.high, trainer.state.steps_before + first + spec.steps)
     rates = np.geomspace(spec.low, spec.high, spec.steps).tolist()
@@ -249,11 +250,8 @@ def moving_average(losses: npt.ArrayLike) -> Curve:
     Kingma, Ba: "Adam", ICLR 2015, section 3.
     """
     values = np.asarray(losses, np.float64)
-    averages, average = np.empty_like(values), 0.0
-    for index, value in enumerate(values):
-        average = _SMOOTHING * average + (1 - _SMOOTHING) * value
-        averages[index] = average / (1 - _SMOOTHING ** (index + 1))
-    return averages
+    averages: Any = lfilter([1 - _SMOOTHING], [1, -_SMOOTHING], values)
+    return averages / (1 - _SMOOTHING ** np.arange(1, len(values) + 1))
 
 
 def smoothed(losses: npt.ArrayLike) -> Curve:

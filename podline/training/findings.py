@@ -56,16 +56,10 @@ class Finding(NamedTuple):
 class Findings:
     """The record of a run's findings: logs and warns of each when it begins, and logs when it ends."""
 
-    def __init__(
-        self, lines: Iterable[MetricsLine], write: Callable[[FindingLine], None], warn: Callable[[str], None]
-    ) -> None:
-        """Restore the open findings of an interrupted run."""
+    def __init__(self, write: Callable[[FindingLine], None], warn: Callable[[str], None]) -> None:
         self._write, self._warn = write, warn
         self._open: dict[tuple[FindingKind, str], FindingLine] = {}
         self._known: set[tuple[FindingKind, str]] = set()
-        for line in lines:
-            if isinstance(line, FindingLine):
-                self._note(line)
 
     def judged(self, kinds: Sequence[FindingKind], step: int, found: Iterable[Finding]) -> None:
         """Record which findings of some kinds hold after a step."""
@@ -81,9 +75,12 @@ class Findings:
 
     def _put(self, line: FindingLine) -> None:
         self._write(line)
-        self._note(line)
+        self.note(line)
 
-    def _note(self, line: FindingLine) -> None:
+    def note(self, line: MetricsLine) -> None:
+        """Remember a line of the run."""
+        if not isinstance(line, FindingLine):
+            return
         key = (line.finding, line.where)
         self._known.add(key)
         if line.over:
@@ -209,18 +206,15 @@ class Fit(NamedTuple):
 class JudgeOverfitting:
     """Compares the training examples with the evaluated ones, after each evaluation."""
 
-    def __init__(self, findings: Findings, lines: Iterable[MetricsLine], helps: Sequence[str]) -> None:
-        """Restore the evaluations of an interrupted run.
+    def __init__(self, findings: Findings, helps: Sequence[str]) -> None:
+        """Begin without evaluations.
 
         Args:
             findings: the record of findings.
-            lines: the lines of an interrupted run.
             helps: what may help, for the suggestion.
         """
         self._findings, self._helps = findings, helps
         self._fits, self._steps = list[Fit](), list[StepsLine]()
-        for line in lines:
-            self.note(line)
 
     def note(self, line: MetricsLine) -> None:
         """Remember a line of the run."""
@@ -272,14 +266,16 @@ class JudgeStretches(Hook):
 
     reads = ("gradient_norm",)
 
-    def __init__(self, findings: Findings, before: Iterable[StepsLine]) -> None:
-        """Restore the largest gradient of an interrupted run."""
+    def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._seen, self._most = 0, 0.0
-        for line in before:
-            self._seen, self._most = self._seen + 1, max(self._most, line.gradient_norm)
         self._latest: deque[Stretch] = deque(maxlen=WAITING_STRETCHES)
         self._is_first = True
+
+    def note(self, line: MetricsLine) -> None:
+        """Remember the gradient in a line of an interrupted run."""
+        if isinstance(line, StepsLine):
+            self._seen, self._most = self._seen + 1, max(self._most, line.gradient_norm)
 
     def after(self, stretch: Stretch) -> None:
         """Record the findings of a stretch."""

@@ -186,7 +186,7 @@ class SaveCheckpoints(Hook):
         every_steps: int,
         every_minutes: float,
         clock: RunClock,
-        accepted: Callable[[], int | None] = lambda: None,
+        protected_step: Callable[[], int | None] = lambda: None,
         due: Callable[[int], bool] = lambda _step: False,
         check: Callable[[], None] = lambda: None,
         agreed: Callable[[int], int] = lambda mine: mine,
@@ -200,13 +200,13 @@ class SaveCheckpoints(Hook):
             every_steps: a checkpoint at least every N steps …
             every_minutes: … and at least every N minutes.
             clock: the time that the run has taken.
-            accepted: returns the step whose state may be restored or is kept; this step always gets a checkpoint.
+            protected_step: returns the step whose state may be restored or is kept; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint.
             check: raises an error if the data have changed, so that the step must not be saved.
             agreed: turns the numbers of all workers into one common number.
         """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
-        self._accepted, self._due, self._check, self._agreed = accepted, due, check, agreed
+        self._accepted, self._due, self._check, self._agreed = protected_step, due, check, agreed
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved, self._saved_step = time.monotonic(), -1
         self.rehearsed = CheckpointCost(0.0, 0)

@@ -50,7 +50,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     # The input of one device: the first GPU, or the CPU.
     strategy = tf.distribute.get_strategy()
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
-    trainer.begin()
+    trainer.load_start()
     phase = trainer.plan.phases[0]
     source, size = trainer.batches(phase), spec.recipe.batch_size
     count = min(_BATCHES, trainer.plan.order.steps_per_epoch)

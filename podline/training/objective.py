@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 Batch: TypeAlias = dict[str, Tensor]
 
-IMAGE, LABEL = "image", "label"
-
 
 class Objective(ABC):
     """The interface between a kind of training and the loop on the device.
@@ -36,7 +34,7 @@ class Objective(ABC):
         """The objective for evaluation, without parts that only help training."""
         return self
 
-    def prepared(self, batch: Batch) -> Batch:
+    def with_targets(self, batch: Batch) -> Batch:
         """Return a batch on the device with the targets of the model's outputs; called once per batch."""
         return batch
 
@@ -45,7 +43,7 @@ class Objective(ABC):
         """Return the terms of the loss by name: float32, (n,), one value per example; training minimises their sum.
 
         Args:
-            batch: a batch from :meth:`prepared`.
+            batch: a batch from :meth:`with_targets`.
             outputs: the model's outputs, a tensor or several by name.
         """
 

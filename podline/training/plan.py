@@ -21,7 +21,6 @@ from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
 
-TRAINING_SPLIT, EVALUATION_SPLIT = TRAIN, TEST
 # Number of records whose labels are read at a time.
 _BLOCK = 2**16
 # Their steps are listed in memory, and each is a line of metrics.jsonl.
@@ -99,7 +98,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     Raises:
         SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation is invalid.
     """
-    examples = manifest.split(TRAINING_SPLIT).records
+    examples = manifest.split(TRAIN).records
     try:
         share = recipe.held_out_share(manifest)
     except ValueError as error:

@@ -22,14 +22,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from podline import __version__
+from podline.data.records import IMAGE
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
-from podline.kinds.table import facts_of
+from podline.kinds.table import code_of_targets, facts_of
 from podline.stages.tools import Preflight
+from podline.store import digests
 from podline.training import devices
 from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
-from podline.training.objective import IMAGE
 from podline.training.publication import require_reloadable
 from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
@@ -192,10 +194,23 @@ def _estimate(run: Run, step: int, times: Sequence[StepTimes], hooks: Sequence[H
 
 
 def _look_at_examples(run: Run) -> None:
-    """Check all examples for impossible targets without decoding their images."""
+    """Check all examples for impossible targets without decoding their images.
+
+    This reads every record, so the store remembers that the training split of a manifest passed.
+    """
+    described = {
+        "manifest": digests.of_bytes(run.manifest.to_bytes()),
+        "kind": run.recipe.kind,
+        "code": code_of_targets(run.recipe.kind),
+        "podline": __version__,
+    }
+    name = f"targets/{digests.of_json(described)}.json"
+    if run.shared.exists(name):
+        return
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
     reader, targets = run.training_reader, facts_of(run.recipe).targets
     for start in range(0, len(reader), _AT_ONCE):
+        run.reporter.progress(start, len(reader), "examples checked")
         part = np.arange(start, min(start + _AT_ONCE, len(reader)))
         found = targets.check(reader.gather(part, fields), run.manifest)
         if found:
@@ -205,6 +220,8 @@ def _look_at_examples(run: Run) -> None:
                 f"example {part[place]} of the training split (record {record} of {file}, at byte {offset}) {reason}; "
                 "convert the data again"
             )
+    if run.agreement.chief:
+        run.shared.publish_json(name, {"dataset": run.manifest.folder, **described}, replace=True)
 
 
 def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:

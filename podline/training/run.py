@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from podline.arrays import Array, Arrays
 from podline.data.reader import SplitReader, open_split
+from podline.data.records import IMAGE
 from podline.documents.initial_weights import InitialWeights
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.metrics_log import (
     EventKind,
     EventLog,
@@ -41,8 +42,8 @@ from podline.training.frozen_features import FrozenFeatures
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import stored_layers, take_weights
 from podline.training.loop import StepsDone
-from podline.training.objective import IMAGE, Objective
-from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_batches
+from podline.training.objective import Objective
+from podline.training.plan import Phase, Plan, plan_batches
 from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
 from podline.training.workers import Agreement
@@ -51,13 +52,13 @@ from podline.training.workers import Agreement
 _PARTS = 31
 
 
-def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
+def configure_process(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
     """Configure this process for a recipe: seeds and devices; see :func:`podline.training.devices.prepare`."""
     return devices.prepare(recipe.seed, deterministic=recipe.deterministic, strategy=strategy)
 
 
 def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> keras.Model:
-    """Return the recipe's model with its initial weights; ``strategy`` is from :func:`prepared`."""
+    """Return the recipe's model with its initial weights; ``strategy`` is from :func:`configure_process`."""
     with strategy.scope():
         return kind_of(recipe).model(recipe, manifest)
 
@@ -65,7 +66,7 @@ def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.St
 def initial_state(
     recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy, steps_before: int = 0
 ) -> TrainingState:
-    """Return the initial state of training; ``strategy`` is from :func:`prepared`.
+    """Return the initial state of training; ``strategy`` is from :func:`configure_process`.
 
     Raises:
         SettingsError: the number of replicas does not divide the batch size.
@@ -103,7 +104,7 @@ class Trainer:
     base: Finished | None
     state: TrainingState
 
-    def begin(self) -> InitialWeights | None:
+    def load_start(self) -> InitialWeights | None:
         """Load another run's final state or a file's weights into a fresh state, if the recipe names one.
 
         Returns:
@@ -122,17 +123,17 @@ class Trainer:
             self.state.renew_optimizer()  # some keep a copy of the weights
         return taken
 
-    def in_phase_of(self, step: int) -> Self:
+    def for_phase_at(self, step: int) -> Self:
         """Return a trainer with the same state and the recipe's phase of a step; after the end, the last phase."""
         recipe = self.plan.phase(min(step, self.plan.total_steps - 1)).recipe
         plan = plan_batches(recipe, self.manifest, self.training_reader, self.plan.order.first_epoch)
         return dataclasses.replace(self, recipe=recipe, plan=plan)
 
-    def begun_again(self) -> Self:
+    def with_fresh_state(self) -> Self:
         """Return a copy of this trainer with a new initial state."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
         again = dataclasses.replace(self, state=state)
-        again.begin()
+        again.load_start()
         return again
 
     def restore(self, arrays: Arrays) -> None:
@@ -211,7 +212,7 @@ def build_trainer(
     strategy: tf.distribute.Strategy,
     reporter: Reporter | None = None,
 ) -> Trainer:
-    """Build the trainer of a recipe; it has a fresh model until :meth:`Trainer.begin`.
+    """Build the trainer of a recipe; it has a fresh model until :meth:`Trainer.load_start`.
 
     Raises:
         StoreError: the data set, or the run to train further, does not exist.
@@ -219,7 +220,7 @@ def build_trainer(
         ArtifactError: the data set, or the run to be trained further, is damaged.
     """
     base = finished(store, recipe.further) if recipe.further else None
-    reader = open_split(store, dataset_folder, manifest, TRAINING_SPLIT, reporter)
+    reader = open_split(store, dataset_folder, manifest, TRAIN, reporter)
     return Trainer(
         shared=store,
         recipe=recipe,
@@ -353,7 +354,7 @@ class PhasedSteps:
         """Return the number of steps from ``step`` to the end of its phase that compute features of frozen layers."""
         if self._features is None:
             return 0
-        views, order = self._features.batches.views, self._run.plan.order
+        views, order = self._features.batches.augmentation.views, self._run.plan.order
         return min(self._phase.end - step, views * (order.count // order.epochs.place(step).batch_size))
 
     def _prepare(self, count: int) -> float:

@@ -34,13 +34,13 @@ class TrainingState:
         optimizer: an optimizer built for the model.
         average: the averaged model that is evaluated instead, or None.
         steps_before: number of steps that the state had seen when the run began.
-        seen: number of steps that the state has seen now.
+        total_steps_done: number of steps that the state has seen now.
     """
 
     def __init__(
         self, model: keras.Model, settings: OptimizerSettings, average_decay: float, steps_before: int = 0
     ) -> None:
-        self.steps_before = self.seen = steps_before
+        self.steps_before = self.total_steps_done = steps_before
         self.model, self.average_decay = model, average_decay
         # All variables that some phase may train; what the model itself has frozen never trains.
         self._trained = model.trainable_variables
@@ -109,7 +109,7 @@ class TrainingState:
     @property
     def step(self) -> int:
         """The number of finished steps of the run."""
-        return self.seen - self.steps_before
+        return self.total_steps_done - self.steps_before
 
     def average_share(self, seen: int) -> float:
         """Return the share of their difference by which the average moves towards the model in a step.
@@ -135,7 +135,7 @@ class TrainingState:
             for group, variables in self._groups().items()
             for label, value in values_of(variables, self.optimizer.name).items()
         }
-        return arrays | {STEPS: np.array(self.seen)}
+        return arrays | {STEPS: np.array(self.total_steps_done)}
 
     def restore(self, arrays: Arrays) -> None:
         """Set all variables and the step to a snapshot.
@@ -156,7 +156,7 @@ class TrainingState:
             require_fit(variables, parts[group])
         for group, variables in groups.items():
             assign(variables, parts[group])
-        self.seen = int(arrays[STEPS])
+        self.total_steps_done = int(arrays[STEPS])
 
     def go_back(self, arrays: Arrays) -> None:
         """Restore an earlier snapshot, but keep the number of steps done, so that the order of batches goes on.
@@ -164,7 +164,7 @@ class TrainingState:
         Raises:
             ArtifactError: the snapshot has other names or shapes.
         """
-        self.restore({**arrays, STEPS: np.array(self.seen)})
+        self.restore({**arrays, STEPS: np.array(self.total_steps_done)})
 
     @property
     def variables(self) -> list[keras.Variable]:

@@ -23,13 +23,14 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from podline.arrays import Array, Tensor
+from podline.data.records import IMAGE
 from podline.errors import SettingsError
 from podline.input.pipeline import MASK
 from podline.models.messages import cause
 from podline.stages.specs import TrainSpec
 from podline.training.frozen_features import FrozenFeatures
 from podline.training.loop import StepsDone
-from podline.training.objective import IMAGE, Batch, Objective, penalties
+from podline.training.objective import Batch, Objective, penalties
 from podline.training.resumable import require_resumable, variables_explained
 from podline.training.state import TrainingState
 
@@ -108,7 +109,7 @@ class TrainingSteps:
         floats = tf.TensorSpec((None,), tf.float32)
         with variables_explained(state.model):
             traced = self._many.get_concrete_function(self._iterator, floats, floats)
-        known = [network.table] if isinstance(network, FrozenFeatures) else []
+        known = network.tables if isinstance(network, FrozenFeatures) else []
         require_resumable(traced.graph, state, strategy, known)
         self.tracing_seconds = time.perf_counter() - before
 
@@ -120,9 +121,11 @@ class TrainingSteps:
         """Take ``count`` steps; Python computes their rates, rounded to float32."""
         before, state = time.perf_counter(), self._state
         rates = [self._rate(step) for step in range(state.step, state.step + count)]
-        shares = [state.average_share(seen) for seen in range(state.seen + 1, state.seen + 1 + count)]
+        shares = [
+            state.average_share(seen) for seen in range(state.total_steps_done + 1, state.total_steps_done + 1 + count)
+        ]
         series, waiting = self._many(self._iterator, tf.constant(rates, tf.float32), tf.constant(shares, tf.float32))
-        state.seen += count
+        state.total_steps_done += count
         arrays = {name: values.numpy() for name, values in series.items()}
         arrays |= self._norms.series(arrays.pop(_NORMS))
         return StepsDone(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
@@ -207,7 +210,7 @@ class TrainingSteps:
 
     def _of_part(self, batch: Batch) -> tuple[list[Tensor], dict[str, tf.Tensor]]:
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
-        batch = self._objective.prepared(batch)
+        batch = self._objective.with_targets(batch)
         with tf.GradientTape() as tape:
             outputs = self._network(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
@@ -317,7 +320,7 @@ class ScoringSteps:
     def _replica_step(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         mask, outputs = batch[MASK], self._model(batch[IMAGE], training=False)
         kept = [mask, outputs, batch[self._kept]] if self._kept else []
-        batch = self._objective.prepared(batch)
+        batch = self._objective.with_targets(batch)
         losses = tf.add_n(list(self._objective.terms(batch, outputs).values()))
         measures = self._objective.measures(batch, outputs)
         summed = (losses, *(measures[name] for name in self._objective.measured))

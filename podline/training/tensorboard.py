@@ -8,7 +8,7 @@ gap and no repeated step.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ _FILE = "events.out.tfevents.0.podline"
 class EventFile:
     """Writes the event file of a run."""
 
-    def __init__(self, folder: Path, lines: Iterable[MetricsLine]) -> None:
-        """Write a new file with the existing lines.
+    def __init__(self, folder: Path) -> None:
+        """Begin a new file; a resumed run first writes its existing lines.
 
         Raises:
             StoreError: the file cannot be written.
@@ -40,8 +40,6 @@ class EventFile:
             self._writer = tf.io.TFRecordWriter(str(self._path))
             # TensorBoard expects this record at the start of a file of this format version.
             self._writer.write(v1.Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
-            for line in lines:
-                self._writer.write(_event(line).SerializeToString())
             self._writer.flush()
 
     def write(self, line: MetricsLine) -> None:

@@ -15,14 +15,14 @@ import tensorflow as tf
 
 from podline.arrays import Arrays
 from podline.data.reader import SplitReader
+from podline.documents.manifest import TRAIN
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, EvaluationInput
 from podline.kinds.contract import kind_of
 from podline.plurals import plural
-from podline.training.checks import BatchCheck, Fault
-from podline.training.divergence import Failure
+from podline.training.checks import BatchCheck, FirstNonFinite
+from podline.training.divergence import FailedStep
 from podline.training.objective import Objective
-from podline.training.plan import TRAINING_SPLIT
 from podline.training.run import Run
 
 _NAMED = 8
@@ -32,7 +32,7 @@ _CALMER = "a lower learning rate, a longer warm-up or clip_norm may prevent it"
 _LOOK = f"look at these records and at the loss; if they are correct, {_CALMER}"
 
 
-def explain(run: Run, failure: Failure) -> str:
+def explain(run: Run, failure: FailedStep) -> str:
     """Return the cause of a failure and its remedy, in a few lines; it may change the state of the run, which is over.
 
     The text names the examples whose loss is not finite, with file and byte, and the layer, loss term or gradient that
@@ -101,7 +101,7 @@ def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
                 run.reporter.warn(f"the checkpoint of step {there} is skipped: {error}")
                 continue
             return run, f"the weights of step {there}, the newest finite ones that are saved"
-    return run.begun_again(), "the initial weights, as none are saved that are finite"
+    return run.with_fresh_state(), "the initial weights, as none are saved that are finite"
 
 
 def _weights(check: BatchCheck, batch: Arrays) -> str:
@@ -119,7 +119,7 @@ def _of_all(losses: npt.NDArray[np.float32], whose: str) -> str:
     return f"with {whose}, their losses lie between {losses.min():.3g} and {losses.max():.3g}"
 
 
-def _first_wrong(fault: Fault) -> str:
+def _first_wrong(fault: FirstNonFinite) -> str:
     return f"the first fault is in {fault.where}, which is {fault.value}; {fault.before}"
 
 
@@ -142,7 +142,7 @@ def _named(run: Run, records: npt.NDArray[np.int64], batch: Arrays, places: npt.
 
 def _place_of(reader: SplitReader, example: int) -> str:
     file, record, offset = reader.locate(example)
-    split = "training" if reader.info.name == TRAINING_SPLIT else reader.info.name
+    split = "training" if reader.info.name == TRAIN else reader.info.name
     return f"example {example} of the {split} split: record {record} of {file}, at byte {offset}"
 
 

@@ -17,7 +17,7 @@ from podline.data.reader import open_split
 from podline.documents import champions
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
-from podline.documents.manifest import read_manifest
+from podline.documents.manifest import TEST, TRAIN, read_manifest
 from podline.documents.metrics_log import (
     EVENTS,
     METRICS,
@@ -55,8 +55,7 @@ from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
-from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT
-from podline.training.run import Run, build_trainer, prepared
+from podline.training.run import Run, build_trainer, configure_process
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
 
@@ -186,7 +185,7 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         # The place of the first checkpoints; only the chief writes to the store.
         mine = store if isinstance(store, FolderStore) and agreement.chief else near
         run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
-        run.begin()
+        run.load_start()
         return rehearsed(run)
 
 
@@ -218,14 +217,14 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    test_reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT, reporter)
-    strategy = prepared(spec.recipe, spec.strategy)
+    test_reader = open_split(store, spec.dataset_folder, manifest, TEST, reporter)
+    strategy = configure_process(spec.recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     agreement = devices.agreement(strategy)
     parts = {field.name: getattr(trainer, field.name) for field in dataclasses.fields(trainer)}
-    readers = {EVALUATION_SPLIT: test_reader, TRAINING_SPLIT: trainer.training_reader}
+    readers = {TEST: test_reader, TRAIN: trainer.training_reader}
     if (split := trainer.plan.evaluated) not in readers:
         readers[split] = open_split(store, spec.dataset_folder, manifest, split, reporter)
     make_run = functools.partial(
@@ -255,7 +254,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
         where = f"{where} of {hosts} hosts"
     if checkpoint is None:
         parameters = run.state.model.count_params()
-        taken = run.begin()
+        taken = run.load_start()
         begins = run.base.in_words if run.base else "from the beginning"
         if run.spec.lacked_champion:
             begins = "from scratch, as there was no champion yet"

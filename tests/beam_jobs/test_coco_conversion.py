@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import cv2
 import numpy as np
 import pytest
 from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco, people_in
-from PIL import Image
 from raw_cifar import contents
 from small_dataset import validation_of
 
@@ -103,48 +101,6 @@ def swapped(manifest: Manifest) -> SplitInfo:
     return manifest.split("test").model_copy(update={"truth": manifest.split("train").truth})
 
 
-@pytest.mark.slow
-def test_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path: Path) -> None:
-    CocoFiles("val", 6, 101).write(tmp_path / "raw")
-    files = CocoFiles("train", 20)
-    files.annotations[4] |= {"iscrowd": 1, "num_keypoints": 0}
-    files.files["000000000006.jpg"] = jpeg(6, grey=True)
-    files.files["000000000007.jpg"] = turned_jpeg(6, HEIGHT, WIDTH)
-    stream = io.BytesIO()
-    Image.open(io.BytesIO(jpeg(8))).convert("CMYK").save(stream, "JPEG")
-    files.files["000000000008.jpg"] = stream.getvalue()
-    files.write(tmp_path / "raw")
-    decoded = spec_of(tmp_path / "root", tmp_path / "raw")
-    kept = spec_of(tmp_path / "root", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000)
-    results = [convert(spec, silent()) for spec in (decoded, kept)]
-    assert results[0].folder != results[1].folder
-    store = open_store(kept.root)
-    manifests = [read_manifest(store, result.folder) for result in results]
-    for split in ("train", "test"):
-        readers = [
-            SplitReader(store.local(result.folder).joinpath, manifest, split)
-            for result, manifest in zip(results, manifests, strict=True)
-        ]
-        assert len(readers[1].info.shards) > 1
-        told = [(info.records, info.class_counts) for info in (reader.info for reader in readers)]
-        assert told[0] == told[1]
-        order = np.random.default_rng(0).permutation(len(readers[0]))
-        found = [reader.gather(order) for reader in readers]
-        assert list(found[0]) != list(found[1])  # the image comes last
-        images = [columns.pop("image") for columns in found]
-        assert 0 < np.abs(images[0].astype(int) - images[1]).mean() < 8
-        np.testing.assert_allclose(readers[1].info.mean, images[1].reshape(-1, 3).mean(0))
-        for name, values in found[0].items():
-            assert values.dtype == found[1][name].dtype
-            assert (values == found[1][name]).all()
-    check_records(store, results[1].folder, manifests[1], silent())
-    assert CONVERT.find(kept, silent()) is not None
-    other = spec_of(tmp_path / "other", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000, workers=2)
-    convert(other, silent())
-    kept_names = {name: content for name, content in contents(kept).items() if name.startswith(results[1].folder)}
-    assert contents(other) == kept_names
-
-
 @pytest.mark.usefixtures("parsed_here")
 def test_what_is_damaged_in_jpeg_files_is_named(tmp_path: Path, raw: Path) -> None:
     spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
@@ -189,13 +145,6 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
         again = convert(spec, silent())
         assert (again.shards_written, again.shards_reused) == (1, 1)
         assert index.read_bytes() == content
-
-
-def turned_jpeg(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
-    stream, tags = io.BytesIO(), Image.Exif()
-    tags[0x0112] = orientation
-    Image.open(io.BytesIO(jpeg(3, width, height))).save(stream, "JPEG", exif=tags)
-    return stream.getvalue()
 
 
 def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:

@@ -122,24 +122,6 @@ def test_whatever_is_lost_is_made_again(spec: ConvertSpec) -> None:
         assert contents(spec) == before
 
 
-def test_training_images_that_are_tested_on_are_left_out(tmp_path: Path) -> None:
-    raw = write_raw_cifar(tmp_path / "raw", train=300, test=200)
-    tested = np.fromfile(raw / "test_batch.bin", np.uint8).reshape(-1, 3073)
-    trained = np.memmap(raw / "data_batch_4.bin", np.uint8, "r+").reshape(-1, 3073)
-    trained[[7, 30], 1:] = tested[[12, 100], 1:]
-    trained.base.flush()
-    events: list[Event] = []
-    spec = convert_spec(tmp_path / "root", raw)
-    result = convert(spec, Reporter("convert", events.append))
-    manifest = manifest_of(spec, result)
-    assert (result.read, result.written, result.quarantined) == (500, 498, 2)
-    assert {left.record for left in manifest.quarantined} == {"data_batch_4.bin[7]", "data_batch_4.bin[30]"}
-    part, *_, warning = [event["message"] for event in events if event.get("level") == "warning"]
-    assert part == "not the official CIFAR-10 but a part of it: 300 of 50,000 train, 200 of 10,000 test records"
-    assert warning.startswith("left out of the train split: 2 records; the manifest lists them, the first is")
-    validate(validation_of(spec.root, "cifar10", result.fingerprint), silent())
-
-
 def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -296,14 +296,6 @@ def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("stages_here")
-def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, converted: Path, tmp_path: Path) -> None:
-    root, out = ["--root", converted / "root"], tmp_path / "sheet.png"
-    answer = podline("data", "preview", "sample", *root, "--batch-size", 10, "--out", out)
-    assert (answer.code, answer.out) == (0, f"{out}\n")
-    assert out.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.usefixtures("stages_here")
 def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, converted: Path) -> None:
     options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--steps", 60, "--high", 1]
     answer = podline("tune", "lr", "sample", *options)

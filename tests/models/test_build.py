@@ -16,8 +16,7 @@ from podline.models import mobilenetv2, precision
 from podline.models.batch_layers import FusedBatchNormalization
 from podline.models.blocks import make_divisible
 from podline.models.build import build_model, require_device
-from podline.models.counts import describe
-from podline.models.layer_copies import exportable, in_float32
+from podline.models.layer_copies import exportable
 from podline.models.precision import cpu_flags, policy
 from podline.recipes.settings import ModelSettings
 
@@ -31,34 +30,6 @@ def images(count: int, shape: tuple[int, int, int] = SMALL) -> np.ndarray:
 
 def small_model(seed: int = 0, **settings: object) -> keras.Model:
     return build_model(ModelSettings.model_validate({"width": 0.25, **settings}), SMALL, 10, MEAN, STD, seed)
-
-
-@pytest.mark.parametrize(
-    ("settings", "shape", "classes"),
-    [
-        (ModelSettings(kind="linear"), SMALL, 10),
-        (ModelSettings(), SMALL, 10),
-        (ModelSettings(width=0.5, depth=2, dropout=0.2), GREY, 10),
-        (ModelSettings(width=1.3), SMALL, 100),
-        (ModelSettings(kind="mobilenetv2", width=0.35), GREY, 10),
-        pytest.param(ModelSettings(kind="mobilenetv2", width=1.4, dropout=0.2), SMALL, 100, marks=pytest.mark.slow),
-    ],
-    ids=lambda value: f"{value.kind}-{value.width}" if isinstance(value, ModelSettings) else None,
-)
-def test_the_built_model_is_the_described_one(
-    settings: ModelSettings, shape: tuple[int, int, int], classes: int
-) -> None:
-    channels = shape[-1]
-    model = build_model(settings, shape, classes, [120.0] * channels, [60.0] * channels)
-    rows = describe(settings, shape, classes)
-    assert model.count_params() == rows.parameters
-    trainable = sum(variable.value.shape.num_elements() for variable in model.trainable_variables)
-    assert trainable == rows.trainable_parameters
-    assert [row.name for row in rows.layers] == [layer.name for layer in model.layers[1:]]
-    for row in rows.layers:
-        layer = model.get_layer(row.name)
-        assert layer.count_params() == row.parameters, row
-        assert tuple(layer.output.shape[1:]) == row.output_shape, row
 
 
 def test_pixels_are_normalised_inside() -> None:
@@ -205,19 +176,6 @@ def test_layers_compute_in_it_but_for_the_last_with_a_kernel_and_weights_are_flo
     assert {layer.compute_dtype for layer in model.layers[last:]} == {"float32"}
     assert {variable.dtype for variable in model.variables} == {"float32"}
     assert model(images(16)).dtype == "float32"
-
-
-@pytest.mark.usefixtures("bfloat16")
-def test_what_is_exported_computes_in_float32_with_the_same_weights() -> None:
-    model = built()
-    copy, plain = exportable(model), in_float32(model)
-    assert {layer.dtype_policy.name for layer in (*copy.layers, *plain.layers)} == {"float32"}
-    for array, weights in zip(copy.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(array, weights)
-    np.testing.assert_allclose(
-        copy(images(16)), plain(images(16)), rtol=0, atol=1e-4
-    )  # stock batch norm rounds otherwise
-    assert in_float32(plain) is plain
 
 
 def test_a_processor_without_it_is_refused_by_name_and_auto_takes_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from podline.errors import SettingsError
 from podline.kinds.pose.settings import PoseAugmentationSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration, Part
-from podline.recipes.epochs import Epochs, Place
+from podline.recipes.epochs import Epochs
 from podline.recipes.schedule_settings import PlateauSettings
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
@@ -28,17 +28,13 @@ EPOCHS = Epochs(8068, 128)  # of 63 steps
         (Duration(epochs=2), 126),
         (Duration(epochs=0.5), 32),
         (Duration(epochs=0.001), 1),
+        (Part(share=0.2), 40),
+        (Part(share=0), 0),
+        (Part(epochs=1), 63),
     ],
 )
-def test_a_duration_in_steps(duration: Duration, steps: int) -> None:
-    assert duration.in_steps(EPOCHS) == steps
-
-
-@pytest.mark.parametrize(
-    ("part", "steps"), [(Part(share=0.2), 40), (Part(share=0), 0), (Part(steps=3), 3), (Part(epochs=1), 63)]
-)
-def test_a_part_of_a_training_of_200_steps(part: Part, steps: int) -> None:
-    assert part.of(200, EPOCHS) == steps
+def test_a_duration_or_a_part_of_200_steps_in_steps(duration: Duration, steps: int) -> None:
+    assert (duration.of(200, EPOCHS) if isinstance(duration, Part) else duration.in_steps(EPOCHS)) == steps
 
 
 def test_a_length_is_given_once() -> None:
@@ -58,7 +54,6 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
     [
         ({"epochs": 3}, "Extra inputs are not permitted"),
         ({"name": "a b"}, "should match pattern"),
-        ({"dataset": "../up"}, "should match pattern"),
         ({"task": {"label_smoothing": 1.0}}, "less than 1"),
         ({"model": {"kind": "VGG 16"}}, "String should match pattern"),
         ({"model": {"l2": 0.1}}, "give both or neither"),
@@ -72,22 +67,9 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
             {"schedule": {"kind": "constant", "final": 0.1}},
             "got final=0.1 with kind=constant, expected kind=cosine or restarts",
         ),
-        (
-            {"schedule": {"kind": "one_cycle", "decay": 0.5}},
-            "got decay=0.5 with kind=one_cycle, expected",
-        ),
         ({"optimizer": {"kind": "muon", "nesterov": False}}, "got nesterov=False with kind=muon, expected kind=sgd"),
-        (
-            {"optimizer": {"kind": "adafactor", "momentum": 0.5}},
-            "got momentum=0.5 with kind=adafactor, expected",
-        ),
-        ({"optimizer": {"adam_rate": 0.5}}, "got adam_rate=0.5 with kind=sgd, expected kind=muon"),
         ({"schedule": {"kind": "step", "boundaries": [{"steps": 3}]}}, "got 1 boundaries and 0 shares, expected one"),
         ({"early_stop": {"min_delta": 0.1, "min_delta_share": 0.1}}, "min_delta=0.1 vs min_delta_share=0.1: both"),
-        (
-            {"model": {"kind": "convnext-tiny", "width": 2}},
-            "got width=2.0 with kind=convnext-tiny, expected",
-        ),
         ({"model": {"kind": "mobilenetv2", "depth": 2}}, "got depth=2 with kind=mobilenetv2, expected kind=resnet; or"),
         ({"schedule": {"kind": "cosine", "plateau": {}}}, "with kind=cosine, expected kind=plateau"),
         ({"early_stop": {}}, r"early_stop vs validation_share=0: .* give validation_share=0\.1"),
@@ -223,12 +205,6 @@ def test_a_share_needs_a_length_in_epochs_and_stands_alone() -> None:
         Recipe.model_validate(given | {"phases": [shared]})
     with pytest.raises(ValidationError, match=r"from_epoch=2 and from_share=0\.5, expected exactly one"):
         Recipe.model_validate(given | {"phases": [shared | {"from_epoch": 2}]})
-
-
-def test_a_part_of_an_epoch_is_a_part_of_its_steps() -> None:
-    changing = Epochs(50, 8, [(2, 16), (3, 4)])  # 6 steps an epoch in the first two, then 3, then 12
-    assert [changing.step_at(epoch) for epoch in (0, 0.5, 2, 2.5, 3, 4)] == [0, 3, 12, 13.5, 15, 27]
-    assert changing.place(15 + 25) == Place(5, 1, 12, 4)
 
 
 @given(

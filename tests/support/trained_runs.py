@@ -20,7 +20,7 @@ from podline.stages.specs import SPEC, EvaluateSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import export_model
-from podline.training.run import initial_model, prepared
+from podline.training.run import configure_process, initial_model
 from podline.training.train import train
 
 
@@ -47,7 +47,7 @@ def untrained(root: Path, recipe: Recipe, manifest: Manifest) -> TrainSpec:
         What the run was asked for.
     """
     store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
-    model = initial_model(recipe, manifest, prepared(recipe))
+    model = initial_model(recipe, manifest, configure_process(recipe))
     sha256 = export_model(store, spec.folder, model, np.zeros((1, *manifest.image_shape), np.uint8))
     store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"))
     figures = {"steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 1.0}

@@ -165,14 +165,16 @@ def test_a_log_of_any_length_is_read_in_little_memory(tmp_path: Path):
     path, steps = tmp_path / "metrics.jsonl", [steps_line(step, 1.0) for step in range(1, 20_001)]
     path.write_text("".join(f"{json.dumps(line.model_dump())}\n" for line in (*steps, EVALUATION)))
     size = path.stat().st_size
+    mark = LogMark(bytes=size, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     with MetricsLog(path) as log:
         tracemalloc.start()
         assert MetricsLines(path).rare() == [EVALUATION]
         some = [line.step for line in MetricsLines(path).steps(300)]
         assert sum(line.step for line in MetricsLines(path, last_step=100)) == 5050 + EVALUATION.step
-        log.cut(LogMark(bytes=size, sha256=""))
+        log.require(mark)
+        log.cut(checked=True)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert most < size / 2, (most, size)
-        assert log.mark() == LogMark(bytes=size, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        assert log.mark() == mark
     assert some == [*range(1, 20_000, 67), 20_000]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, l
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from support.extending import install
 
+from podline import measures
 from podline.documents.metrics_log import (
     AnnealingLine,
     EarlyStopLine,
@@ -21,7 +23,9 @@ from podline.documents.metrics_log import (
     read_events,
 )
 from podline.errors import PreemptedError, PrunedError, SettingsError
+from podline.measures import Measure
 from podline.progress import silent
+from podline.recipes.parts import Loaded
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import Pruning, TrainSpec
 from podline.store.opening import open_store
@@ -274,6 +278,18 @@ def test_a_run_stops_by_any_measure_of_the_held_out_examples_killed_or_not(tmp_p
 def test_a_measure_that_the_kind_does_not_have_is_refused_before_the_first_step(tmp_path):
     with pytest.raises(SettingsError, match=r"got measure 'auc' for sample, expected loss or top1, loss, calibration"):
         train(spec_of(tmp_path, **MEASURED | {"measures": ("auc",)}), silent())
+
+
+def test_a_measure_that_raises_does_so_before_the_first_step_on_all_held_out_targets(tmp_path, monkeypatch):
+    seen = []
+    odd = Measure("odd", "odd", compute=lambda said: seen.append(said.labels) or sys.exit("no licence"))
+    monkeypatch.setattr(measures, "loaded", lambda: Loaded({"odd": odd}, ()))
+    spec = spec_of(tmp_path, measures=("odd",), evaluation_batch_size=2).changed(preflight=True)
+    with pytest.raises(SettingsError, match=r"measure odd .*no licence"):
+        train(spec, silent())
+    [labels] = seen
+    assert len(labels) == 24
+    assert not (tmp_path / spec.folder / "metrics.jsonl").read_text()
 
 
 SIXTEEN = """

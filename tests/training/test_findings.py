@@ -34,7 +34,9 @@ class Record:
     def __init__(self, lines: Sequence[FindingLine] = ()) -> None:
         self.lines: list[FindingLine] = []
         self.warnings: list[str] = []
-        self.findings = Findings(lines, self.lines.append, self.warnings.append)
+        self.findings = Findings(self.lines.append, self.warnings.append)
+        for line in lines:
+            self.findings.note(line)
 
     def probe(self, step: int, *layers: LayerFigures, spread: float = 0.5) -> None:
         judge_probe(self.findings, step, ProbeFigures(64, layers, {"logits": spread}))
@@ -84,7 +86,9 @@ def stretch(step: int, norm: float = 1.0, head: float = 0.5, waiting: float = 0.
 
 def judged(stretches: Sequence[Stretch], before: Sequence = ()) -> Record:
     record = Record()
-    hook = JudgeStretches(record.findings, before)
+    hook = JudgeStretches(record.findings)
+    for line in before:
+        hook.note(line)
     for each in stretches:
         hook.rehearse(each)
         hook.after(each)

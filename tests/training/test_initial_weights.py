@@ -18,7 +18,7 @@ from podline.recipes.settings import InitSettings
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec
 from podline.store.opening import open_store
-from podline.training.run import initial_model, prepared
+from podline.training.run import configure_process, initial_model
 from podline.training.train import train
 
 RECIPE = lively_recipe(
@@ -36,7 +36,7 @@ def spec_of(root: Path, file: Path | None = None, **values) -> TrainSpec:
 def base(tmp_path_factory) -> tuple[Path, Path]:
     """A store, and the first weights of a model outside of it."""
     root = tmp_path_factory.mktemp("store")
-    model = initial_model(RECIPE, publish_dataset(root), prepared(RECIPE))
+    model = initial_model(RECIPE, publish_dataset(root), configure_process(RECIPE))
     file = tmp_path_factory.mktemp("elsewhere") / "weights.npz"
     np.savez(file, **weights(model))
     return root, file

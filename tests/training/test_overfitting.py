@@ -95,10 +95,10 @@ def judged(
     for number, (of_steps, loss) in enumerate(lines, 1):
         steps = steps_line(10 * number, of_steps).model_copy(update={"accuracy": training})
         known += [steps, evaluation(10 * number, loss, accuracy, examples)]
-    judge = JudgeOverfitting(Findings((), found.append, lambda _line: None), known[: 2 * before], ["help"])
-    for line in known[2 * before :]:
+    judge = JudgeOverfitting(Findings(found.append, lambda _line: None), ["help"])
+    for place, line in enumerate(known):
         judge.note(line)
-        if isinstance(line, EvaluationLine):
+        if place >= 2 * before and isinstance(line, EvaluationLine):
             judge.judge(line.step)
     return found
 

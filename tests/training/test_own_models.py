@@ -36,7 +36,7 @@ from podline.store.opening import open_store
 from podline.training import publication
 from podline.training.checkpoints import read_arrays, write_arrays
 from podline.training.export import KERAS, export_model
-from podline.training.run import initial_model, prepared
+from podline.training.run import configure_process, initial_model
 from podline.training.state import TrainingState
 from podline.training.train import train
 from tests.support.metrics import read_metrics
@@ -193,7 +193,9 @@ def test_what_a_model_froze_stays_frozen_and_what_a_recipe_froze_is_thawed(root:
     phase = PhaseSettings(from_epoch=1, changes={"trainable_layers": ("",)})
     two = Duration(epochs=2)
     spec = trained(root, "transfer", trainable_layers=("dense",), phases=(phase,), duration=two)
-    fresh = initial_model(spec.recipe, read_manifest(open_store(root), spec.dataset_folder), prepared(spec.recipe))
+    fresh = initial_model(
+        spec.recipe, read_manifest(open_store(root), spec.dataset_folder), configure_process(spec.recipe)
+    )
     ended = keras.models.load_model(root / spec.folder / KERAS, compile=False)
     still = [
         new.name for old, new in zip(fresh.layers, ended.layers, strict=True) if new.weights and same_bits(old, new)

@@ -14,6 +14,7 @@ from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.records import ClassTargets
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
@@ -37,9 +38,9 @@ def spec_of(root: Path, kind=PreflightSpec) -> PreflightSpec | TrainSpec:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """What is published, and no more is left of it in temporary files."""
+    """What is published, without what the store remembers, and no more is left of it in temporary files."""
     found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    return {name: content for name, content in found.items() if not name.startswith(".podline/verified/")}
+    return {name: content for name, content in found.items() if not name.startswith((".podline/verified/", "targets/"))}
 
 
 def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
@@ -132,8 +133,18 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
     seal(root)
     number = manifest.split("train").shards[0].records + 2
     place = rf"example {number} of the training split \(record 2 of {shard.file}, at byte {2 * frame}\)"
-    with pytest.raises(ArtifactError, match=f"{place} has label=9 vs 0 to 2; convert the data again"):
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match=f"{place} has label=9 vs 0 to 2; convert the data again"):
+            preflight(spec_of(root), silent())
+
+
+def test_targets_are_checked_once_for_a_version_of_a_data_set(root, monkeypatch):
+    checked = list[int]()
+    monkeypatch.setattr(ClassTargets, "check", lambda _self, records, _manifest: checked.append(len(records["label"])))
+    for _ in range(2):
         preflight(spec_of(root), silent())
+    manifest = read_manifest(open_store(root), dataset_folder("sample", FINGERPRINT))
+    assert checked == [manifest.split("train").records]
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_would(root, monkeypatch):

@@ -199,11 +199,6 @@ def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
         replicas("cpu:9")
 
 
-def test_one_device_is_tensorflow_s_own_strategy_and_a_strategy_is_made_once():
-    assert replicas("cpu") is replicas("auto") is replicas("cpu:1") is tf.distribute.get_strategy()
-    assert replicas("cpu:2") is replicas("cpu:2")
-
-
 @pytest.mark.parametrize(
     ("batch_size", "replicas", "words"),
     [

@@ -25,7 +25,7 @@ from podline.recipes.durations import Duration, Part
 from podline.recipes.settings import ExplosionSettings, ModelSettings, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
-from podline.training.divergence import Failure, StopOnDivergence
+from podline.training.divergence import FailedStep, StopOnDivergence
 from podline.training.loop import Stretch
 from podline.training.train import train
 
@@ -157,13 +157,16 @@ def stretch(step: int, losses: Sequence[float], norms: Sequence[float] | None = 
 
 
 def hook(settings: ExplosionSettings = USUAL, before: Sequence = ()) -> tuple[StopOnDivergence, list]:
-    failures: list[Failure] = []
+    failures: list[FailedStep] = []
 
-    def explain(failure: Failure) -> str:
+    def explain(failure: FailedStep) -> str:
         failures.append(failure)
         return "because of a reason"
 
-    return StopOnDivergence(ORDER, settings, before, explain), failures
+    stop = StopOnDivergence(ORDER, settings, explain)
+    for line in before:
+        stop.note(line)
+    return stop, failures
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
@@ -188,7 +191,7 @@ def test_a_gradient_that_is_no_number_is_seen_where_the_loss_still_is_one():
     assert failures[0].step == 1
 
 
-def explosion(losses: Sequence[float], settings: ExplosionSettings = USUAL) -> list[Failure]:
+def explosion(losses: Sequence[float], settings: ExplosionSettings = USUAL) -> list[FailedStep]:
     """Stretches of two steps each."""
     stop, failures = hook(settings)
     for number, loss in enumerate(losses, start=1):

@@ -18,7 +18,7 @@ from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
 from podline.store.opening import open_store
-from podline.training.run import Trainer, build_trainer, prepared
+from podline.training.run import Trainer, build_trainer, configure_process
 from podline.training.steps import ScoringSteps
 
 BATCH = 8
@@ -33,7 +33,7 @@ def test_the_compiled_steps_of_a_recipe_compute_the_same(name: str, tmp_path: Pa
     for jit in (False, True):
         recipe = usual.changed(jit=jit)
         folder = f"datasets/{recipe.dataset}/{FINGERPRINT}"
-        trainer = build_trainer(open_store(tmp_path), folder, recipe, manifest, prepared(recipe, "cpu"))
+        trainer = build_trainer(open_store(tmp_path), folder, recipe, manifest, configure_process(recipe, "cpu"))
         before = time.perf_counter()
         results.append([*_losses(trainer), _score(trainer)])
         compiled = time.perf_counter() - before

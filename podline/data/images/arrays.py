@@ -152,7 +152,7 @@ def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tup
 
     def decode(folder: Path) -> list[RawFile]:
         with reading(paths[0]):
-            sandbox.one((write_parts, arrays.read, paths, folder), limits, files[0].place)
+            sandbox.one((write_parts, arrays.read, paths, folder), limits, str(paths[0]))
             for file in files:
                 if file.modified not in (0, file.path.stat().st_mtime_ns):
                     raise SourceError(f"{file.path} was changed while it was read; convert again")

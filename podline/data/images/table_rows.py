@@ -128,7 +128,7 @@ def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
         start = stream.tell() if said else 0
         stream.seek(start)
         some = [line for line in islice(stream, _FIRST) if line.strip(f"{_MARKS}\r\n ")]
-        mark = said[1] if said else "\t" if table.ends(".tsv") else _mark_of(some)
+        mark = said[1] if said else "\t" if table.ends(".tsv") else mark_of(some)
         stream.seek(start)
         lines = csv.reader(map(_without_blanks, stream), delimiter=mark, skipinitialspace=True, strict=True)
         for values in lines:
@@ -141,7 +141,7 @@ def _without_blanks(line: str) -> str:
     return re.sub(r'" +(?=[,;\t|\r\n]|$)', '"', line) if '" ' in line else line
 
 
-def _mark_of(lines: Sequence[str]) -> str:
+def mark_of(lines: Sequence[str]) -> str:
     """Return the separator by which most of the first lines have as many values as the header, at least two."""
 
     def fitting(mark: str) -> tuple[int, int]:

@@ -16,13 +16,13 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
     ValidationError,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -78,6 +78,13 @@ def _kind_of_outline(outline: object) -> str:
     return "run lengths" if isinstance(outline, dict | RunLengths) else "polygons"
 
 
+def flat(keypoints: Any) -> Any:
+    """Flatten ``[[x, y, visibility], …]`` to ``[x, y, visibility, …]``; return other values unchanged."""
+    if isinstance(keypoints, list) and all(isinstance(joint, list) and len(joint) == 3 for joint in keypoints):
+        return [value for joint in keypoints for value in joint]
+    return keypoints
+
+
 class Annotation(_Checked):
     """An entry of ``annotations``; adds the values that COCO has and others may lack: box, area, zeros for joints.
 
@@ -89,7 +96,7 @@ class Annotation(_Checked):
     category_id: int = PERSON
     iscrowd: int = Field(default=0, ge=0, le=1)
     num_keypoints: int | None = None
-    keypoints: Annotated[list[Coordinate], Field(fail_fast=True)] = []
+    keypoints: Annotated[list[Coordinate], Field(fail_fast=True), BeforeValidator(flat)] = []
     bbox: tuple[Coordinate, Coordinate, Size, Size] | None = None
     area: Size | None = None
     segmentation: (
@@ -99,11 +106,6 @@ class Annotation(_Checked):
         ]
         | None
     ) = None
-
-    @field_validator("keypoints", mode="before")
-    @classmethod
-    def _flat(cls, keypoints: object) -> object:
-        return flat(keypoints)
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo[int]) -> Self:
@@ -136,13 +138,6 @@ class Annotation(_Checked):
             return 0.0, 0.0, 0.0, 0.0
         (left, right), (top, bottom) = ((min(values), max(values)) for values in zip(*places, strict=True))
         return left, top, right - left + border, bottom - top + border
-
-
-def flat(keypoints: Any) -> Any:
-    """Flatten ``[[x, y, visibility], …]`` to ``[x, y, visibility, …]``; return other values unchanged."""
-    if isinstance(keypoints, list) and all(isinstance(joint, list) and len(joint) == 3 for joint in keypoints):
-        return [value for joint in keypoints for value in joint]
-    return keypoints
 
 
 def has_joints(annotation: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from podline.data.images.table_rows import mark_of
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
@@ -112,8 +113,10 @@ def _category(individual: str) -> str:
 
 def _read(path: Path) -> Table:
     refuse_lfs_pointer(path, str(path))
-    with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, strict=True) if any(map(str.strip, row))]
+    with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as stream:
+        lines = stream.readlines()
+        table = csv.reader(lines, delimiter=mark_of(lines[:_HEADERS]), strict=True)
+        rows = [[cell.strip() for cell in row] for row in table if any(map(str.strip, row))]
     width = max((len(row) - [*map(bool, reversed(row))].index(True) for row in rows[:_HEADERS]), default=0)
     rows = [row[:width] if not any(row[width:]) else row for row in rows]
     header = {row[0]: row for row in itertools.takewhile(lambda row: row[:1] and row[0] in _HEADER, rows)}

@@ -167,7 +167,7 @@ def _meta(family: Family, file: RawFile, sandbox: Sandbox) -> dict[str, list[str
     _check_class_file(file)
     keys = [label.names_key for label in family.labels]
     with reading(file.path):
-        return sandbox.one((read_names, file.path, keys), limits_of(file.bytes), file.place)
+        return sandbox.one((read_names, file.path, keys), limits_of(file.bytes), str(file.path))
 
 
 def _check_class_file(file: RawFile) -> None:

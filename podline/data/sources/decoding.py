@@ -22,7 +22,7 @@ from podline.data.headers import PictureError, looks_like_picture, segments
 from podline.data.identity import IDENTITY_BYTES, identified
 from podline.data.images.hashing import hash_of
 from podline.data.pictures import Form, limits_of_pixels, picture_of, ready_for_many
-from podline.data.places import MemberError, Readable
+from podline.data.places import MemberError, Place
 from podline.data.rawfiles import reading
 from podline.data.reasons import FORGOTTEN, Reason
 from podline.documents.manifest import Fit
@@ -87,7 +87,7 @@ class Request(NamedTuple):
         size: see :class:`podline.data.images.items.Item`.
     """
 
-    place: Readable | str
+    place: Place | str
     size: Sequence[int] | None = None
 
 
@@ -152,7 +152,7 @@ class Pictures(NamedTuple):
         return look._replace(turned=picture.turned, unturned=picture.unturned, marks=picture.marks), pixels
 
 
-def content(place: Readable | str) -> bytes | str:
+def content(place: Place | str) -> bytes | str:
     """Return the content of an image file, or the reason why it has none.
 
     Raises:

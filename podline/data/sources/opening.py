@@ -155,7 +155,7 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
                 return file
         key = digests.of_json([file.sha256, name])
         (made,) = made_once(work, key, lambda folder: in_child(decompress, path, name, folder))
-        unpacked[made.place] = str(path)
+        unpacked[str(made.path)] = str(path)
         return made._replace(modified=0)
 
     files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))

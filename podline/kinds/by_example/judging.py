@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from podline.arrays import Array, Tensor
 from podline.data.reader import SplitReader, open_split
-from podline.documents.manifest import VALIDATION, Manifest
+from podline.data.records import IMAGE
+from podline.documents.manifest import TRAIN, VALIDATION, Manifest
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
@@ -23,8 +24,7 @@ from podline.measures import measure_named, metric_text
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.store.contract import Store
-from podline.training.objective import IMAGE
-from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.plan import plan_training
 
 Model = Callable[..., Tensor]
 _HELD_OUT, _OVER_VIEWS = "held_out", "over_views"
@@ -43,7 +43,7 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
         kind.over_views(case.after, case.recipe),
     )
     found = _found(kind, case, views)
-    chosen_on, held_out = (VALIDATION, found.pop(_HELD_OUT)) if _HELD_OUT in found else (TRAINING_SPLIT, found["seen"])
+    chosen_on, held_out = (VALIDATION, found.pop(_HELD_OUT)) if _HELD_OUT in found else (TRAIN, found["seen"])
     thresholds = held_out.thresholds()
     found = {name: answers.at_thresholds(thresholds) for name, answers in found.items()}
     trained, guessing = found["trained"], kind.guessing(found["trained"])
@@ -74,8 +74,8 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
 def _found(kind: ExampleHooks[A], case: Case, views: Views | None) -> dict[str, A]:
     """Return the answers of each model to its examples, by the names of the document's fields."""
     spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
-    holds_out = kind.read_by.has_thresholds and plan.evaluated in (TRAINING_SPLIT, VALIDATION)
-    splits = (spec.split, TRAINING_SPLIT, *([plan.evaluated] if holds_out else []))
+    holds_out = kind.read_by.has_thresholds and plan.evaluated in (TRAIN, VALIDATION)
+    splits = (spec.split, TRAIN, *([plan.evaluated] if holds_out else []))
     readers = {
         split: open_split(case.store, spec.dataset_folder, case.manifest, split, case.reporter) for split in splits
     }
@@ -85,7 +85,7 @@ def _found(kind: ExampleHooks[A], case: Case, views: Views | None) -> dict[str, 
         return EvaluationInput(readers[split], manifest, fields, batch_size=spec.batch_size, ids=ids)
 
     judged = batches_of(spec.split)
-    seen = batches_of(TRAINING_SPLIT, plan.order.ids[: judged.count])
+    seen = batches_of(TRAIN, plan.order.ids[: judged.count])
     asked: dict[str, tuple[Model, EvaluationInput]] = {
         "untrained": (case.before, judged),
         "trained": (case.after, judged),

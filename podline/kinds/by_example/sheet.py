@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.reader import SplitReader, open_split
-from podline.documents.manifest import Manifest
+from podline.data.records import IMAGE
+from podline.documents.manifest import TEST, Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.evaluation.per_example import PerExample
 from podline.figures import count, percent
@@ -20,8 +21,6 @@ from podline.measures import measure_named, metric_text
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
-from podline.training.objective import IMAGE
-from podline.training.plan import EVALUATION_SPLIT
 
 RIGHT, WRONG = "#1a7f37", "#c0392b"
 """Colours of captions."""
@@ -32,7 +31,7 @@ def asked(
     kind: ExampleHooks[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
     """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""
-    reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, TEST)
     said: PerExample = answered(kind, spec.recipe, model, reader, manifest, reporter)
     said = at_its_thresholds(kind, said, store, f"runs/{spec.run}")
     examples, right, wide = len(said.labels), said.right, spec.examples

@@ -24,7 +24,7 @@ from podline.kinds.pose.skeletons import Image, poses_of
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
 
-TRAINING_SPLIT = "train"
+TRAIN = "train"
 Poses = npt.NDArray[np.float32]
 
 
@@ -99,7 +99,7 @@ def judged_pictures(
         StoreError: a file is missing.
         ArtifactError: a file has changed.
     """
-    folder, split = spec.dataset_folder, TRAINING_SPLIT if seen else evaluation.split
+    folder, split = spec.dataset_folder, TRAIN if seen else evaluation.split
     ranked = evaluation.seen_pictures if seen else evaluation.pictures
     reader, truth = open_split(store, folder, manifest, split), read_truth(store, folder, manifest, split)
     which = SEEN if seen else split

@@ -17,12 +17,14 @@ from podline.arrays import Array
 from podline.data.letterbox import LetterBox
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
+from podline.data.records import IMAGE
 from podline.documents.any_evaluation import EVALUATION
+from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.case import Case, Judgement
-from podline.evaluation.forward import IMAGE, Answers, News, answers_of
+from podline.evaluation.forward import Answers, News, answers_of
 from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
@@ -39,7 +41,7 @@ from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
 from podline.kinds.pose.targets import pose_targets
 from podline.kinds.table import read_evaluation
 from podline.store.contract import Store
-from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.plan import plan_training
 
 ID, SIZE = "image_id", "size"
 FIELDS = (IMAGE, ID, SIZE)
@@ -97,8 +99,8 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     poses = PoseSettings.of(recipe)
     split = _split(case, spec.split, None)
     trained_on = plan_training(recipe, case.manifest).order.ids
-    seen = _split(case, TRAINING_SPLIT, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
-    is_seen = spec.split == TRAINING_SPLIT
+    seen = _split(case, TRAIN, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
+    is_seen = spec.split == TRAIN
     news = News(case.reporter, 2 * len(split.ids) + (0 if is_seen else len(seen.ids)))
     untrained, people = (find_people(model, split.batches, poses, news.done) for model in (before, after))
     if is_seen:
@@ -260,7 +262,7 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
         threshold=None
         if score is None
         else ChosenThreshold(
-            chosen_on=TRAINING_SPLIT,
+            chosen_on=TRAIN,
             images=len(seen.ids),
             seen=at_threshold(on_seen, score),
             judged=at_threshold(after, score),

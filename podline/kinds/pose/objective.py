@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podline.arrays import Tensor
+from podline.data.people.image import MASK_STRIDE
+from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
-from podline.documents.skeleton import Skeleton
+from podline.documents.skeleton import SUBJECTS, Skeleton
 from podline.frozen import JsonObject
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
@@ -17,7 +18,7 @@ from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
-from podline.training.objective import IMAGE, Batch, Objective
+from podline.training.objective import Batch, Objective
 
 IGNORED = "ignored"
 
@@ -38,9 +39,9 @@ class Pose(Objective):
         self.settings, self.skeleton, self.stages = settings, skeleton, stage_names(settings.model)
         self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
 
-    def prepared(self, batch: Batch) -> Batch:
+    def with_targets(self, batch: Batch) -> Batch:
         """Return the batch with its targets."""
-        side: Tensor = batch[IMAGE].shape[1]
+        side = MASK_STRIDE * batch[IGNORED].shape[1]  # there may be features instead of images
         settings, skeleton = self.settings.targets, self.skeleton
         fields = any(kind_of(stage) == PAF for stage in self.stages)
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton, fields=fields)._asdict()
@@ -85,7 +86,8 @@ def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
 
 def _remarks(given: PoseSettings, manifest: Manifest) -> tuple[str, ...]:
     """Return a line on the number of subjects in an image."""
-    why = "task.subjects" if given.subjects else "found from the annotations; task.subjects sets it"
+    counted = "found from the annotations" if SUBJECTS in manifest.facts else "not counted when the data were converted"
+    why = "task.subjects" if given.subjects else f"{counted}; task.subjects sets it"
     means = {
         "one": "each joint is at its heatmap's maximum, without part affinity fields",
         "several": "part affinity fields tell them apart",

@@ -11,7 +11,7 @@ from podline.figures import count, percent
 from podline.kinds.pose import charts
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.figures import PCK
-from podline.kinds.pose.judged_pictures import TRAINING_SPLIT, JudgedPicture, judged_pictures, maps_of_image
+from podline.kinds.pose.judged_pictures import TRAIN, JudgedPicture, judged_pictures, maps_of_image
 from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.measures import measure_named, metric_text, shown
@@ -65,7 +65,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
     """Show the results on training images, beside those on test images."""
     gallery = list(_gallery(run, seen=True))
-    if run.evaluation.split != TRAINING_SPLIT and gallery:
+    if run.evaluation.split != TRAIN and gallery:
         yield _KEY
         yield from gallery
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from podline.arrays import Arrays
 from podline.data.letterbox import LetterBox
 from podline.data.reader import open_split
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import TEST, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.drawing.picture_sheet import Block, Image, Picture, PictureRow
 from podline.evaluation.forward import News
@@ -23,7 +23,6 @@ from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
-from podline.training.plan import EVALUATION_SPLIT
 
 _KEYPOINTS, _PEOPLE = "keypoints", "people"
 
@@ -47,7 +46,7 @@ def asked(
     """Return the first test images with people, as found by the run and as labelled; nothing counts as correct."""
     poses = PoseSettings.of(spec.recipe)
     answers = pose_answers(model, tf.distribute.get_strategy())
-    reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, TEST)
     people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]
     ids = np.flatnonzero(people)[: spec.examples]  # others have no people to show
     batches = EvaluationInput(reader, manifest, FIELDS, batch_size=spec.recipe.evaluation_batch_size, ids=ids)

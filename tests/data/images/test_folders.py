@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, re
 
 from podline.data.identity import identified
 from podline.data.images.layouts.folders import Folders
-from podline.data.images.listing import Files, Found, source_files
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.source import Source
 from podline.errors import SourceError
@@ -30,14 +29,6 @@ def split_folders(folder: Path) -> Path:
         for number, (file, data) in enumerate(files.items()):
             as_folders(folder / ("train" if number % 4 else "test"), {name: {file: data}})
     return folder
-
-
-def test_every_image_of_every_kind_is_read(folder: Path) -> None:
-    source = opened(folder)
-    assert source.class_names == tuple(sorted(CLASSES))
-    assert (source.read, sum(source.sizes.values()), reasons(source)) == (60, 60, {})
-    assert source.counted == {"turned as EXIF says": 1}
-    assert "layout: folders, <class>/; 3 classes" in source.notes()[0]
 
 
 def test_images_that_are_much_smaller_than_their_squares_are_told(folder: Path) -> None:
@@ -154,19 +145,6 @@ def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) 
         opened(folder.parent)
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("two\nlines", "has the character U\\+000A"),
-        ("do\u200bg", "has the character U\\+200B"),
-    ],
-)
-def test_a_class_that_tfds_could_not_name_is_refused(folder: Path, name: str, problem: str) -> None:
-    as_folders(folder, {name: {"1.png": encoded(drawn(900))}})
-    with pytest.raises(SourceError, match=f"the class name .* {problem}.*; rename the class"):
-        opened(folder)
-
-
 def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
     first = opened(folder)
     pictures = [identified(path.read_bytes()).bytes for path in folder.rglob("*.*")]
@@ -193,9 +171,3 @@ def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
     some = {name: {f"{n}.png": encoded(drawn(3 * at + n)) for n in range(3)} for at, name in enumerate("ab")}
     untested = as_folders(tmp_path / "none", some)
     assert opened(untested, test_share=1e-9).sizes == {"train": 5, "test": 1}
-
-
-def test_a_listing_in_the_order_of_names_can_be_sent_elsewhere(folder: Path, tmp_path: Path) -> None:
-    files = pickle.loads(pickle.dumps(source_files(folder, ImagesSettings(), tmp_path))).asked
-    assert [file.name for file in files] == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
-    assert all(Path(file.path).stat().st_size == file.bytes for file in files)

@@ -32,13 +32,9 @@ from drawn_images import (
     records,
     write_tar,
 )
-from gcs_emulator import upload
 
-from podline.data.images.opening import open_images
-from podline.data.images.settings import ImagesSettings
 from podline.data.pictures import picture_of
 from podline.errors import SourceError
-from podline.recipes import datasets
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -328,6 +324,17 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
     assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
 
 
+def test_a_split_whose_labels_are_no_class_is_not_read(tmp_path: Path) -> None:
+    folder = as_parquet(tmp_path / "raw", images(60), "train.parquet")
+    file = as_parquet(folder, images(12), "test.parquet") / "test.parquet"
+    content = pq.read_table(file)
+    place, field = content.schema.get_field_index("label"), content.schema.field("label")
+    pq.write_table(content.set_column(place, field, pa.array([-1] * 12, field.type)), file)
+    source = opened(folder, test_share=0.2)
+    assert (source.read, reasons(source)) == (60, {})
+    assert "the split test has no labels, so it is not read" in source.notes()
+
+
 def test_equal_images_are_decoded_once(tmp_path: Path) -> None:
     numbers = [{2: 0, 3: 0, 5: 0, 30: 10}.get(at, at) for at in range(60)]
     every = [{"bytes": b"" if number == 40 else encoded(drawn(number)), "path": ""} for number in numbers]
@@ -340,15 +347,6 @@ def test_equal_images_are_decoded_once(tmp_path: Path) -> None:
     assert len(set(rows.tolist())) == 60 - 4  # one of them has none
     assert sum(pixels == source.pixels(np.array([0]))[0].tobytes() for _, _, pixels in records(source)) == 4
     assert list(reasons(source).values()) == ["is empty"]
-
-
-@pytest.mark.parametrize("layout", ["csv", "webdataset"])
-def test_a_source_in_a_bucket_is_the_same(tmp_path: Path, gcs_root: str, layout: str) -> None:
-    folder = LAYOUTS[layout](tmp_path / "raw", images())
-    uri = upload(folder, gcs_root)
-    found = open_images(datasets.find("images"), uri, ImagesSettings(side=16), tmp_path / "elsewhere")
-    assert records(found) == records(opened(folder))
-    assert found.files == opened(folder).files
 
 
 def test_every_file_that_pillow_decodes_is_a_picture(real_data: Path) -> None:

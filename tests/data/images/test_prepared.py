@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from drawn_images import as_folders, as_prepared, drawn, encoded, images, items, opened, reasons, records
-from gcs_emulator import upload
+from drawn_images import as_folders, as_prepared, drawn, encoded, images, opened, reasons, records
 
 from podline.data.tfrecord import framed
 from podline.errors import SourceError
@@ -51,11 +50,6 @@ def test_its_splits_are_those_of_the_data_set(prepared: Path) -> None:
     assert {text for key, text in reasons(source).items() if "unlabelled" in key} == {
         "is of the split 'unlabelled' vs train or test, testing, val, valid, validation"
     }
-
-
-def test_it_may_lie_in_a_bucket(prepared: Path, gcs_root: str, tmp_path: Path) -> None:
-    upload(prepared / "one/drawn" / VERSION, f"{gcs_root}drawn")
-    assert len(items(f"{gcs_root}drawn", tmp_path)) == 92
 
 
 def features(folder: Path, **changes: object) -> None:

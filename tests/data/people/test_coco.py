@@ -16,13 +16,11 @@ from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, people_in, per
 from PIL import Image
 
 from podline.data.headers import PictureError, inspect_jpeg
-from podline.data.images import parsing
 from podline.data.keypoints import from_annotated
 from podline.data.letterbox import LetterBox, areas_in_squares, snapped
 from podline.data.people.image import People, chosen
 from podline.data.people.records import annotations_of
 from podline.data.people.settings import CocoSettings
-from podline.data.sources import decoding
 from podline.data.sources.source import Source
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
@@ -72,16 +70,6 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
     assert people_in(folders) == people_in(zips)
     for here, packed in zip(folders.splits, zips.splits, strict=True):
         np.testing.assert_array_equal(folders.pixels(here.kept), zips.pixels(packed.kept))
-
-
-def test_annotations_in_any_encoding(tmp_path: Path) -> None:
-    document = CocoFiles().document().decode()
-    found = []
-    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32-le"):
-        folder = CocoFiles().write(tmp_path / encoding)
-        (folder / "annotations/person_keypoints_train2017.json").write_bytes(document.encode(encoding))
-        found.append(ids(opened(folder)))
-    assert found[1:] == found[:-1]
 
 
 NUMBERS = "annotation {}00: its keypoints"
@@ -159,18 +147,6 @@ def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
     assert not found
 
 
-def test_what_was_decoded_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = CocoFiles().write(tmp_path / "raw")
-    first = open_coco(folder, tmp_path / "work")
-    with monkeypatch.context() as patch:
-        patch.setattr(decoding, "Decoder", None)
-        patch.setattr(parsing, "Sandbox", None)
-        again = open_coco(folder, tmp_path / "work", max_people=1)
-        assert (again.files, people_in(again)) == (first.files, people_in(first))
-    (folder / "train2017" / "000000000003.jpg").write_bytes(jpeg(4))
-    assert open_coco(folder, tmp_path / "work").files != first.files
-
-
 def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Path) -> None:
     files = CocoFiles(images=30)
     files.files["000000000002.jpg"] = b"\xff\xd8" + bytes(1_000_000)
@@ -180,32 +156,6 @@ def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Pa
     assert content.count((1_000_002).to_bytes(4, "little")) == 2  # in the directory and before the member
     archive.write_bytes(content.replace((1_000_002).to_bytes(4, "little"), (900).to_bytes(4, "little")))
     assert "Bad CRC-32" in left_out(opened(folder))["000000000002.jpg (image 2)"]
-
-
-@pytest.mark.parametrize(
-    ("inserted", "found"),
-    [
-        (b"", (WIDTH, HEIGHT, 3, False, 1)),
-        (b"\xff\x00" * 300 + b"\xff", (WIDTH, HEIGHT, 3, False, 1)),  # fill bytes before the end marker
-        (b"\xff\xd0" + bytes(5000) + b"\xff\xd7\xff\x00", (WIDTH, HEIGHT, 3, False, 1)),  # restart markers
-        (b"\xff\xd9", (WIDTH, HEIGHT, 3, False, 1)),
-        (b"\xff\xe0\x00\x04ab" + bytes(5000), (WIDTH, HEIGHT, 3, False, 1)),  # a segment between scans
-        (b"\xff\xe0\xff\xff", "a segment of 65,535 bytes at byte"),
-        (b"\xff\xc3\x00\x02", "of a rare kind"),
-    ],
-)
-def test_markers_in_long_data_are_found(inserted: bytes, found: object) -> None:
-    data = jpeg(5)
-    for before in (0, 1, 4095, 4096, 50_000):
-        long = data[:-2] + b"\xff\x00" + bytes(before) + inserted
-        if isinstance(found, str):
-            with pytest.raises(PictureError, match=found):
-                inspect_jpeg(long + data[-2:])
-        else:
-            assert inspect_jpeg(long + data[-2:]) == found
-            if inserted != data[-2:]:
-                with pytest.raises(PictureError, match="and no end marker"):
-                    inspect_jpeg(long)
 
 
 def test_every_cut_of_a_jpeg_is_found() -> None:
@@ -334,15 +284,6 @@ def test_near_duplicates_are_searched_where_a_share_of_them_is_refused(tmp_path:
         ("000000000101.jpg (image 101)", "000000000003.jpg (image 3)")
     ]
     assert source.counted["test images that nearly repeat a training image"] == 1
-
-
-@pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"[]", b'{"images": []}', b"\xff\xfe\x00"])
-def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
-    folder = CocoFiles().write(tmp_path)
-    (folder / "annotations" / "person_keypoints_train2017.json").write_bytes(content)
-    with pytest.raises(SourceError, match=r"person_keypoints_train2017\.json") as error:
-        opened(folder)
-    assert "\n" not in str(error.value)
 
 
 def test_places_that_hold_no_coco(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
         lambda text: text.replace("\n", "\n\n"),
         lambda text: text.replace("\n", ",,\n"),  # columns that were emptied
         lambda text: text.replace(".png,", ".png ,").replace("\n", "\r\n"),
+        lambda text: text.replace(",", ";"),
     ],
 )
 def test_empty_cells_of_an_edited_table_change_nothing(tmp_path: Path, change: Any) -> None:

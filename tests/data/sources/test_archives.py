@@ -1,3 +1,5 @@
+"""An archive unpacks what is wanted, into its folder, within limits, or is refused by name."""
+
 from __future__ import annotations
 
 import gzip

@@ -1,3 +1,5 @@
+"""CIFAR in both layouts gives its authors' pixels and labels; what is damaged or cut is named."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

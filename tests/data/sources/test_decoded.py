@@ -16,7 +16,6 @@ from podline.data.sources.decoded import decoded_source, read_file
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
-from podline.store.opening import open_store
 
 TOYS = DataSet("toys", open="")
 SPLITS = {"train": ("a.npz", "b.npz"), "test": ("c.npz",)}
@@ -129,14 +128,3 @@ def test_files_that_are_missing_or_of_another_shape_are_named(raw: Path) -> None
     (raw / "b.npz").unlink()
     with pytest.raises(SourceError, match=r"raw lacks b.npz; give the folder that holds a.npz, b.npz, c.npz"):
         opened(raw)
-
-
-@pytest.mark.usefixtures("parsed_here")
-def test_files_in_a_bucket_are_the_same_source(raw: Path, gcs_root: str) -> None:
-    store = open_store(f"{gcs_root}raw")
-    for file in raw.iterdir():
-        store.publish_file(file, file.name)
-    here, there = opened(raw), decoded_source(TOYS, store.uri, SPLITS, ("red", "green", "blue"), read, raw.parent / "w")
-    assert (there.files, there.sizes) == (here.files, here.sizes)
-    rows = np.arange(10)
-    np.testing.assert_array_equal(there.splits[0].read(rows)["image"], here.splits[0].read(rows)["image"])

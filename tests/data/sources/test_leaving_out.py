@@ -46,13 +46,6 @@ def source_of(folder: Path, train: list[np.ndarray], *test: np.ndarray, label: i
     return decoded_source(DataSet("tiny", open=""), str(folder), names, CLASSES, reading_case.read, work)
 
 
-def test_images_that_differ_by_a_bit_stay(tmp_path: Path) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (200, 2, 2), np.uint8)
-    nearly = images[:1].copy()
-    nearly[0, 1, 1] ^= 1
-    assert source_of(tmp_path / "raw", [nearly, numbered(2, 3)], images).sizes == {"train": 3, "test": 200}
-
-
 def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
     train = [numbered(*range(100)), numbered(900, 5, 400, 900)]
     test = numbered(*range(1000, 1150)), numbered(*range(800, 950)), numbered(900)

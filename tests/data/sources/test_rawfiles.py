@@ -1,3 +1,5 @@
+"""Files made from others are made once, whole, and again where they are damaged."""
+
 from __future__ import annotations
 
 import resource

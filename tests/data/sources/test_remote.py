@@ -14,7 +14,7 @@ import pytest
 from coco_files import CocoFiles, open_coco, people_in
 from drawn_images import as_folders, drawn, encoded
 from gcs_emulator import upload
-from published import archive_of, same_content, write_cifar10_bins, write_cifar100_pickles, write_mnist
+from published import same_content, write_cifar10_bins, write_mnist
 
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
@@ -44,19 +44,6 @@ def test_plain_files_are_downloaded_once(
     again = open_source(dataset, uri, tmp_path / "work").splits[1]
     assert len(again.read(np.arange(2))["image"]) == 2
     assert not proxy.downloaded
-
-
-def test_an_archive_is_downloaded_once_and_unpacked(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
-) -> None:
-    folder = write_cifar100_pickles(tmp_path / "raw" / "cifar-100-python")
-    (tmp_path / "packed").mkdir()
-    archive = archive_of(folder, tmp_path / "packed" / "cifar-100-python.tar.gz")
-    uri = upload(archive.parent, f"{gcs_root}packed")
-    for here, there in ((archive.parent, uri), (archive, f"{uri}/{archive.name}")):
-        found = open_source("cifar100", there, tmp_path / "work")
-        same_content(found, open_source("cifar100", str(here), tmp_path / "work2"))
-    assert sum(proxy.downloaded.values()) == archive.stat().st_size
 
 
 def content(source: Source) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from podline.recipes.durations import Duration
 from podline.recipes.settings import LossSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
 from podline.training.plan import plan_training
-from podline.training.run import build_trainer, prepared
+from podline.training.run import build_trainer, configure_process
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0], [-3.0, 4.0, 0.5]], np.float32)
 LABELS = np.array([0, 2, 0])
@@ -102,7 +102,7 @@ def trained(root: Path, **task: Any) -> tuple[float, int]:
     """Train a linear model on the imbalanced examples: the mean of the classes' accuracies, and the steps."""
     rate = ScheduleSettings(kind="cosine", learning_rate=0.003)
     asked = recipe(**task).changed(batch_size=32, duration=Duration(epochs=10), schedule=rate, deterministic=True)
-    strategy = prepared(asked, "cpu")
+    strategy = configure_process(asked, "cpu")
     trainer = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", asked, manifest_of(root), strategy)
     [phase] = trainer.plan.phases
     parts = strategy.distribute_datasets_from_function(

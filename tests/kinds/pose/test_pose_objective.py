@@ -29,7 +29,7 @@ def perfect(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def test_perfect_answers_have_no_loss_and_find_every_joint():
-    batch = OBJECTIVE.prepared(batch_of())
+    batch = OBJECTIVE.with_targets(batch_of())
     terms = OBJECTIVE.terms(batch, perfect(batch))
     assert list(terms) == list(STAGES)
     assert all(np.count_nonzero(term) == 0 and term.shape == (4,) for term in terms.values())
@@ -44,7 +44,7 @@ def test_perfect_answers_have_no_loss_and_find_every_joint():
 
 
 def test_losses_are_means_over_examples():
-    batch = OBJECTIVE.prepared(batch_of())
+    batch = OBJECTIVE.with_targets(batch_of())
     answers = {stage: 0.5 * answer for stage, answer in perfect(batch).items()}
     measures = OBJECTIVE.measures(batch, answers)
     figures = OBJECTIVE.figures({name: float(np.sum(value)) for name, value in measures.items()}, 4)["measures"]
