@@ -14,6 +14,8 @@ class KindFacts(NamedSettings):
     """The facts about a kind of task; an entry point ``podline.kinds`` names them.
 
     Attributes:
+        name: name in recipes and data sets.
+        settings: the model of a recipe's ``task``.
         document: the model of ``evaluation.json``.
         targets: the targets of its records.
         kind: the :class:`podline.kinds.contract.Kind`, as ``module:name``.

@@ -29,7 +29,7 @@ _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 
 
 def require_unquantized(kind: str, network: keras.Model) -> None:
-    """Refuse a layer that computes with integers, as after ``model.quantize``: its weights have no gradient.
+    """Refuse a layer that computes with integers, as after a call of ``quantize``: its weights have no gradient.
 
     Raises:
         SettingsError: a layer is quantized.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 
@@ -17,7 +18,7 @@ def tables() -> dict[str, str]:
     """The facts about a kind, its methods, and what an ExampleKind gives."""
     methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
     described = attributes_of(KindFacts)
-    assert set(described) == set(inspect.get_annotations(KindFacts))
+    assert set(described) == {field.name for field in dataclasses.fields(KindFacts)}
     left = {"objective": methods["objective"], **{name: each for name, each in hooks.items() if name not in methods}}
     assert ExampleKind.__abstractmethods__ <= left.keys()
     return {
