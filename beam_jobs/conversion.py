@@ -46,7 +46,8 @@ from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
-from podline.store.one_writer import waits_told, writing
+from podline.store.locks import Waiting
+from podline.store.one_writer import writing
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
@@ -82,7 +83,7 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
     folder = dataset_folder(spec.dataset, known)
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.using([folder]))
-        writer = stack.enter_context(writing(store, folder, f"convert of {folder}", waits_told(reporter)))
+        writer = stack.enter_context(writing(store, folder, f"convert of {folder}", Waiting(reporter)))
         growth = stack.enter_context(growth_since(store, spec, source, known, job.context.folder, reporter))
         truths = source.publish_truths(store, folder)
         plans, reused = _write_shards(job, spec, source, folder, growth, writer.owner)

@@ -1,4 +1,4 @@
-"""Requests of a stage by a person: what a name stands for, and the ledger's entry of the stage's work."""
+"""Turns what a person asks of a stage into a spec, and records the stage's work in the ledger."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def recipe_of(name: str | None) -> Recipe:
 
 
 class Request(NamedTuple):
-    """What every request of a stage has: a recipe's name, a store, the settings, and a listener."""
+    """A request of a stage: a recipe's name, a store, the settings, and a listener for progress."""
 
     name: str | None
     store: Store

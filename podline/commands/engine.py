@@ -58,7 +58,7 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
     store.now()
     say([f"store    {store.uri}: can be written from here"])
     heard: list[Event] = []
-    with _tried_in(store) as (folder, source):
+    with _temporary_store(store) as (folder, source):
         spec = ConvertSpec(
             root=folder,
             dataset="sample",
@@ -82,7 +82,7 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
 
 
 @contextmanager
-def _tried_in(store: Store) -> Iterator[tuple[str, str]]:
+def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
     """Yield the root of a temporary store inside a store, and a drawn data set."""
     name = f"jobs/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")

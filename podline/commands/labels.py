@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from podline.entry_points import require_extra
 from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, manifest_of
 from podline.options import Choices, Length, TrainingGroup
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.progress import silent
 from podline.recipes import datasets
 from podline.requests import Request
@@ -170,17 +169,13 @@ def correct(name: str, record: str, label: str | None, drop: bool, by: str, as_j
     _require_own(dataset)
     manifest = manifest_of(store, choose_dataset(store, dataset, None, silent()))
     if label is not None and label not in manifest.class_names:
-        known = ", ".join(manifest.class_names[:_NAMED])
-        raise SettingsError(f"got --label {label}, expected a class of {dataset}: {known}{_more(manifest.class_names)}")
+        known = first_few(manifest.class_names, _NAMED)
+        raise SettingsError(f"got --label {label}, expected a class of {dataset}: {known}")
     found = find_records(store, manifest, record)
     said = Correction(decision="drop") if drop else Correction(decision="relabel", label=label or "")
     review = publish_review(store, dataset, by or getpass.getuser(), {each.image: said for each in found})
     lines = [f"{each.words}: {'left out' if drop else label} from the next conversion on" for each in found]
     answer({"review": review, "images": [each.image for each in found]}, lambda: lines, as_json=as_json)
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
 
 
 def _require_own(dataset: str) -> None:

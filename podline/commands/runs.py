@@ -239,8 +239,8 @@ def delete(
       podline runs delete sample-0123456789ab --yes --root podline-root
       podline runs delete --days 90 --keep 10 --yes
 
-    Champions, earlier champions, and runs that others were trained from stay, as do runs that a living process on this
-    machine uses. The ledger keeps its entries. Next: `podline store prune` deletes data sets without runs.
+    Champions, earlier champions, and runs that others were trained from stay, as do runs that a process writes, or uses
+    on this machine. The ledger keeps its entries. Next: `podline store prune` deletes data sets without runs.
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")

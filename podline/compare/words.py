@@ -1,4 +1,4 @@
-"""Says what chance has to do with a difference: one case, one phrase, the same on every page and in every command."""
+"""Describes how far chance explains a difference: one phrase for each case, the same on pages and in commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Chance(StrEnum):
 
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, tests: int = 1) -> Chance:
-        """Return the case of a change.
+        """Return how far chance explains a change.
 
         Args:
             change: the change of a figure.

@@ -42,7 +42,8 @@ from podline.stages.specs import ConvertResult
 from podline.stages.table import CONVERT
 from podline.store import digests
 from podline.store.contract import Store
-from podline.store.one_writer import waits_told, writing
+from podline.store.locks import Waiting
+from podline.store.one_writer import writing
 
 
 def compact(
@@ -75,7 +76,14 @@ def compact(
     above = manifest.folder.rpartition("/")[0]
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]))
-        stack.enter_context(writing(store, f"{above}/{known}", f"compact of {manifest.folder}", waits_told(reporter)))
+        stack.enter_context(
+            writing(
+                store,
+                f"{above}/{known}",
+                f"compact of {manifest.folder}",
+                Waiting(reporter),
+            )
+        )
         removed = _write(store, manifest, known, forgotten or {}, reporter)
         known_versions = {one.fingerprint: one.content for one in versions(store, manifest.dataset)}
         content = known if removed else known_versions.get(manifest.fingerprint, manifest.fingerprint)

@@ -36,11 +36,6 @@ class CodeVersion(Frozen):
     sources: str = ""
     modules: str = Field(default="", exclude_if=operator.not_)
 
-    @property
-    def clean(self) -> bool | None:
-        """Return whether the code equals the commit's; None without a commit."""
-        return None if not self.commit else not self.changes
-
 
 class Split(Frozen):
     """A split of the data set: its number of records, and a hash of the ordered records for comparisons."""

@@ -389,12 +389,14 @@ class LogMark(Frozen):
     sha256: str
 
 
-def _blocks(path: Path, length: int) -> Iterator[bytes]:
-    """Yield the first bytes of a file in parts."""
+def _hash_of(path: Path, length: int) -> Any:
+    """Return the sha256 of the first bytes of a file, to be continued."""
+    found = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(min(length, _BLOCK)):
-            yield block
+            found.update(block)
             length -= len(block)
+    return found
 
 
 class MetricsLog:
@@ -418,9 +420,7 @@ class MetricsLog:
             ArtifactError: the content has changed.
         """
         with explained("read", self.path):
-            found, length = hashlib.sha256(), self.path.stat().st_size
-            for block in _blocks(self.path, mark.bytes):
-                found.update(block)
+            found, length = _hash_of(self.path, mark.bytes), self.path.stat().st_size
         if length < mark.bytes or found.hexdigest() != mark.sha256:
             raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
         self._hash, self._bytes = found, mark.bytes

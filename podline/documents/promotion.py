@@ -9,7 +9,7 @@ from pydantic import Field
 
 from podline.documents.reading import read_model
 from podline.frozen import Frozen
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
@@ -217,8 +217,7 @@ class Promotion(Frozen):
         """Return the open tests and the deciding action in one line; empty if none is open."""
         if not self.undecided:
             return ""
-        more = len(self.open) - _NAMED
-        named = "; ".join(check.message for check in self.open[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        named = first_few([check.message for check in self.open], _NAMED, "; ")
         known = f"with {plural(len(self.known), 'known training')} of the reference's recipe"
         return f"{named}. Between the two limits nothing can be decided {known}: {advice(self.open)}"
 

@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
 
-SUBJECTS, ONE = "subjects", "one"
-"""The fact of a data set with at most one annotated instance an image, and its value."""
+SUBJECTS, ONE, SEVERAL = "subjects", "one", "several"
+"""The fact whether an image of a data set has several annotated instances, and its values."""
 SKELETON = "skeleton"  # the key among the facts of a data set
 Pair = tuple[str, str]
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values

@@ -64,12 +64,12 @@ def publish_version(store: Store, dataset: str, version: Version) -> Version:
 
 
 def extension(job: str, folder: str) -> str:
-    """Return the name, in a job's folder, that says that the job extends a data set's folder; others keep that."""
+    """Return the name of the mark in a job's folder that keeps the data set which the job extends."""
     return f"{job}/{_EXTENDED}/{folder}"
 
 
 def extended(name: str) -> str:
-    """Return the folder in a name of :func:`extension`; empty for other names."""
+    """Return the data set's folder of a mark of :func:`extension`; empty for other names."""
     return name.partition(f"/{_EXTENDED}/")[2] if name.startswith("jobs/") else ""
 
 

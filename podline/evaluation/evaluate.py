@@ -106,7 +106,9 @@ def _sanity_check(case: Case, document: AnyEvaluation) -> str:
         return ""
     up = measure_named(document.measure).higher_is_better
     images = plural(case.manifest.split(TRAIN).records, "training image")
-    helps = [f"more than {images}", "pretrained weights (--init FILE)"]
+    helps = [f"more than {images}"]
+    if not (case.recipe.init or case.recipe.further):
+        helps.append(f"pretrained weights ({case.recipe.task.asks_for_weights})")
     trained, most, seen = (
         " and ".join(f"{measure_named(name).label} {value_text(name, value)}" for name, value in values.items())
         for values in (

@@ -119,10 +119,17 @@ class _Batches:
 
 
 @dataclass(frozen=True)
-class _OrderedBatches(_Batches):
-    """The batches of a training run; ``order`` has the examples of each."""
+class TrainingInput(_Batches):
+    """The batches of a training run.
+
+    Attributes:
+        fields: the fields that the model and the loss need, including ``image``.
+        order: the examples of each batch.
+        augmentation: random changes of images, or also of their people.
+    """
 
     order: TrainingOrder
+    augmentation: Augmentation
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """Read the epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
@@ -131,26 +138,14 @@ class _OrderedBatches(_Batches):
         ids = ids[replica * share : (replica + 1) * share]
         return epoch, ids, self.reader.gather(self.order.records(ids), self.fields)
 
-    def _share(self, step: int, context: tf.distribute.InputContext) -> int:
-        """Return the number of a replica's examples in the batch of a step."""
-        return self.order.epochs.place(step).batch_size // context.num_replicas_in_sync
-
-
-@dataclass(frozen=True)
-class TrainingInput(_OrderedBatches):
-    """The batches of a training run.
-
-    Attributes:
-        fields: the fields that the model and the loss need, including ``image``.
-        augmentation: random changes of images, or also of their people.
-    """
-
-    augmentation: Augmentation
-
     @property
-    def views(self) -> int:
-        """The number of different augmentations of an image; 0 if each epoch has its own."""
-        return self.augmentation.views if isinstance(self.augmentation, AugmentationSettings) else 0
+    def rows(self) -> int:
+        """The number of different inputs, if an image has a fixed number of views."""
+        return self.augmentation.views * self.order.split_count
+
+    def places(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of examples' inputs, (n,), below ``rows``: one for each view of each record."""
+        return epoch % self.augmentation.views * self.order.split_count + self.order.records(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """Augment a batch; if examples are mixed, their partners are augmented in the same way."""
@@ -158,8 +153,8 @@ class TrainingInput(_OrderedBatches):
         if settings == type(settings)():
             return arrays
         augment = entry_points.load(settings.applied_by)
-        if self.views:
-            epoch, ids = epoch % self.views, self.order.records(ids)
+        if settings.views:
+            epoch, ids = epoch % settings.views, self.order.records(ids)
         made = augment(arrays, ids, settings, seed, epoch, self.manifest)
         if not (isinstance(settings, AugmentationSettings) and settings.mixes):
             return made
@@ -197,43 +192,24 @@ class TrainingInput(_OrderedBatches):
         """
         augments = self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
-        share, blank = self._share(first, context), self._blank()
+        share, blank = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync, self._blank()
         spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in blank}
         return self._dataset(self.batch, spec, first, end, calls, context)
 
 
-@dataclass(frozen=True)
-class FeatureInput(_OrderedBatches):
-    """The batches of a training input with the places of images' features in a table, instead of images.
-
-    Attributes:
-        views: see :attr:`TrainingInput.views`.
-    """
-
-    views: int
+class FeatureInput(TrainingInput):
+    """The batches of a training input with the places of images' features in a table, int64 (n,), instead of images."""
 
     @classmethod
     def of(cls, images: TrainingInput) -> FeatureInput:
         """Return the input for the features of some images."""
         fields = tuple(name for name in images.fields if name != IMAGE)
-        return cls(images.reader, images.manifest, fields, images.order, images.views)
+        return cls(images.reader, images.manifest, fields, order=images.order, augmentation=images.augmentation)
 
-    def places(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the rows of examples in the table, (n,): one for each view of each record of the split."""
-        return epoch % self.views * self.order.split_count + self.order.records(ids)
-
-    def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
-        """Return batch ``step``, or a replica's part of it: its fields, and int64 (n,) instead of images."""
-        epoch, ids, arrays = self.read(step, replica, replicas)
-        return {**arrays, IMAGE: self.places(epoch, ids)}
-
-    def dataset(self, first: int, end: int, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
-        """Return batches ``first`` to ``end - 1``; see :meth:`TrainingInput.dataset`."""
-        share = self._share(first, context)
-        infos = [self.manifest.field(name) for name in self.fields]
-        spec = {info.name: tf.TensorSpec((share, *info.shape), info.dtype) for info in infos}
-        spec[IMAGE] = tf.TensorSpec((share,), tf.int64)
-        return self._dataset(self.batch, spec, first, end, _GATHERING_CALLS, context)
+    def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
+        """Return the fields of a batch, moved like its images, and the places of its features."""
+        moved = super().augmented(epoch, ids, arrays) if self.augmentation.beside_images == "moved" else arrays
+        return {**moved, IMAGE: self.places(epoch, ids)}
 
 
 @dataclass(frozen=True)

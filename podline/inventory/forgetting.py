@@ -17,10 +17,11 @@ from podline.datasets.record_names import RecordNames, identities
 from podline.documents import champions, suspects
 from podline.documents.completion import completion_name
 from podline.documents.forgotten import FORGOTTEN, forgotten, publish_forgotten
-from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.documents.manifest import Manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError, StoreUnavailableError
 from podline.frozen import Frozen
+from podline.inventory.catalogue import datasets, manifest_of
 from podline.inventory.inventory import holdings
 from podline.inventory.machine_files import cached_sources
 from podline.progress import Reporter
@@ -176,9 +177,7 @@ def forget(
 
 def _manifests(store: Store, dataset: str) -> dict[str, Manifest]:
     """Return the manifests of a data set's versions, by fingerprint."""
-    folders = [dataset_folder(dataset, each.rpartition("/")[2]) for each in store.folders(f"datasets/{dataset}")]
-    found = (read_manifest(store, folder) for folder in folders if store.exists(f"{folder}/{MANIFEST}"))
-    return {manifest.fingerprint: manifest for manifest in found}
+    return {each.fingerprint: manifest_of(store, each) for each in datasets(store, dataset)}
 
 
 def _needs(manifest: Manifest) -> set[str]:
@@ -189,7 +188,7 @@ def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]
     """Return those of some images, by their identities, that a version's shards contain, even as dead records."""
     if not versions(store, manifest.dataset):
         raise SettingsError(
-            f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
+            f"data set {manifest.dataset} is published, expected images of your own: those of a published one stay"
         )
     if not images:
         return set()

@@ -90,10 +90,10 @@ class Holding:
         def delete(found: Listed) -> None:
             self.store.delete(found.name, found.version)
 
-        for found in sorted(filter(_is_word, self.objects)):
+        for found in sorted(filter(_is_record, self.objects)):
             delete(found)
         # A part of it is known as ours to the end.
-        content = sorted(itertools.filterfalse(_is_word, self.objects), key=lambda found: (_is_ours(found), found))
+        content = sorted(itertools.filterfalse(_is_record, self.objects), key=lambda found: (_is_ours(found), found))
         deque(in_order(delete, content, self.store.parallel), maxlen=0)
 
 
@@ -276,5 +276,5 @@ def _is_ours(found: Listed) -> bool:
     return _OURS.search(found.name) is not None
 
 
-def _is_word(found: Listed) -> bool:
+def _is_record(found: Listed) -> bool:
     return found.name.endswith(f"/{MANIFEST}") or "/stages/" in found.name

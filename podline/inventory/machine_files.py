@@ -1,4 +1,4 @@
-"""What a store has left on this machine: cached sources, runs that were not uploaded, lock files, logs."""
+"""Lists and deletes a store's files on this machine: cached sources, runs not yet uploaded, lock files, logs."""
 
 from __future__ import annotations
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from podline.errors import ArtifactError, StoreError
 from podline.inventory.inventory import Holding, holdings
+from podline.settings import load
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.one_writer import LEASE
 
 _RUNS = "runs/"
 
@@ -82,9 +85,10 @@ def delete_runs(
     Raises:
         StoreError: a file cannot be deleted.
     """
-    with store.alone(*(run.name for run in runs)) as free:
+    with store.alone(*(run.name for run in runs)) as unlocked:
         wanted = {run.name for run in runs}
         now = {run.name: run for run in holdings(store, damaged) if run.name in wanted} if runs else {}
+        free = unlocked - _written_elsewhere(store, now.values())
         gone = {name: run for name, run in now.items() if name in free}
         while needed := {name for name, run in gone.items() if _users(run, gone)}:
             gone = {name: run for name, run in gone.items() if name not in needed}
@@ -97,6 +101,14 @@ def delete_runs(
         if name in free and name not in gone
     ]
     return Deletion([*gone.values()], [*used, *busy])
+
+
+def _written_elsewhere(store: Store, runs: Iterable[Holding]) -> set[str]:
+    """Return the runs in a bucket that a process writes now, on any machine: their leases are renewed all the time."""
+    if isinstance(store, FolderStore):
+        return set()  # its locks say more
+    before = store.now() - load().store.lease
+    return {run.name for run in runs for each in run.objects if each.name.endswith(LEASE) and each.published > before}
 
 
 def _users(run: Holding, gone: Iterable[str]) -> list[str]:

@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import re
-import threading
 import time
 import uuid
 from collections import deque
@@ -26,6 +25,7 @@ from podline.figures import moment
 from podline.frozen import Frozen
 from podline.ledger import ledger
 from podline.ledger.time_spent import Attempt, time_spent
+from podline.progress import beside
 from podline.store import locks
 from podline.store.contract import Store, explained
 
@@ -56,31 +56,26 @@ class Unfinished(Frozen):
 @contextlib.contextmanager
 def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
     """Yield a function that saves the notes of a run until the body ends."""
-    path, over = store.own_folder(_FOLDER) / f"{uuid.uuid4().hex}.json", threading.Event()
+    path = store.own_folder(_FOLDER) / f"{uuid.uuid4().hex}.json"
 
     def keep(notes: Unfinished) -> None:
         # A run works without notes, too.
         with contextlib.suppress(OSError):
-            beside = path.with_suffix(".new")
-            beside.write_text(notes.model_dump_json())
-            beside.replace(path)
+            temporary = path.with_suffix(".new")
+            temporary.write_text(notes.model_dump_json())
+            temporary.replace(path)
 
-    def beat() -> None:
-        while not over.wait(_BEAT_SECONDS):
-            with contextlib.suppress(OSError):
-                os.utime(path)
+    def show_life(_is_over: bool) -> float:
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return _BEAT_SECONDS
 
     with contextlib.ExitStack() as stack:
         with explained("write to the store", store.uri):
             stack.enter_context(locks.locked(path.with_suffix(_LOCK)))
-        thread = threading.Thread(target=beat, name="sign of life", daemon=True)
-        thread.start()
-        try:
+        stack.callback(_remove, path)
+        with beside(show_life, _BEAT_SECONDS, "sign of life"):
             yield keep
-        finally:
-            over.set()
-            thread.join()
-            _remove(path)
 
 
 def training_lines(

@@ -11,7 +11,13 @@ import tensorflow as tf
 from podline.arrays import Array
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.models.initial_values import begin_with, own_values, require_fixed_constants, seed_variables
+from podline.models.initial_values import (
+    begin_with,
+    own_values,
+    require_fixed_constants,
+    require_unquantized,
+    seed_variables,
+)
 from podline.models.keras_internals import fresh_names, has_graph
 from podline.models.layer_checks import require_built, require_float32, require_shared_state
 from podline.models.layer_copies import apply_copies, as_functional, kernels_of
@@ -64,6 +70,7 @@ def build_model(
     own: dict[int, Array] = {}
     if settings.kind not in MODELS.shipped:
         again = _made(settings, image_shape, classes)
+        require_unquantized(settings.kind, network)
         require_fixed_constants(settings.kind, network, again)
         own = own_values(settings.kind, network, again)
     l2 = settings.l2, settings.l2_layers

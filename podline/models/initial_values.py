@@ -12,13 +12,34 @@ import tensorflow as tf
 
 from podline.arrays import Array
 from podline.errors import SettingsError
-from podline.models.keras_internals import Initializer, fresh_names, initializer_of, nodes_of, set_initializer
+from podline.models.keras_internals import (
+    Initializer,
+    fresh_names,
+    initializer_of,
+    nodes_of,
+    set_initializer,
+    with_sublayers,
+)
 from podline.models.layer_copies import as_functional, call_layer, exchanging
 from podline.models.precision import POLICIES, policy_of_layers
 
 SEED_STATE = "seed_generator_state"
 """The name of the variable that holds the state of a random generator of Keras."""
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
+
+
+def require_unquantized(kind: str, network: keras.Model) -> None:
+    """Refuse a layer that computes with integers, as after a call of ``quantize``: its weights have no gradient.
+
+    Raises:
+        SettingsError: a layer is quantized.
+    """
+    for layer in with_sublayers(network):
+        if (mode := getattr(layer, "quantization_mode", None)) not in (None, "float8"):
+            raise SettingsError(
+                f"model {kind}: layer {layer.name} is quantized ({mode}), expected floating-point weights, which can "
+                "be trained; leave `quantize` out, and export with `podline models export --format tflite-int8`"
+            )
 
 
 def require_fixed_constants(kind: str, network: keras.Model, again: keras.Model) -> None:

@@ -132,7 +132,7 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
         calibrating: images, (n, height, width, channels), whose activations define the ranges for 8-bit computation;
             without them, layers compute in float32.
     """
-    with store.workspace("lite") as folder, _no_word_of_litert():
+    with store.workspace("lite") as folder, _without_litert_warning():
         write_saved_model(model, folder / "made")
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "made"), signature_keys=["serve"])
         if calibrating is not None:
@@ -145,14 +145,14 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
 
 def lite_model(data: bytes) -> Callable[[Images], Answers]:
     """Return a function from images to the outputs of a TensorFlow Lite file."""
-    with _no_word_of_litert():
+    with _without_litert_warning():
         interpreter = tf.lite.Interpreter(model_content=data)
     serve = interpreter.get_signature_runner("serve")
     return lambda batch: flat(serve(images=batch))
 
 
 @contextlib.contextmanager
-def _no_word_of_litert() -> Iterator[None]:
+def _without_litert_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         # The interpreter moves to the package LiteRT; the file format stays.
         warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)

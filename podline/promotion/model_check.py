@@ -1,7 +1,7 @@
-"""Tells what of a network works, without data: ``podline models check``.
+"""Checks a network without data, for ``podline models check``: training, resuming, publishing, replicas, exports.
 
-Each part is tried on random images, in this process and for publishing in two others. A part that fails names its
-cause, and the others go on.
+Each part runs on random images, in this process and for publishing in two others. A part that fails names its cause,
+and the others run all the same.
 """
 
 from __future__ import annotations

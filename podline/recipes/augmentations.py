@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,11 +22,16 @@ class Augmentation(Frozen):
             fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the data
             set's manifest.
         also: augmentations of installed packages, name → amount; applied last, in the order of their names.
+        views: number of different augmentations of an image, which the epochs repeat; 0: each epoch has its own. While
+            only the last layers train, a CPU computes the others once for each image and view.
     """
 
     applied_by: ClassVar[str]
+    beside_images: ClassVar[Literal["unchanged", "moved"] | None] = None
+    """What becomes of a batch's other fields: nothing; ``applied_by`` moves them, also without images; or unknown."""
 
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+    views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
 
     @property
     def colours(self) -> dict[str, float]:
@@ -56,11 +61,10 @@ class AugmentationSettings(Augmentation):
             with ``mixup``, each image randomly gets one of them.
         image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
             the records' size.
-        views: number of different augmentations of an image, which the epochs repeat; 0: each epoch has its own. While
-            only the last layers train, a CPU computes the others once for each image and view.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
+    beside_images = "unchanged"
 
     pad: int = Field(default=0, ge=0, le=64)
     crop: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
@@ -78,7 +82,6 @@ class AugmentationSettings(Augmentation):
     mixup: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
     cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
-    views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
 
     _effects = model_validator(mode="after")(functools.partial(require_effects, "augmentation"))
 

@@ -79,6 +79,11 @@ class TaskSettings(Frozen):
         return None
 
     @property
+    def asks_for_weights(self) -> str:
+        """Return the options by which a network begins with pretrained weights."""
+        return "--init FILE"
+
+    @property
     def balanced_by(self) -> str | None:
         """Return the record field whose values an epoch balances; None for no balance."""
         return None

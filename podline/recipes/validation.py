@@ -83,8 +83,10 @@ def _work(recipe: Recipe, images: int, epochs: float) -> float:
         seen = (ends - begins) * images
         if phase.trainable_layers == ("",):
             found += _STEP * seen
-        elif phase.augmentation.views:
-            found += min(seen, phase.augmentation.views * images)  # the frozen layers, once for each image and view
+        elif phase.image_augmentation.views:
+            found += min(
+                seen, phase.image_augmentation.views * images
+            )  # the frozen layers, once for each image and view
         else:
             found += _UPPER_STEP * seen
     return found

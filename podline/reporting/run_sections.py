@@ -14,7 +14,7 @@ from podline.evaluation.changed_data import compared, pictures
 from podline.inventory.catalogue import version_before
 from podline.ledger.time_spent import CLASSES
 from podline.measures import shown
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.recipes.settings import Recipe
 from podline.reporting import charts
 from podline.reporting.blocks import (
@@ -240,16 +240,10 @@ def _quarantine(manifest: Manifest) -> Table:
     for entry in manifest.quarantined:
         reasons.setdefault((entry.split, entry.reason), []).append(entry.record)
     found = [
-        (split, reason, figures.count(len(records)), ", ".join(_shortened(records)))
+        (split, reason, figures.count(len(records)), first_few(records, _NAMED_RECORDS))
         for (split, reason), records in reasons.items()
     ]
     return Table(["split", "reason", "records", "which"], found, words=4)
-
-
-def _shortened(records: Sequence[str]) -> Iterator[str]:
-    yield from records[:_NAMED_RECORDS]
-    if len(records) > _NAMED_RECORDS:
-        yield f"and {len(records) - _NAMED_RECORDS:,} more"
 
 
 @section("What changed in the data")

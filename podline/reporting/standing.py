@@ -91,7 +91,7 @@ def standing_of(
         StoreError: the ledger cannot be read.
         ArtifactError: the decision on the run's promotion is damaged.
     """
-    nights, last = _before(_judged(store, spec, recipe.name, evaluation, until, reporter), recipe)
+    nights, last = _before(_evaluated_before(store, spec, recipe.name, evaluation, until, reporter), recipe)
     promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
     now, rival = Evaluated(training_of(store, spec.run), spec.record_folder, evaluation), None
     if promotion and promotion.reference not in ("", spec.run):
@@ -143,7 +143,7 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
     return tuple(reversed(found)), found[0] if found else last
 
 
-def _judged(
+def _evaluated_before(
     store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
 ) -> Iterator[Entry]:
     """Yield the entries of earlier runs, newest first; only the newest entry of each run."""

@@ -17,7 +17,7 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.drawing.svg import Svg
 from podline.measures import measure_named
-from podline.plurals import plural
+from podline.plurals import first_few, plural
 from podline.reporting import charts, pictures
 from podline.reporting.blocks import (
     Block,
@@ -183,9 +183,7 @@ def _decided(promotion: Promotion) -> str:
         return "promoted to champion"
     if promotion.undecided:
         return "undecided as champion"
-    names = [check.name for check in promotion.refusals]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"refused as champion for {', '.join(names[:_NAMED])}{more}"
+    return f"refused as champion for {first_few([check.name for check in promotion.refusals], _NAMED)}"
 
 
 def _against_rival(rival: Rival) -> Standing:

@@ -21,15 +21,17 @@ import os
 import stat
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.frozen import Json, is_object
 from podline.store import digests, fences, locks, uses
 from podline.store.marker import MARKER, holding_of
 from podline.store.retries import retried
+
+T = TypeVar("T")
 
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
@@ -389,8 +391,7 @@ class Store(ABC):
         deletion in progress is waited for.
         """
         with contextlib.ExitStack() as stack:
-            with explained("write to the store", self.uri):
-                stack.enter_context(self._lease()).share(folders)
+            self._lease(stack, lambda lease: lease.share(folders))
             yield
 
     @contextlib.contextmanager
@@ -398,12 +399,13 @@ class Store(ABC):
         """Protect data sets and runs from use while the body runs; yield those that no process uses."""
         self.require_writable()
         with contextlib.ExitStack() as stack:
-            with explained("write to the store", self.uri):
-                free = stack.enter_context(self._lease()).take(folders)
-            yield free
+            yield self._lease(stack, lambda lease: lease.take(folders))
 
-    def _lease(self) -> uses.Lease:
-        return uses.Lease(self.own_folder("uses"))
+    @retried
+    def _lease(self, stack: contextlib.ExitStack, use: Callable[[uses.Lease], T]) -> T:
+        folder = self.own_folder("uses")
+        with explained("write to the store", self.uri):
+            return use(stack.enter_context(uses.Lease(folder)))
 
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):

@@ -179,12 +179,19 @@ class FolderStore(Store):
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            with locks.locked(self.own_folder("locks") / "names.lock"):
+            with contextlib.ExitStack() as stack:
+                self._guard(stack, "names.lock")
                 if target.exists():
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
                 source.replace(target)
         else:
             source.unlink()
+
+    @retried
+    def _guard(self, stack: contextlib.ExitStack, name: str) -> None:
+        file = self.own_folder("locks") / name
+        with explained("write to the store", self.uri):
+            stack.enter_context(locks.locked(file))
 
     @measured("store")
     def flush(self, names: Iterable[str]) -> None:
@@ -200,10 +207,11 @@ class FolderStore(Store):
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
         """Compare and move under a lock; see :meth:`Store.swap`."""
-        guard, target = self.own_folder("locks") / f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock", self.local(name)
+        target = self.local(name)
         if source and flush:
             _sync(source)
-        with explained("write", target), locks.locked(guard):
+        with contextlib.ExitStack() as stack:
+            self._guard(stack, f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock")
             found = self.find(name)
             if (found.version if found else "") != version:
                 if source and not _has_same(target, source):

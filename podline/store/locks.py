@@ -21,9 +21,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO
 
+from podline.figures import duration
 from podline.plain import plain
+from podline.progress import Reporter
 
 _POLL_SECONDS = 0.5
+# Seconds between two events of a waiting process, and between two of its log lines; the latter is shorter than the
+# limit for a hang on a node (tpu.limits.worker). The log lines come at 30 s, a minute, two minutes, and so on.
+_BEAT_SECONDS, _FIRST_NEWS_SECONDS, _NEWS_SECONDS = 10.0, 30.0, 600.0
 _HOLDER_BYTES = 300
 _SUFFIX = ".lock"
 
@@ -80,6 +85,26 @@ def turn(path: Path, holder: str, waits: Callable[[str, float], None]) -> Genera
         waited = True
         waits(_holder(path), time.monotonic() - begun)
         time.sleep(_POLL_SECONDS)
+
+
+class Waiting:
+    """Reports occasionally that this process waits for another one."""
+
+    def __init__(
+        self, reporter: Reporter, why: str = "another process does the same work; waiting for its end"
+    ) -> None:
+        self._reporter, self._why = reporter, why
+        self._beat = self._news = 0.0
+
+    def __call__(self, holder: str, seconds: float) -> None:
+        """Report the holder of the lock after some seconds of waiting, unless a recent report exists."""
+        if seconds >= self._news:
+            so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
+            self._reporter.log(f"{self._why}{so_far}: {holder}")
+            self._news = seconds + min(max(seconds, _FIRST_NEWS_SECONDS), _NEWS_SECONDS)
+        if seconds >= self._beat:
+            self._reporter.waiting(f"{self._why}: {holder}")
+            self._beat = seconds + _BEAT_SECONDS
 
 
 @contextlib.contextmanager

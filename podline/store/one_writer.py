@@ -28,10 +28,11 @@ from pydantic import ValidationError
 
 from podline.errors import ArtifactError, OtherWriterError, PodlineError, StoreError, StoreUnavailableError, TakenError
 from podline.frozen import Frozen
-from podline.progress import Reporter, beside
+from podline.progress import beside
 from podline.settings import load
 from podline.store import fences, locks
 from podline.store.contract import Store, explained
+from podline.store.retries import retried
 
 LEASE = "writer.lease"
 _POLL_SECONDS = 1.0
@@ -39,7 +40,7 @@ _POLL_SECONDS = 1.0
 _RENEWALS = 6
 # A service may refuse to replace an object more often than once in a second; in between a lease is only looked at.
 _LEAST_SECONDS = 1.0
-_ATTEMPTS, _NEWS_SECONDS = 5, 10
+_ATTEMPTS = 5
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -89,9 +90,14 @@ def writing(
         StoreError: the store cannot be written.
     """
     mark, begun = store.own_folder("locks") / f"{folder.replace('/', '~')}.owner", time.monotonic()
-    with contextlib.ExitStack() as stack:
+
+    @retried
+    def turn(stack: contextlib.ExitStack) -> bool:
         with explained("write to the store", store.uri):
-            waited = stack.enter_context(locks.turn(mark.with_suffix(".lock"), holder, waits))
+            return stack.enter_context(locks.turn(mark.with_suffix(".lock"), holder, waits))
+
+    with contextlib.ExitStack() as stack:
+        waited = turn(stack)
         writer = Writer(store, folder, holder)
         writer.take(mark, lambda other: waits(other, time.monotonic() - begun))
         writer.waited |= waited
@@ -99,16 +105,6 @@ def writing(
         stack.enter_context(fences.put(store.uri, folder, writer))
         stack.enter_context(beside(writer.keep, writer.seconds / _RENEWALS, "lease"))
         yield writer
-
-
-def waits_told(reporter: Reporter) -> Callable[[str, float], None]:
-    """Return what tells a reporter now and then that this process waits in :func:`writing`."""
-
-    def told(holder: str, seconds: float) -> None:
-        if not int(seconds) % _NEWS_SECONDS:
-            reporter.waiting(f"another process writes the same data set: {holder}")
-
-    return told
 
 
 class Writer:
@@ -142,8 +138,7 @@ class Writer:
             waits: called with the description of the holder.
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
-        with explained("write to the store", self._store.uri):
-            mark.write_text(f"{_machine()} {self.owner}")
+        self._write_mark()
         while True:
             version, lease = self._found()
             now, silence = time.monotonic(), lease.seconds if lease else self.seconds
@@ -159,6 +154,11 @@ class Writer:
         self.waited = bool(version)
         if lease and lease.record:
             self._publish_record(lease.record)
+
+    @retried
+    def _write_mark(self) -> None:
+        with explained("write to the store", self._store.uri):
+            self._mark.write_text(f"{_machine()} {self.owner}")
 
     def keep(self, last: bool) -> float | None:
         """Renew the lease, unless that happened just now; return the seconds until the next time."""

@@ -62,7 +62,7 @@ class Lease(contextlib.ExitStack):
         if names and self._file is None:
             path = self._folder / f"{uuid.uuid4().hex}{_LEASE}"
             self._file = self.enter_context(locked(path))
-            self.callback(path.unlink, missing_ok=True)
+            self.callback(_remove, path)
         if names and self._file is not None:
             self._file.write("".join(f"{how}{name}\n" for name in names).encode())
         self._names.update(names)
@@ -89,12 +89,16 @@ def names_in_use(folder: Path) -> dict[str, bool]:
     for path in folder.glob(f"*{_LEASE}"):
         with locked(path, wait=False) as ended:
             if ended:
-                with contextlib.suppress(OSError):  # another user's
-                    path.unlink()
+                _remove(path)
                 continue
         with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
             found |= {line[1:]: line.startswith(_ALONE) for line in path.read_text().splitlines()}
     return found
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another user's, or the next one who looks removes it
+        path.unlink()
 
 
 _leases: dict[Path, Lease] = {}

@@ -34,7 +34,6 @@ from typing import Any
 from podline import entry_points
 from podline.cluster import lost
 from podline.errors import PodlineError, PreemptedError, SettingsError, StoreError
-from podline.figures import duration
 from podline.frozen import Frozen
 from podline.progress import Event, Listener, Reporter, silent, to_line
 from podline.settings import STAGE_MARK, load
@@ -52,9 +51,6 @@ from podline.tpu.tensorflow_errors import explain
 
 # Seconds to save work after the parent's death, which delay the next start at most.
 ORPHAN_GRACE = 2.0
-# Seconds between two events of a waiting process, and between two of its log lines; the latter is shorter than the
-# limit for a hang on a node (tpu.limits.worker). The log lines come at 30 s, a minute, two minutes, and so on.
-_BEAT_SECONDS, _FIRST_NEWS_SECONDS, _NEWS_SECONDS = 10.0, 30.0, 600.0
 _TURN = "waits for its turn, as one training at a time runs on this machine (PODLINE_TRAIN_LOCK= for no turns)"
 
 
@@ -159,7 +155,10 @@ def _only_writer(store: Store, stage: str, spec: Spec, holder: str, reporter: Re
 
     Of several processes of one training, only the first writes to the run's folder.
     """
-    waiting, part = _Waiting(reporter, "another process does the same work; waiting for its end"), part_of_work(spec)
+    waiting, part = (
+        locks.Waiting(reporter),
+        part_of_work(spec),
+    )
     if spec.record_folder and not part:
         with writing(store, spec.record_folder, holder, waiting) as writer:
             yield writer.waited
@@ -183,7 +182,7 @@ def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None
     machine = load()
     with contextlib.ExitStack() as stack:
         if machine.train_lock and isinstance(spec, TrainSpec) and not spec.by_workers and machine.tpu is None:
-            waiting = _Waiting(reporter, _TURN)
+            waiting = locks.Waiting(reporter, _TURN)
             try:
                 stack.enter_context(locks.turn(Path(machine.train_lock).expanduser(), holder, waiting))
             except OSError as error:
@@ -192,24 +191,6 @@ def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None
                     "it, or name another file by the setting train_lock"
                 ) from error
         yield
-
-
-class _Waiting:
-    """Reports occasionally that this process waits for another one."""
-
-    def __init__(self, reporter: Reporter, why: str) -> None:
-        self._reporter, self._why = reporter, why
-        self._beat = self._news = 0.0
-
-    def __call__(self, holder: str, seconds: float) -> None:
-        """Report the holder of the lock after some seconds of waiting, unless a recent report exists."""
-        if seconds >= self._news:
-            so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
-            self._reporter.log(f"{self._why}{so_far}: {holder}")
-            self._news = seconds + min(max(seconds, _FIRST_NEWS_SECONDS), _NEWS_SECONDS)
-        if seconds >= self._beat:
-            self._reporter.waiting(f"{self._why}: {holder}")
-            self._beat = seconds + _BEAT_SECONDS
 
 
 def _first_line(descriptor: int) -> bytes:

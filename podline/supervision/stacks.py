@@ -6,12 +6,14 @@ import re
 import signal
 from pathlib import Path
 
+import podline
+
 # The signal on which a child writes the stacks of all its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-_OURS = str(Path(__file__).parent.parent)
+_OURS = str(Path(podline.__file__).parent)
 _NAMED = 8
 
 

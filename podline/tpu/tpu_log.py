@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from podline.errors import ArtifactError, TakenError
+from podline.documents.reading import read_model
+from podline.errors import TakenError
 from podline.figures import duration
 from podline.frozen import Frozen
 from podline.store.contract import Store
@@ -51,6 +52,12 @@ class TpuLogEntry(Frozen):
     what: str
     took: float = 0.0
     worked: bool = True
+
+
+class _Entries(Frozen):
+    """The document of the log."""
+
+    entries: tuple[TpuLogEntry, ...]
 
 
 class Tried(Frozen):
@@ -105,7 +112,7 @@ class TpuLog:
         while self._store is not None:
             found = self._store.find(f"{self.folder}/{FILE}")
             entries = change(self.entries)
-            document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
+            document = _Entries(entries=entries).model_dump(mode="json")
             with contextlib.suppress(TakenError):
                 self._store.swap_json(f"{self.folder}/{FILE}", document, found.version if found else "")
                 return entries
@@ -137,12 +144,7 @@ def read_tpu_log(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
         ArtifactError: the file is damaged.
     """
     name = f"{folder}/{FILE}"
-    if not store.exists(name):
-        return ()
-    try:
-        return tuple(TpuLogEntry.model_validate(entry) for entry in store.read_json(name)["entries"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{store.where(name)} is not a log of a TPU ({error}); delete it") from error
+    return read_model(store, name, _Entries, "a log of a TPU", "delete it").entries if store.exists(name) else ()
 
 
 def rows(entries: Iterable[TpuLogEntry]) -> list[dict[str, str]]:

@@ -188,8 +188,8 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
         [] if recipe.early_stop else ["--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights"]
     )
     begun = recipe.init or recipe.further or recipe.pretrained
-    weights = "stronger augmentation" if begun else "stronger augmentation or pretrained weights (--init FILE)"
-    return [*best, f"more training images{' or' if begun else ','} {weights} lessen it"]
+    weights = "" if begun else f" or pretrained weights ({recipe.task.asks_for_weights})"
+    return [*best, f"more training images{' or' if begun else ','} stronger augmentation{weights} lessen it"]
 
 
 def _loop(run: Run, step: int, made: Hooks) -> int:

@@ -7,6 +7,7 @@ The features of an image depend on its pixels and the frozen weights alone, so a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -20,10 +21,11 @@ from podline.input.pipeline import FeatureInput, TrainingInput
 from podline.models.initial_values import SEED_STATE
 from podline.models.keras_internals import nodes_of
 
-MOST_BYTES = 2**29
-"""The largest table of features, 512 MiB: two views of 52,000 images with 1,280 features."""
+MOST_BYTES = 2**30
+"""The largest tables of features, 1 GiB: two views of 104,000 images with 1,280 features."""
 # Images in a forward pass: always this number, so that an image's features do not depend on the others.
 _AT_ONCE = 32
+_RANK_OF_MAPS = 4
 
 
 class FrozenFeatures:
@@ -31,30 +33,35 @@ class FrozenFeatures:
 
     Attributes:
         batches: the training input with the places of features instead of images.
-        table: the features, float32, (views × images, …).
+        tables: the features, (views × images, …), one table for each tensor that the layers above read: float32, and
+            float16 for maps.
     """
 
-    def __init__(self, network: keras.Model, cut: keras.KerasTensor, images: TrainingInput) -> None:
-        """Cut a model in two at one of its tensors; no feature is computed yet."""
+    def __init__(self, network: keras.Model, cut: Sequence[keras.KerasTensor], images: TrainingInput) -> None:
+        """Cut a model in two at some of its tensors; no feature is computed yet."""
         self._images, self.batches = images, FeatureInput.of(images)
-        self._below, self._above = keras.Model(network.inputs, cut), keras.Model(cut, network.outputs)
+        self._below, self._above = keras.Model(network.inputs, [*cut]), keras.Model([*cut], network.output)
         self._compute = tf.function(lambda images: self._below(images, training=False), autograph=False)
-        self.table = tf.Variable(tf.zeros((_rows(images), *cut.shape[1:])), trainable=False)
-        self._known = np.zeros(_rows(images), bool)
+        self.tables = [
+            tf.Variable(tf.zeros((images.rows, *tensor.shape[1:]), _type_of(tensor)), trainable=False) for tensor in cut
+        ]
+        self._known = np.zeros(images.rows, bool)
 
     @classmethod
     def of(cls, network: keras.Model, images: TrainingInput) -> FrozenFeatures | None:
         """Return the features for a training step, or None where each step has to compute all layers.
 
-        That is: images without a fixed number of views, or mixed in pairs; a model that trains, or draws random
-        numbers, below its last layers; penalties on weights; or features that need more than :data:`MOST_BYTES`.
+        That is: images without a fixed number of views, or mixed in pairs; augmentation that may change other fields in
+        an unknown way; a model that trains, or draws random numbers, from its first layer on; penalties on
+        weights; or features that need more than :data:`MOST_BYTES`.
         """
-        cut = _cut(network)
-        mixes = getattr(images.augmentation, "mixes", False)
-        if not images.views or mixes or cut is None or network.losses:
+        given = images.augmentation
+        unknown = given.beside_images is None or given.also or getattr(given, "mixes", False)
+        if not given.views or unknown or network.losses:
             return None
-        fits = 4 * _rows(images) * math.prod(cut.shape[1:]) <= MOST_BYTES
-        return cls(network, cut, images) if fits else None
+        cut = _cut(network)
+        row = sum(math.prod(tensor.shape[1:]) * _type_of(tensor).size for tensor in cut)
+        return cls(network, cut, images) if 0 < images.rows * row <= MOST_BYTES else None
 
     @property
     def losses(self) -> list[Any]:
@@ -63,13 +70,14 @@ class FrozenFeatures:
 
     def __call__(self, places: Tensor, *, training: bool) -> Any:
         """Return the model's outputs for the images at some places of the table."""
-        return self._above(tf.gather(self.table, places), training=training)
+        features = [tf.cast(tf.gather(table, places), tf.float32) for table in self.tables]
+        return self._above(features, training=training)
 
     def prepare(self, first: int, end: int) -> None:
         """Compute the missing features of batches ``first`` to ``end - 1``."""
         order = self._images.order
         for epoch, ids in map(order.batch, range(first, end)):
-            missing = ids[~self._known[self.batches.places(epoch, ids)]]
+            missing = ids[~self._known[self._images.places(epoch, ids)]]
             for start in range(0, len(missing), _AT_ONCE):
                 self._fill(epoch, missing[start : start + _AT_ONCE])
 
@@ -77,29 +85,31 @@ class FrozenFeatures:
         padded = np.resize(ids, _AT_ONCE)
         stored = self._images.reader.gather(self._images.order.records(padded), self._images.fields)
         features = self._compute(tf.constant(self._images.augmented(epoch, padded, stored)[IMAGE]))
-        places = self.batches.places(epoch, ids)
-        self.table.scatter_update(tf.IndexedSlices(features[: len(ids)], tf.constant(places)))
+        places = tf.constant(self._images.places(epoch, ids))
+        for table, values in zip(self.tables, keras.tree.flatten(features), strict=True):
+            table.scatter_update(tf.IndexedSlices(tf.cast(values[: len(ids)], table.dtype), places))
         self._known[places] = True
 
 
-def _rows(images: TrainingInput) -> int:
-    return images.views * images.order.split_count
+def _type_of(tensor: keras.KerasTensor) -> tf.DType:
+    return tf.float16 if len(tensor.shape) == _RANK_OF_MAPS else tf.float32
 
 
-def _cut(network: keras.Model) -> keras.KerasTensor | None:
-    """Return the input of the first layer that changes from step to step, if only a chain of layers follows it."""
-    nodes = {id(output): node for node in nodes_of(network) for output in node.outputs}
-    changing = [layer for layer in network.layers if _changes(layer)]
-    tensor, *others = network.outputs
-    if others:
-        return None
-    while changing and (node := nodes.get(id(tensor))) and len(node.inputs) == 1:
-        [tensor] = node.inputs
-        if node.operation in changing:
-            changing.remove(node.operation)
-            if not changing:
-                return tensor
-    return None
+def _cut(network: keras.Model) -> list[keras.KerasTensor]:
+    """Return the tensors that stay the same from step to step, and that layers which change read.
+
+    It is empty if an image itself is among them, or an output.
+    """
+    nodes, changing, before = [*nodes_of(network)], set[int](), -1
+    while len(changing) > before:  # the nodes of a layer with several calls are in no order
+        before = len(changing)
+        for node in nodes:
+            if _changes(node.operation) or any(id(tensor) in changing for tensor in node.inputs):
+                changing.update(map(id, node.outputs))
+    above = [node for node in nodes if any(id(output) in changing for output in node.outputs)]
+    cut = {id(tensor): tensor for node in above for tensor in node.inputs if id(tensor) not in changing}
+    ends = {id(tensor) for tensor in (*network.inputs, *network.outputs)}
+    return [] if ends & cut.keys() or any(id(output) not in changing for output in network.outputs) else [*cut.values()]
 
 
 def _changes(layer: Any) -> bool:

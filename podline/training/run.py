@@ -354,7 +354,7 @@ class PhasedSteps:
         """Return the number of steps from ``step`` to the end of its phase that compute features of frozen layers."""
         if self._features is None:
             return 0
-        views, order = self._features.batches.views, self._run.plan.order
+        views, order = self._features.batches.augmentation.views, self._run.plan.order
         return min(self._phase.end - step, views * (order.count // order.epochs.place(step).batch_size))
 
     def _prepare(self, count: int) -> float:

@@ -109,7 +109,7 @@ class TrainingSteps:
         floats = tf.TensorSpec((None,), tf.float32)
         with variables_explained(state.model):
             traced = self._many.get_concrete_function(self._iterator, floats, floats)
-        known = [network.table] if isinstance(network, FrozenFeatures) else []
+        known = network.tables if isinstance(network, FrozenFeatures) else []
         require_resumable(traced.graph, state, strategy, known)
         self.tracing_seconds = time.perf_counter() - before
 

@@ -226,6 +226,9 @@ def test_a_jpeg_that_ends_too_early_is_truncated_and_a_whole_one_is_not(encoding
     data = stream.getvalue()
     whole = picture_of(data).pixels
     assert np.array_equal(picture_of(data + b"appended").pixels, whole)
+    if encoding.get("progressive"):
+        with pytest.raises(PictureError, match="the last of its scans"):
+            picture_of(data[: data.rindex(b"\xff\xda")] + b"\xff\xd9")
     first = data.index(b"\xff\xda") + 20
     for share in (0.02, 0.3, 0.5, 0.7, 0.9, 0.98):
         cut = first + int(share * (len(data) - first))

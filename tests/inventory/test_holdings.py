@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import fault_proxy
@@ -29,6 +30,8 @@ from podline.recipes.registry import override
 from podline.stages.specs import ValidateSpec
 from podline.stages.table import VALIDATE
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.one_writer import writing
 from podline.store.opening import open_store
 
 DATASET = dataset_folder("sample", FINGERPRINT)
@@ -256,3 +259,9 @@ def test_runs_are_deleted_but_for_champions_and_what_they_need(store: Store, pod
     gone = podline("runs", "delete", "sample-000000000003", "--root", store.uri)
     assert (gone.code, "runs/sample-000000000003 is not there; " in gone.err) == (5, True)
     assert podline("runs", "delete", "--root", store.uri).code == 2
+    # Locks of another machine are known here in a folder only; its lease is.
+    other = "runs/other-000000000001"
+    locked = store.using([other]) if isinstance(store, FolderStore) else nullcontext()
+    with writing(store, other, "train", lambda *_: None), locked:
+        said = podline("runs", "delete", "other-000000000001", "--yes", "--root", store.uri)
+    assert said.out.startswith("other-000000000001 stays: a living process uses it")

@@ -38,7 +38,7 @@ def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
     (checkout / "data" / "notes.py").write_text("no code of ours")
     found = provenance.code(checkout)
     assert found.commit == git(checkout, "rev-parse", "HEAD")
-    assert (found.clean, found.changes, found.more_changes, found.sources) == (True, {}, 0, "")
+    assert (found.changes, found.more_changes, found.sources) == ({}, 0, "")
 
 
 def test_what_differs_from_the_commit_is_told_by_what_it_holds(checkout: Path) -> None:
@@ -46,7 +46,6 @@ def test_what_differs_from_the_commit_is_told_by_what_it_holds(checkout: Path) -
     (checkout / "podline" / "new.py").write_text("new = 1\n")
     (checkout / ".gitignore").unlink()
     found = provenance.code(checkout)
-    assert found.clean is False
     assert found.changes == {
         ".gitignore": "",
         "podline/loop.py": digests.of_bytes(b"steps = 2\n")[:12],
@@ -61,7 +60,7 @@ def test_a_package_below_somebody_elses_checkout_is_not_that_checkout(checkout: 
     (installed / "podline").mkdir(parents=True)
     (installed / "podline" / "__init__.py").write_text("version = 1\n")
     first = provenance.code(installed)
-    assert (first.commit, first.clean) == ("", None)
+    assert first.commit == ""
     assert len(first.sources) == 64
     assert provenance.code(installed) == first
     (installed / "podline" / "__init__.py").write_text("version = 2\n")

@@ -155,24 +155,18 @@ def test_a_class_of_time_that_took_more_than_usual_is_named(spent, words):
     assert losses(spent, USUAL_SPENT[:2], LOSSES) == []
 
 
-def test_too_little_is_known_of_two_runs_and_of_runs_that_are_spread_widely():
+def test_enough_recent_runs_on_the_same_devices_are_compared() -> None:
     slow = USUAL._replace(seconds=0.04)
     assert not told(slow, nights(2))
     assert told(slow, nights(3))
-    assert not told(USUAL._replace(seconds=0.003), nights(10, 0.8))
-
-
-def test_runs_on_the_same_devices_are_compared_with_where_there_are_enough():
+    assert not told(USUAL._replace(seconds=0.003), nights(10, 0.8)), "they are spread widely"
     cpu = Pace(0.02, 0.03, "cpu", "auto", 8, "a")
     before = [*nights(7), *nights(3, pace=cpu)]
     assert not told(cpu, before)
     assert "cpu instead of gpu" in told(cpu, before[:-1])
     assert not told(USUAL, before)
-
-
-def test_only_the_latest_runs_count():
     faster = nights(20, pace=USUAL._replace(seconds=0.0001))
-    assert not told(USUAL, [*faster, *nights(MOST)])
+    assert not told(USUAL, [*faster, *nights(MOST)]), "only the latest count"
 
 
 def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
@@ -190,14 +184,11 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host", 3, None)
     assert earlier(store, "cifar10", settings, "train", but=found[-1]) == found[:-1]
     assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, "train") == []
-
-
-def test_a_training_counts_though_the_run_failed_after_it(tmp_path):
-    store = open_store(tmp_path)
-    ledger.publish(store, night(0).model_copy(update={"state": "failed", "outcome": None}))
-    ledger.publish(store, night(1).model_copy(update={"state": "cancelled", "training": None, "outcome": None}))
-    assert len(earlier(store, "cifar10", night().settings["recipe"], "train")) == 1
-    assert earlier(store, "cifar10", night().settings["recipe"], "evaluate") == []
+    # A training counts though the run failed after it.
+    ledger.publish(store, night(0, recipe="failed").model_copy(update={"state": "failed", "outcome": None}))
+    ledger.publish(store, night(1, recipe="failed", state="cancelled", training=None))
+    assert len(earlier(store, "failed", settings, "train")) == 1
+    assert earlier(store, "failed", settings, "evaluate") == []
 
 
 def test_what_was_done_on_another_day_has_no_pace_on_this_one():

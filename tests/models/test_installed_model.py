@@ -233,6 +233,13 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
     return build
 
 
+def quantized(*arguments: Any) -> keras.Model:
+    """A model whose last layer has quantized weights."""
+    model = sequential(lambda: [layers.Dense(4)])(*arguments)
+    model.layers[-1].quantize("int8")
+    return model
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -278,6 +285,7 @@ def with_positions(positions: Callable[[int], Any]) -> Any:
             sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]),
             "the initial values of conv2d/kernel differ each time",
         ),
+        (quantized, r"layer dense.* is quantized \(int8\), .* leave `quantize` out"),
         # A layer that is called on a constant never trains.
         (
             with_positions(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]),

@@ -448,17 +448,12 @@ def crowned(number: int, *, reference: bool = False, run: str = "") -> Crowned:
 @pytest.mark.parametrize(("references", "number"), [((), 1), ((1,), 1), ((2,), 2), ((1, 2), 2), ((3,), 3)])
 def test_the_last_better_champion_is_the_reference_else_the_first(references, number):
     line = [crowned(each, reference=each in references) for each in (1, 2, 3)]
-    found = reference_of(line)
-    assert found.number == number
+    assert reference_of(line).number == number
 
 
 def test_a_named_champion_is_the_reference_at_its_last_promotion():
     line = [crowned(1, run="a"), crowned(2, run="b", reference=True), crowned(3, run="a"), crowned(4, run="c")]
-    found = reference_of(line, "a")
-    assert found.number == 3
+    assert reference_of(line, "a").number == 3
     with pytest.raises(SettingsError, match=r"promotion\.reference: got d, expected a champion: .*a.*b.*c"):
         reference_of(line, "d")
-
-
-def test_without_champions_there_is_no_reference():
     assert reference_of([]) is None

@@ -62,15 +62,6 @@ def test_every_night_is_a_row_the_newest_first_with_its_figures() -> None:
     assert "on 24 November 2026, 12:00 UTC, failed: step 7: the loss is nan" in page
 
 
-def test_only_what_is_beyond_chance_has_a_colour() -> None:
-    figures = (0.9, 0.89, 0.902, 0.6, 0.9, 0.905, 0.898, 0.903, 0.6)
-    models = [outcome(value, weights_sha256=f"{place:064x}") for place, value in enumerate(figures)]
-    few, many = models[:3], [model for model in models if model.main.value > 0.8] + models[-1:]
-    for shown, expected in ((few, ["noise", "noise"]), (many, [*["noise"] * 6, "worse"])):
-        rows = _rows(index_page("s", [night(number, outcome=model) for number, model in enumerate(shown)]))[::-1]
-        assert [re.findall(r'class="change (\w+)"', row) for row in rows] == [[], *([word] for word in expected)]
-
-
 def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
     """A run of the sample's recipe, on data of its own; ``model`` tells models apart, and runs."""
     data = night().data
@@ -249,11 +240,13 @@ def test_days_have_years_also_where_a_chart_spans_exactly_one() -> None:
     assert ">ended (UTC)</th>" in page
 
 
-def test_hostile_names_are_text() -> None:
-    entry = night(0, state="failed", cause="<script>alert(1)</script>" * 30)
-    page = index_page("<b>store</b>", [entry])
+def test_hostile_names_are_text_and_poses_have_their_own_measure() -> None:
+    found = outcome(0.5, measure="ap", metrics={"ap": Metric(value=0.5, low=0.4, high=0.6)})
+    failed = night(0, state="failed", cause="<script>alert(1)</script>" * 30)
+    page = index_page("<b>store</b>", [failed, night(1, recipe="coco_pose", outcome=found)])
     assert "<script" not in page
     assert "<b>store" not in page
+    assert "AP 0.500" in re.sub(r"<[^>]+>", "", page)
 
 
 @pytest.mark.slow
@@ -318,12 +311,6 @@ def test_damaged_entries_and_histories_are_named_and_stop_neither_page_nor_metri
     with pytest.raises(ArtifactError):
         CliRunner().invoke(cli, ["runs", "list", "--root", store.uri, "--export", str(table)], catch_exceptions=False)
     assert len(table.read_text().splitlines()) == 3
-
-
-def test_poses_are_told_in_their_own_measure() -> None:
-    found = outcome(0.5, measure="ap", metrics={"ap": Metric(value=0.5, low=0.4, high=0.6)})
-    page = index_page("s", [night(0, recipe="coco_pose", outcome=found)])
-    assert "AP 0.500" in re.sub(r"<[^>]+>", "", page)
 
 
 def test_a_decision_has_its_reason_and_a_model_that_is_refused_for_it_is_shown() -> None:

@@ -12,11 +12,10 @@ import html5lib
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsers import opened_browser
-from finished_nights import decided, finished_nights
-from finished_nights import entered as nights_entered
-from finished_pose_run import entered, finished_pose_run, shaken
+from finished_nights import decided, entered, finished_nights
+from finished_pose_run import finished_pose_run, shaken
 from finished_run import NOON, finished_run
-from ledger_entries import night, outcome
+from ledger_entries import DAY, night, outcome
 from playwright.sync_api import Browser, Page
 from pose_oracle import perfect
 
@@ -63,13 +62,13 @@ def _index(folder: Path) -> Path:
 
 def _comparison(folder: Path) -> Path:
     store = open_store(folder)
-    runs = [nights_entered(finished_run(folder, seed=seed), NOON + seed) for seed in range(2)]
+    runs = [entered(finished_run(folder, seed=seed), NOON + seed) for seed in range(2)]
     return store.local(write(store, runs).html)
 
 
 def _poses(folder: Path) -> Path:
     better, spec = (finished_pose_run(folder, answers, seed=seed) for seed, answers in enumerate((perfect, shaken)))
-    entered(better, -1)
+    entered(better, NOON - DAY)
     return open_store(spec.root).local(report(spec, silent()).html)
 
 

@@ -6,7 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from finished_pose_run import entered, finished_pose_run, shaken
+from finished_nights import entered
+from finished_pose_run import finished_pose_run, shaken
+from ledger_entries import DAY, NOON
 from pose_oracle import nothing, perfect
 
 from podline.cli import cli
@@ -120,7 +122,7 @@ def test_where_nothing_was_lost_that_is_said_and_no_picture_is_written(tmp_path)
 @pytest.mark.slow
 def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_same_images(tmp_path):
     before, now = (finished_pose_run(tmp_path, answers, seed=seed) for seed, answers in enumerate((perfect, shaken)))
-    entries = [entered(before, -1), entered(now, 1)]
+    entries = [entered(before, NOON - DAY), entered(now, NOON + DAY)]
     store = open_store(tmp_path)
     [verdict] = compare_runs(store, entries).verdicts
     rival = gather(store, now, silent()).standing.rival

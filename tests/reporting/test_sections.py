@@ -94,18 +94,12 @@ def _file(uri: str) -> bytes:
     return base64.b64decode(uri.partition(",")[2])
 
 
-@pytest.mark.parametrize("most", [PHOTO, SMALL_PHOTO])
-def test_what_is_all_detail_is_as_small_as_it_must_be_and_has_its_shape(most: int) -> None:
-    file = _file(photo_uri(NOISE, most))
-    assert 0.3 * most < len(file) <= most
-    height, width, _ = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR).shape
-    assert width / height == pytest.approx(800 / 600, rel=0.02)
-
-
-def test_a_large_image_of_a_classifier_is_bounded_as_well() -> None:
+def test_photographs_are_as_small_as_they_must_be_and_keep_their_shape() -> None:
+    for most in (PHOTO, SMALL_PHOTO):
+        file = _file(photo_uri(NOISE, most))
+        assert 0.3 * most < len(file) <= most
+        height, width, _ = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR).shape
+        assert width / height == pytest.approx(800 / 600, rel=0.02)
     assert len(_file(data_uri(NOISE))) <= PHOTO
-
-
-def test_what_has_little_detail_keeps_its_pixels() -> None:
     plain = np.full((560, 420, 3), 90, np.uint8)
     assert cv2.imdecode(np.frombuffer(_file(photo_uri(plain)), np.uint8), cv2.IMREAD_COLOR).shape == plain.shape

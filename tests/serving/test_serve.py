@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import httpx
@@ -60,31 +60,30 @@ def runs(store) -> tuple[str, str]:
     return names
 
 
-class Server:
-    """A process of ``podline models serve``."""
+class Server(NamedTuple):
+    """A process of ``podline models serve``, and what it printed at its start."""
 
-    def __init__(self, store: Store) -> None:
-        command = [sys.executable, "-m", "podline.cli", "models", "serve", "t", "--port", "0", "--json"]
-        self.process = subprocess.Popen(
-            [*command, "--root", store.uri], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        text = ""
-        while not text.endswith("}\n"):
-            line = self.process.stdout.readline()
-            assert line, self.process.stderr and self.process.stderr.read()
-            text += line
-        self.started = json.loads(text)
-        self.url = self.started["url"]
+    process: subprocess.Popen[str]
+    started: dict[str, Any]
+    url: str
 
 
 @contextlib.contextmanager
 def serving(store: Store) -> Iterator[Server]:
-    server = Server(store)
-    try:
-        yield server
-    finally:
-        server.process.kill()
-        server.process.communicate()
+    command = [sys.executable, "-m", "podline.cli", "models", "serve", "t", "--port", "0", "--json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, "--root", store.uri], stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            text = ""
+            while not text.endswith("}\n"):
+                line = process.stdout.readline()
+                assert line, process.stderr.read()
+                text += line
+            started = json.loads(text)
+            yield Server(process, started, started["url"])
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +102,11 @@ def crowned(store: Store, run: str) -> champions.Crowned:
     """Make a run the champion."""
     candidate = Candidate(run, spec_of(store, run, (), anyway=True, reason="").weights_sha256, "sample", FINGERPRINT)
     return champions.crown(store, "t", candidate, champions.champion(store, "t"), "promoted anyway")
+
+
+def output(*command: str) -> str:
+    """Return what a command prints."""
+    return CliRunner().invoke(cli, command, obj={}, catch_exceptions=False).stdout
 
 
 def wait_for(server: Server, true: Callable[[dict[str, Any]], bool]) -> None:
@@ -146,13 +150,12 @@ def test_requests_and_answers_have_tensorflow_servings_forms(server):
     assert predicted(f"{server.url}/versions/{version}", named) == plain
     for column in (rows, {"images": rows}):
         assert predicted(server.url, {"inputs": column})["outputs"] == plain["predictions"]
-    assert httpx.get(f"{server.url}/versions/{version + 7}", timeout=60).status_code == 404
+    for place, refused in ((f"/versions/{version + 7}", 404), ("x", 404), (":predict", 405)):
+        answer = httpx.get(server.url + place, timeout=60)
+        assert (answer.status_code, list(answer.json())) == (refused, ["error"])
     [status] = httpx.get(server.url, timeout=60).json()["model_version_status"]
-    assert status == {
-        "version": str(version),
-        "state": "AVAILABLE",
-        "status": {"error_code": "OK", "error_message": ""},
-    }
+    well = {"error_code": "OK", "error_message": ""}
+    assert status == {"version": str(version), "state": "AVAILABLE", "status": well}
     metadata = httpx.get(f"{server.url}/metadata", timeout=60).json()
     signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
     [(name, given)] = signature["inputs"].items()
@@ -193,12 +196,6 @@ def test_what_is_no_image_is_an_error_with_both_values(server, body, said):
     answer = httpx.post(f"{server.url}:predict", content=content, timeout=60)
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
     assert said in answer.json()["error"]
-
-
-@pytest.mark.parametrize(("method", "place", "status"), [("GET", "x", 404), ("GET", ":predict", 405)])
-def test_other_paths_and_methods_are_refused(server, method, place, status):
-    answer = httpx.request(method, server.url + place, timeout=60)
-    assert (answer.status_code, list(answer.json())) == (status, ["error"])
 
 
 def test_a_body_that_is_too_long_is_refused_and_the_server_goes_on(server):
@@ -279,18 +276,8 @@ def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
 def test_predict_with_the_champion(store, runs, stages_here, tmp_path):
     assert cv2.imwrite(str(tmp_path / "a.png"), IMAGES[0][..., ::-1])
     now = champions.champion(store, "t")
-    command = [
-        "models",
-        "predict",
-        "--champion",
-        "t",
-        f"{tmp_path / 'a.png'}",
-        "--out",
-        f"{tmp_path / 'out'}",
-        "--json",
-    ]
-    result = CliRunner().invoke(cli, [*command, "--root", store.uri], obj={}, catch_exceptions=False)
-    said = json.loads(result.stdout)
+    files = (str(tmp_path / "a.png"), "--out", str(tmp_path / "out"))
+    said = json.loads(output("models", "predict", "--champion", "t", *files, "--json", "--root", store.uri))
     assert said["run"] == now.run
     guesses = Guesses.read(store, f"runs/{now.run}")
     assert said["pictures"][0]["classes"][0]["probability"] == pytest.approx(guesses.confidences[0], abs=TOLERANCE)
@@ -298,11 +285,10 @@ def test_predict_with_the_champion(store, runs, stages_here, tmp_path):
 
 def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, tmp_path):
     now = champions.champion(store, "t")
-    command = ["models", "export", "t", str(tmp_path / "models"), "--root", store.uri]
+    command = ("models", "export", "t", str(tmp_path / "models"), "--root", store.uri)
+    place = tmp_path / "models" / "t" / str(now.number)
     for _ in range(2):
-        result = CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
-        place = tmp_path / "models" / "t" / str(now.number)
-        assert result.stdout == f"{place}\n"
+        assert output(*command) == f"{place}\n"
         assert sorted(path.name for path in place.parent.iterdir()) == [str(now.number)]
         assert (place / "saved_model.pb").is_file()
         assert (place / "variables" / "variables.index").is_file()
@@ -310,7 +296,7 @@ def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, t
     whole = file.read_bytes()
     file.write_bytes(whole + b"another model")
     with pytest.raises(ArtifactError, match=rf"{file} has sha256 .* of the champion number {now.number}.*move"):
-        CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+        output(*command)
     file.write_bytes(whole)
     loaded: Any = tf.saved_model.load(str(place))
     logits = loaded.serve(tf.constant(IMAGES)).numpy()
@@ -319,9 +305,8 @@ def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, t
 
 def test_a_run_that_was_never_promoted_is_exported_and_served(store, runs, stages_here, tmp_path):
     run = trained(store, 2)
-    command = ["models", "export", run, str(tmp_path / "models"), "--root", store.uri, "--json"]
-    result = CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
-    said, place = json.loads(result.stdout), tmp_path / "models" / run / "1"
+    command = ("models", "export", run, str(tmp_path / "models"), "--root", store.uri, "--json")
+    said, place = json.loads(output(*command)), tmp_path / "models" / run / "1"
     assert (said["file"], said["differing"]) == (str(place), 0)
     assert sorted(path.name for path in place.parent.iterdir()) == ["1", "1.json"]
     loaded: Any = tf.saved_model.load(str(place))
@@ -329,7 +314,7 @@ def test_a_run_that_was_never_promoted_is_exported_and_served(store, runs, stage
     assert (served.version, served.run) == (1, run)
     assert np.abs(served.outputs(IMAGES)["output_0"] - loaded.serve(tf.constant(IMAGES)).numpy()).max() < TOLERANCE
     with pytest.raises(SettingsError, match="exists; move it away"):
-        CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+        output(*command)
     follower = Follower(store, run)
     assert (follower.refresh(), follower.served.run) == ("", run)
 

@@ -19,8 +19,10 @@ import pytest
 from podline.errors import ArtifactError, PodlineError, StoreError, StoreUnavailableError
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
+from podline.store.one_writer import writing
 from podline.store.opening import open_store
 
+NAMES = {"runs/a/one", "runs/b/two", "runs/a/writer.lease"}
 CALLS = ("stat", "replace", "link", "unlink", "mkdir", "rmdir", "scandir", "open", "fsync")
 
 
@@ -65,14 +67,25 @@ def work(store: Store) -> None:
     assert store.list() == ["runs/a/one"]
 
 
+def take_turns(store: Store) -> None:
+    """Holds names and the lease of a folder, and writes there."""
+    with store.using(["runs/a"]), store.alone("runs/a", "runs/b") as free:
+        assert free == {"runs/b"}
+    with writing(store, "runs/a", "train", lambda *_: None):
+        store.publish_bytes("runs/a/one", b"1")
+        store.publish_bytes("runs/a/one", b"2", replace=True)
+        store.delete("runs/a/one")
+    assert store.list() == []
+
+
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultySystem:
     monkeypatch.setattr("podline.store.retries._PAUSES", (0.0, 0.0))
     return FaultySystem(tmp_path / "root", monkeypatch)
 
 
-def calls_of_work(root: Path, system: FaultySystem) -> Iterator[int]:
-    """Yields the number of each call of the work; the work finds no store."""
+def calls_of(work: Callable[[Store], None], root: Path, system: FaultySystem) -> Iterator[int]:
+    """Yields the number of each call of some work; the work finds no store."""
     work(open_store(root))
     for number in range(1, system.count + 1):
         shutil.rmtree(root)
@@ -82,31 +95,35 @@ def calls_of_work(root: Path, system: FaultySystem) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_an_error_that_passes_is_not_noticed(tmp_path: Path, system: FaultySystem, after: bool) -> None:
+@pytest.mark.parametrize("act", [work, take_turns])
+def test_an_error_that_passes_is_not_noticed(
+    tmp_path: Path, system: FaultySystem, act: Callable[[Store], None], after: bool
+) -> None:
     system.after = after
-    for number in calls_of_work(tmp_path / "root", system):
+    for number in calls_of(act, tmp_path / "root", system):
         system.fails = number.__eq__
-        work(open_store(tmp_path / "root"))
+        act(open_store(tmp_path / "root"))
 
 
+@pytest.mark.parametrize("act", [work, take_turns])
 @pytest.mark.parametrize(("error", "kind"), [(errno.EIO, StoreUnavailableError), (errno.ENOSPC, StoreError)])
 def test_errors_that_stay_are_one_line_and_lose_nothing(
-    tmp_path: Path, system: FaultySystem, error: int, kind: type[PodlineError]
+    tmp_path: Path, system: FaultySystem, act: Callable[[Store], None], error: int, kind: type[PodlineError]
 ) -> None:
     system.error = error
-    for number in calls_of_work(tmp_path / "root", system):
+    for number in calls_of(act, tmp_path / "root", system):
         first = system.names[number - 1]
         system.fails = lambda call, number=number: call >= number
         with pytest.raises(kind) as caught:
-            work(open_store(tmp_path / "root"))
+            act(open_store(tmp_path / "root"))
         system.fails = lambda _number: False
         assert str(caught.value).startswith("cannot "), (first, caught.value)
         assert "\n" not in str(caught.value)
         left = open_store(tmp_path / "root")
-        assert set(left.list()) <= {"runs/a/one", "runs/b/two"}
-        assert not left.exists("runs/a/one") or left.read_bytes("runs/a/one") in (b"1", b"2" * 9)
-        left.delete("runs/a/one")
-        left.delete("runs/b/two")
+        assert set(left.list()) <= NAMES
+        assert not left.exists("runs/a/one") or left.read_bytes("runs/a/one") in (b"1", b"2", b"2" * 9)
+        for name in NAMES:
+            left.delete(name)
         work(left)
 
 

@@ -9,13 +9,12 @@ from typing import Any
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night
 
-from podline.documents.ledger_entry import Entry, Outcome
+from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import PROMOTION, Check, Promotion
 from podline.inventory.catalogue import training_of
-from podline.kinds.classification.document import Evaluation
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
-from podline.ledger.recording import plain
+from podline.ledger.recording import outcome_of, plain
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 
@@ -35,22 +34,16 @@ def finished_nights(root: Path) -> list[ReportSpec]:
 def entered(spec: ReportSpec, ended: float, **changes: Any) -> Entry:
     """Puts the entry of a finished run into the ledger."""
     store = open_store(spec.root)
-    evaluation = read_evaluation(store, spec.folder)
-    assert isinstance(evaluation, Evaluation)
-    outcome = Outcome(
-        split=evaluation.split,
-        measure="top1",
-        examples=evaluation.trained.examples,
-        metrics=evaluation.trained.metrics,
-        untrained=evaluation.untrained.metrics["top1"].value,
-        parts={scored.name: scored.accuracy for scored in evaluation.per_class},
-        parameters=412_310,
-        model_bytes=1_649_240,
-        weights_sha256=evaluation.weights_sha256,
-        evaluation_sha256=spec.evaluation_sha256,
-    )
-    settings = {"recipe": plain(training_of(store, spec.run).recipe), "machine": {}}
-    values = {"run": spec.run, "settings": settings, "outcome": outcome, "report": f"{spec.folder}/report.html"}
+    recipe, data = training_of(store, spec.run).recipe, night().data
+    assert data
+    values = {
+        "recipe": recipe.name,
+        "run": spec.run,
+        "settings": {"recipe": plain(recipe), "machine": {}},
+        "data": data.model_copy(update={"dataset": spec.dataset, "fingerprint": spec.fingerprint}),
+        "outcome": outcome_of(read_evaluation(store, spec.folder), 412_310, 1_649_240, spec.evaluation_sha256),
+        "report": f"{spec.folder}/report.html",
+    }
     entry = night(int((ended - NOON) // DAY), **{**values, **changes})
     ledger.publish(store, entry)
     return entry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,20 +12,14 @@ from typing import Any
 
 import numpy as np
 from evaluation_case import case_of
-from ledger_entries import night
+from finished_run import publish_evaluation, publish_training
 from pose_oracle import RECIPE, nothing, perfect
 from small_coco import publish_people
 
-from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import EvaluationLine, EventLine, StepsLine
-from podline.inventory.catalogue import training_of
 from podline.kinds.pose.judging import judge_answers
-from podline.kinds.table import read_evaluation
-from podline.ledger import ledger
-from podline.ledger.recording import outcome_of, plain
-from podline.stages.completed import complete
-from podline.stages.specs import EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec
+from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -66,28 +59,7 @@ def finished_pose_run(root: Path, answers: Answers = shaken, split: str = "test"
     for name, data in found.files.items():
         store.publish_bytes(f"{spec.record_folder}/{name}", data)
     document = found.document.model_copy(update={"run": train.run})
-    name = f"{spec.record_folder}/evaluation.json"
-    store.publish_json(name, document.model_dump(mode="json"))
-    result = EvaluateResult(
-        seconds=12.3,
-        run=train.run,
-        dataset=spec.dataset,
-        examples=document.examples,
-        metrics=document.trained.metrics,
-        measure="ap",
-        untrained=0.0,
-        evaluation_sha256=store.sha256(name),
-    )
-    complete(store, spec.record_folder, spec, result, [name])
-    return ReportSpec(
-        root=store.uri,
-        run=train.run,
-        dataset=manifest.dataset,
-        fingerprint=manifest.fingerprint,
-        split=split,
-        evaluation_sha256=result.evaluation_sha256,
-        command="podline train coco_pose --root podline-root",
-    )
+    return publish_evaluation(store, spec, document, "podline train coco_pose --root podline-root")
 
 
 @functools.cache
@@ -168,34 +140,5 @@ def _trained(store: Store, spec: TrainSpec) -> None:
         EventLine(time=NOON, event="started", step=0, message="training from fresh weights"),
         EventLine(time=NOON + 300, event="finished", step=600, message="all 600 steps are done"),
     ]
-    for name, entries in (("metrics.jsonl", lines), ("events.jsonl", events)):
-        text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
-        store.publish_bytes(f"{spec.folder}/{name}", text.encode())
-    store.publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
-    result = TrainResult(
-        seconds=300.0,
-        run=spec.run,
-        folder=spec.folder,
-        steps=600,
-        epochs=20.0,
-        examples=2_400,
-        parameters=412_310,
-        weights_sha256="ab" * 32,
-        loss=0.41,
-        examples_per_second=30.2,
-        waiting_for_input=0.01,
-    )
-    complete(store, spec.folder, spec, result, [])
-
-
-def entered(spec: ReportSpec, number: int) -> Entry:
-    """Puts the entry of a finished run into the ledger, of the night with this number."""
-    store = open_store(spec.root)
-    evaluation = read_evaluation(store, spec.folder)
-    entry = night(
-        number, recipe=RECIPE.name, run=spec.run, outcome=outcome_of(evaluation, 1, 1, spec.evaluation_sha256)
-    )
-    data = night().data.model_copy(update={"dataset": spec.dataset, "fingerprint": spec.fingerprint})
-    settings = {"recipe": plain(training_of(store, spec.run).recipe), "machine": {}}
-    ledger.publish(store, entry.model_copy(update={"data": data, "settings": settings}))
-    return ledger.read(store, entry.name)
+    speed = {"seconds": 300.0, "examples_per_second": 30.2, "waiting_for_input": 0.01}
+    publish_training(store, spec, lines, events, steps=600, epochs=20.0, examples=2_400, loss=0.41, **speed)

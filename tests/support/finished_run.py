@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from small_dataset import publish, validation_of
@@ -18,9 +19,11 @@ from podline.documents.manifest import (
 )
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
+from podline.documents.model_description import DESCRIPTION
 from podline.documents.origins import keep_origin
 from podline.intervals import wilson_interval
 from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
+from podline.kinds.contract import kind_of
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete
@@ -41,6 +44,7 @@ from podline.store.opening import open_store
 FINGERPRINT = "0123456789abcdef"
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 NOON = 1_795_262_400.0
+WEIGHTS = "ab" * 32
 
 
 def finished_run(
@@ -69,7 +73,11 @@ def finished_run(
     _training(store, train, len(images))
     random = np.random.default_rng(seed)
     guesses = np.where(random.random(len(labels)) < accuracy, labels, random.integers(0, len(class_names), len(labels)))
-    return _evaluated(store, train, _evaluation(train.run, manifest, labels, guesses, random))
+    spec = EvaluateSpec(
+        root=store.uri, run=train.run, dataset="cifar10", fingerprint=FINGERPRINT, weights_sha256=WEIGHTS
+    )
+    command = "podline run cifar10 --source ../data/cifar10 --root podline-root"
+    return publish_evaluation(store, spec, _evaluation(train.run, manifest, labels, guesses, random), command)
 
 
 def _recipe(seed: int) -> Recipe:
@@ -170,27 +178,45 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
         EventLine(time=NOON + 61, event="restored", step=500, message="went on from the checkpoint of step 500"),
         EventLine(time=NOON + 95, event="finished", step=1300, message="all 1,300 steps are done"),
     ]
+    speed = {"seconds": 588.4, "examples_per_second": 1851.7, "pflop": 0.515, "waiting_for_input": 0.0123}
+    publish_training(
+        store, spec, lines, events, steps=1300, epochs=20.0, examples=166_400, loss=0.4123, resumed_from=(500,), **speed
+    )
+    keep_origin(store, spec.folder, origin_of(store, spec))
+
+
+def publish_training(store: Store, spec: TrainSpec, lines: list[Any], events: list[EventLine], **figures: Any) -> None:
+    """Put what a training leaves into a store: log, events, spec, the model's description, a record with figures."""
+    manifest = read_manifest(store, dataset_folder(spec.recipe.dataset, spec.fingerprint))
+    shape, classes = manifest.image_shape, len(manifest.class_names)
+    description = kind_of(spec.recipe).description(spec.recipe, shape, classes, manifest.facts)
+    store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.model_dump_json().encode())
     for name, entries in (("metrics.jsonl", lines), ("events.jsonl", events)):
         text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
         store.publish_bytes(f"{spec.folder}/{name}", text.encode())
     store.publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
-    result = TrainResult(
-        seconds=588.4,
+    made = {"run": spec.run, "folder": spec.folder, "parameters": 412_310, "weights_sha256": WEIGHTS}
+    complete(store, spec.folder, spec, TrainResult(**made, **figures), [])
+
+
+def publish_evaluation(store: Store, spec: EvaluateSpec, document: Any, command: str) -> ReportSpec:
+    """Put what an evaluation leaves into a store; return the spec of its report."""
+    name = f"{spec.record_folder}/evaluation.json"
+    store.publish_json(name, document.model_dump(mode="json"))
+    result = EvaluateResult(
+        seconds=12.3,
         run=spec.run,
-        folder=spec.folder,
-        steps=1300,
-        epochs=20.0,
-        examples=166_400,
-        parameters=412_310,
-        weights_sha256="ab" * 32,
-        loss=0.4123,
-        examples_per_second=1851.7,
-        pflop=0.515,
-        waiting_for_input=0.0123,
-        resumed_from=(500,),
+        dataset=spec.dataset,
+        examples=document.examples,
+        metrics=document.trained.metrics,
+        measure=document.measure,
+        untrained=document.untrained.metrics[document.measure].value,
+        milliseconds=3.14159,
+        evaluation_sha256=store.sha256(name),
     )
-    complete(store, spec.folder, spec, result, [])
-    keep_origin(store, spec.folder, origin_of(store, spec))
+    complete(store, spec.record_folder, spec, result, [name])
+    judged = spec.model_dump(include={"root", "run", "dataset", "fingerprint", "split"})
+    return ReportSpec(**judged, evaluation_sha256=result.evaluation_sha256, command=command)
 
 
 def origin_of(store: Store, spec: TrainSpec) -> Origin:
@@ -227,7 +253,7 @@ def _evaluation(
         run=run,
         dataset=manifest.dataset,
         fingerprint=manifest.fingerprint,
-        weights_sha256="ab" * 32,
+        weights_sha256=WEIGHTS,
         split="test",
         class_names=manifest.class_names,
         trained=_figures(count, right, min(count, right + 3), 0.5671, 0.0432),
@@ -280,23 +306,3 @@ def _figures(count: int, right: int, best_five: int, loss: float, calibration_er
             "calibration_error": Metric(value=calibration_error, low=calibration_error, high=calibration_error),
         },
     )
-
-
-def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> ReportSpec:
-    name = f"{train.folder}/evaluation.json"
-    store.publish_json(name, evaluation.model_dump(mode="json"))
-    checksum = digests.of_file(store.local(name))
-    judged = {"run": train.run, "dataset": "cifar10"}
-    spec = EvaluateSpec(root=store.uri, fingerprint=FINGERPRINT, weights_sha256="ab" * 32, **judged)
-    result = EvaluateResult(
-        seconds=12.3,
-        examples=evaluation.trained.examples,
-        metrics=evaluation.trained.metrics,
-        untrained=evaluation.untrained.metrics["top1"].value,
-        milliseconds=3.14159,
-        evaluation_sha256=checksum,
-        **judged,
-    )
-    complete(store, train.folder, spec, result, [name])
-    command = "podline run cifar10 --source ../data/cifar10 --root podline-root"
-    return ReportSpec(root=store.uri, fingerprint=FINGERPRINT, evaluation_sha256=checksum, command=command, **judged)

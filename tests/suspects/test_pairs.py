@@ -9,7 +9,8 @@ from drawn_images import drawn
 
 from podline.data.reader import SplitReader
 from podline.data.records import IMAGE
-from podline.documents.suspects import Interval, SplitSuspects, Suspect, SuspectsDocument
+from podline.documents.metric import Metric
+from podline.documents.suspects import SplitSuspects, Suspect, SuspectsDocument
 from podline.suspects.pairs import label_pairs
 
 
@@ -42,7 +43,7 @@ def test_a_suspect_in_a_pair_keeps_what_it_repeats() -> None:
     split = SplitSuspects(
         split="train",
         examples=9,
-        expected=Interval(value=1, low=1, high=1),
+        expected=Metric(value=1, low=1, high=1),
         precision=None,
         suspects=(other, one),
         pairs=(pair,),

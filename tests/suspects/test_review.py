@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from podline.documents.corrections import Correction
-from podline.documents.suspects import Interval, SplitSuspects, Suspect, SuspectsDocument
+from podline.documents.metric import Metric
+from podline.documents.suspects import SplitSuspects, Suspect, SuspectsDocument
 from podline.errors import SettingsError
 from podline.suspects.review import read_review, write_review
 
@@ -20,7 +21,7 @@ def document() -> SuspectsDocument:
         Suspect(split="train", record=at, image=image, label="cat", suggested="dog", believed=0.01, wrong=0.9 - at / 10)
         for at, image in enumerate(IMAGES)
     )
-    one = Interval(value=0.75, low=0.6, high=0.9)
+    one = Metric(value=0.75, low=0.6, high=0.9)
     split = SplitSuspects(split="train", examples=90, expected=one, precision=one, suspects=suspects, pairs=())
     return SuspectsDocument(
         dataset="images.pets", fingerprint="0" * 16, class_names=("cat", "dog"), runs=(), splits=(split,)

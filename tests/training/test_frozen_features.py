@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from dying_runs import bare_metrics, finished_after, lively_recipe, losses, specs_of, unbroken
 from small_dataset import publish_dataset
+from small_poses import POSE, publish_poses
+from small_poses import RECIPE as POSES
 
+from podline.data.order import TrainingOrder
+from podline.data.reader import SplitReader
+from podline.input.pipeline import TrainingInput
+from podline.kinds.pose.network import pose_model
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training import frozen_features
 from podline.training.frozen_features import FrozenFeatures
@@ -60,3 +66,26 @@ def test_a_run_killed_while_it_uses_them_ends_with_the_same_bits(undisturbed, tm
     result = finished_after(again, 9, 30, 50)
     assert result.weights_sha256 == undisturbed[0].weights_sha256
     assert bare_metrics(tmp_path / again.folder) == bare_metrics(undisturbed[1])
+
+
+def test_features_and_moved_people_of_a_pose_network_are_those_of_the_images(tmp_path: Path) -> None:
+    """The layers above read several maps, which are stored with half the precision; joints move as in the images."""
+    manifest = publish_poses(tmp_path)
+    reader = SplitReader((tmp_path / "datasets" / "coco" / manifest.fingerprint).joinpath, manifest, "train")
+    order, fields = TrainingOrder(len(reader), 4, seed=3), ("image", "keypoints", "ignored")
+    images = TrainingInput(reader, manifest, fields, order=order, augmentation=POSE.augmentation.changed(views=2))
+    lite = POSE.model.changed(trunk="efficientnet-lite0", width=1.0)
+    poses = POSES.changed(task=POSE.changed(model=lite, targets=POSE.targets.changed(stride=8)))
+    network = pose_model(poses, manifest)
+    for layer in network.layers:
+        layer.trainable = layer.name.startswith(("neck", "stage"))
+    features = FrozenFeatures.of(network, images)
+    assert features is not None
+    assert len(features.tables) > 1
+    features.prepare(0, 12)
+    for step in (0, 5, 11):
+        whole, part = images.batch(step), features.batches.batch(step)
+        assert all(np.array_equal(whole[name], part[name]) for name in ("keypoints", "ignored"))
+        found, expected = features(part["image"], training=False), network(whole["image"], training=False)
+        for name, maps in expected.items():
+            np.testing.assert_allclose(found[name], maps, atol=1e-3 * np.abs(maps).max())

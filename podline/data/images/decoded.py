@@ -2,7 +2,7 @@
 
 The folder has a file of pixels and a file of facts, both by row, and the table of the newest listing, whose column
 ``row`` maps images to rows. A reading appends the images whose stamp no row has. Rows never change; those of images
-that have gone are dead, and when most are dead, a new folder gets copies of the others.
+that have gone are dead, and when most are dead, all images are decoded into a new folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,9 +36,8 @@ from podline.store import digests, locks, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
-_MOST_DEAD = 0.5  # above this share of dead rows, the others are copied
+_MOST_DEAD = 0.5  # above this share of dead rows, all images are decoded again
 _KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images at a time
-_COPIED_BYTES = 16_000_000
 _DIGITS = 32
 _FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 
@@ -81,7 +79,7 @@ def decode_images(
         path = cache.table(state[:_DIGITS])
         if path is None:
             listed = _Listed(read(), folder)
-            cache = cache.without_dead(cache.of(listed.stamps), folder)
+            cache = cache.without_dead(cache.of(listed.stamps))
             cache.decode(becoming, listed)
             path = cache.publish(listed.table(cache), state[:_DIGITS])
         uses.hold(use_of(cache.folder))
@@ -256,22 +254,14 @@ class _Cache(_Rows):
             older.unlink()
         return table.rename(self.folder / f"{state}-{digests.of_file(table)}.arrow")
 
-    def without_dead(self, used: Numbers, folder: Path) -> _Cache:
-        """Return these rows, or copies of the used ones in a new folder, made in a temporary one, if most are dead."""
-        live = np.unique(used[used >= 0])
-        if len(live) >= (1 - _MOST_DEAD) * len(self.facts):
+    def without_dead(self, used: Numbers) -> _Cache:
+        """Return these rows, or none in a new folder if most are dead."""
+        if len(np.unique(used[used >= 0])) >= (1 - _MOST_DEAD) * len(self.facts):
             return self
-        copies, size = _Cache(folder / "copies", self._shape), math.prod(self._shape)
-        pixels, step = joined([self.folder / PIXELS], self._shape), max(1, _COPIED_BYTES // size)
-        with (copies.folder / PIXELS).open("wb") as stream:
-            for first in range(0, len(live), step):
-                stream.write(with_checksums(pixels.read(live[first : first + step], size)).data)
-                alive()
-        copies.keep(self.facts[live])
         form, _, number = self.folder.name.rpartition("-")
         new = self.folder.with_name(f"{form}-{int(number) + 1}")
         uses.hold(use_of(new))
-        return _Cache(copies.folder.rename(new), self._shape)
+        return _Cache(new, self._shape)
 
     def decode(self, becoming: Pictures, listed: _Listed) -> None:
         """Decode and append the images that have no row."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -27,7 +25,6 @@ from podline.data.shown import printable
 from podline.documents.manifest import APART, NEARLY_REPEAT, split_in_words
 from podline.errors import SourceError
 from podline.progress import counted
-from podline.store.local_files import appearing
 from podline.store.prefetch import in_order
 
 T = TypeVar("T")
@@ -46,7 +43,6 @@ _MOST_COMPARED = 8  # compared pairs per test image
 # Number of hashes that are compared at a time: their differences fit into the processor's cache.
 _TEST_BLOCK, _TRAIN_BLOCK, _BAND_BLOCK = 32, 4096, 128
 _BANDS = 4
-_FORM = 1  # version of what the cache keeps
 _FEW_PAIRS = 20_000_000  # that are all compared sooner than tables are made
 _MOST_CANDIDATES = 8  # a candidate takes this many times as long as a comparison in a block
 _distance = attrgetter("distance")
@@ -99,9 +95,7 @@ def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes
     return boxes
 
 
-def near_pairs(
-    images: ImageTable, read: Read, settings: PictureSettings, count: int, cache: Path | None
-) -> tuple[NearPair, ...]:
+def near_pairs(images: ImageTable, read: Read, settings: PictureSettings, count: int) -> tuple[NearPair, ...]:
     """Return the pair of each held-out image with its nearest image in another split, if near; nearest pairs first.
 
     Args:
@@ -109,10 +103,6 @@ def near_pairs(
         read: returns the pixels of some rows.
         settings: the form of the images.
         count: number of rows.
-        cache: the folder of these rows, which keeps what was compared; None without.
-
-    Raises:
-        StoreError: the cache cannot be written.
     """
     boxes, hashed, pairs = boxes_of(images, settings, count), np.zeros(count, HASHED), list[tuple[int, int, int]]()
     rows, labels = images.column("row"), images.labels
@@ -120,11 +110,7 @@ def near_pairs(
         hashed[name][rows[rows >= 0]] = images.column(name)[rows >= 0]
     for splits in (splits for splits in APART if all(images.kept(split).any() for split in splits)):
         train, test = (np.flatnonzero(images.kept(split)) for split in splits)
-        path = cache / f"near-{_FORM}-{'-'.join(splits)}.npz" if cache else None
-        compared = compare(read, boxes, hashed, rows[test], rows[train], _read(path))
-        if path:
-            _write(path, compared)
-        found = compared.nearest()
+        found = nearest(read, boxes, hashed, rows[test], rows[train])
         of_row, firsts = np.unique(rows[train], return_index=True)
         at = np.minimum(np.searchsorted(found.test, rows[test]), max(0, len(found.test) - 1))
         mine = np.flatnonzero(found.test[at] == rows[test]) if len(found.test) else _NONE
@@ -138,34 +124,8 @@ def near_pairs(
     return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
 
 
-class Compared(NamedTuple):
-    """The rows of two splits that were compared, and their close pairs.
-
-    Attributes:
-        test: the rows of test images, ascending, without those of hardly any contrast.
-        train: the same of training images.
-        pairs: pairs of rows with close hashes; at most 8 of a test image, the nearest.
-        agree: whether the pixels of each pair agree as well.
-    """
-
-    test: Numbers
-    train: Numbers
-    pairs: Near
-    agree: npt.NDArray[np.bool_]
-
-    def nearest(self) -> Near:
-        """Return the nearest pair of each test image that has one."""
-        agreeing = np.flatnonzero(self.agree)
-        _, firsts = np.unique(self.pairs.test[agreeing], return_index=True)  # sorted by distance
-        return self.pairs.at(agreeing[firsts])
-
-
-def compare(
-    read: Read, boxes: Boxes, hashed: Hashed, test: Rows, train: Rows, earlier: Compared | None = None
-) -> Compared:
-    """Find the images of two splits that show nearly the same; those that were compared earlier are not compared again.
-
-    A test image is compared again if it had the most pairs and an image of one of them has gone.
+def nearest(read: Read, boxes: Boxes, hashed: Hashed, test: Rows, train: Rows) -> Near:
+    """Return the nearest image of a split for each image of another one that shows nearly the same, if there is one.
 
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
@@ -173,41 +133,15 @@ def compare(
         hashed: the hashes by row; see :func:`podline.data.images.hashing.hashes`.
         test: (m,): rows of test images.
         train: (n,): rows of training images.
-        earlier: an earlier outcome for the same rows, or None.
     """
     test, train = (np.unique(rows[hashed["contrast"][rows] >= CONTRAST]).astype(np.int64) for rows in (test, train))
-    pairs, agree, known = _NOTHING, np.zeros(0, np.bool_), _NONE
-    fresh = [(test, train)]
-    if earlier:
-        stays, is_first = np.isin(earlier.pairs.train, train), np.searchsorted(earlier.pairs.test, earlier.pairs.test)
-        full = np.bincount(is_first, minlength=len(stays))[is_first] == _MOST_COMPARED
-        known = np.setdiff1d(np.intersect1d(test, earlier.test), earlier.pairs.test[full & ~stays])
-        kept = np.flatnonzero(stays & np.isin(earlier.pairs.test, known))
-        pairs, agree = earlier.pairs.at(kept), earlier.agree[kept]
-        fresh = [(np.setdiff1d(test, known), train), (known, np.setdiff1d(train, earlier.train))]
-    for ones, others in fresh:
-        found = close(hashed["hash"][ones], hashed["hash"][others])
-        found = Near(ones[found.test], others[found.train], found.distance)
-        edges = [*range(0, len(found.test), _PAIRS_AT_ONCE), len(found.test)]
-        parts = (_agree(read, boxes, found.test[at:end], found.train[at:end]) for at, end in pairwise(edges))
-        pairs, agree = _joined([pairs, found]), np.concatenate([agree, *parts])
-    some = _nearest_of(pairs)
-    return Compared(test, train, pairs.at(some), agree[some])
-
-
-def _read(path: Path | None) -> Compared | None:
-    try:
-        with np.load(path or "") as stored:
-            test, train, *pairs, agree = (stored[name] for name in stored)
-            return Compared(test, train, Near(*pairs), agree)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        return None  # nothing was compared yet
-
-
-def _write(path: Path, compared: Compared) -> None:
-    columns = (compared.test, compared.train, *compared.pairs, compared.agree)
-    with appearing(path) as part, part.open("wb") as stream:
-        np.savez(stream, *columns, allow_pickle=False)
+    found = close(hashed["hash"][test], hashed["hash"][train])
+    pairs = Near(test[found.test], train[found.train], found.distance)
+    edges = [*range(0, len(pairs.test), _PAIRS_AT_ONCE), len(pairs.test)]
+    parts = (_agree(read, boxes, pairs.test[at:end], pairs.train[at:end]) for at, end in pairwise(edges))
+    agreeing = np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *parts]))
+    _, firsts = np.unique(pairs.test[agreeing], return_index=True)  # sorted by distance
+    return pairs.at(agreeing[firsts])
 
 
 def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
@@ -299,17 +233,12 @@ def _joined(parts: Iterable[Near]) -> Near:
 
 def _nearest(pairs: Near) -> Near:
     """Return the nearest pairs of each test, each once, ordered by test, distance and training hash."""
-    return pairs.at(_nearest_of(pairs))
-
-
-def _nearest_of(pairs: Near) -> Numbers:
-    """Return the places of the nearest pairs of each test; see :func:`_nearest`."""
     order = np.lexsort((pairs.train, pairs.distance, pairs.test))
     test, train, _ = pairs.at(order)
     new = np.ones(len(order), np.bool_)
     new[1:] = (np.diff(test) != 0) | (np.diff(train) != 0)
     order, test = order[new], test[new]
-    return order[np.arange(len(test)) - np.searchsorted(test, test) < _MOST_COMPARED]
+    return pairs.at(order[np.arange(len(test)) - np.searchsorted(test, test) < _MOST_COMPARED])
 
 
 def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:

@@ -19,10 +19,8 @@ import numpy.typing as npt
 from numpy.random import Generator, default_rng
 
 from podline.data.people.annotations import PERSON
+from podline.data.sources.sample import require_counts, write_drawn
 from podline.documents.skeleton import COCO
-from podline.errors import SettingsError
-from podline.store.contract import explained
-from podline.store.folder import FolderStore
 
 Pixels = npt.NDArray[np.uint8]
 Outline = npt.NDArray[np.bool_]
@@ -61,29 +59,15 @@ def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int
         SettingsError: the counts are out of bounds, or the folder contains other data.
         StoreError: the folder cannot be written.
     """
-    if not (5 <= train <= _MAX_IMAGES and 1 <= test <= _MAX_IMAGES and seed >= 0):
-        raise SettingsError(
-            f"train={train}, test={test}, seed={seed} vs 5 to {_MAX_IMAGES:,}, 1 to {_MAX_IMAGES:,}, 0 or more"
-        )
-    store = FolderStore(folder)
-    store.sweep()
-    with store.workspace("sample") as workspace, explained("write", folder):
-        (workspace / "annotations").mkdir()
-        for split, count, first in ((_Split("train", seed), train, 1), (_Split("val", seed), test, 500_001)):
-            (workspace / f"{split.name}2017").mkdir()
-            for name, content in split.files(range(first, first + count)):
-                (workspace / f"{split.name}2017" / name).write_bytes(content)
-            (workspace / "annotations" / f"person_keypoints_{split.name}2017.json").write_bytes(split.document())
-        for name in ("train2017", "val2017", "annotations"):
-            if not (folder / name).exists():
-                (workspace / name).rename(folder / name)
-            elif _contents(folder / name) != _contents(workspace / name):
-                raise SettingsError(f"{folder / name} exists with other content; delete it, or give another folder")
-    return folder
+    require_counts(train, test, seed, _MAX_IMAGES)
+    return write_drawn(folder, _files(train, test, seed))
 
 
-def _contents(folder: Path) -> list[tuple[str, bytes]]:
-    return [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
+def _files(train: int, test: int, seed: int) -> Iterator[tuple[str, list[bytes]]]:
+    for split, count, first in ((_Split("train", seed), train, 1), (_Split("val", seed), test, 500_001)):
+        for name, content in split.files(range(first, first + count)):
+            yield f"{split.name}2017/{name}", [content]
+        yield f"annotations/person_keypoints_{split.name}2017.json", [split.document()]
 
 
 @dataclass

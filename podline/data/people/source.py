@@ -30,7 +30,7 @@ from podline.data.shards import SourceSplit
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Source
 from podline.documents.manifest import FileInfo, SourceFile
-from podline.documents.skeleton import ONE, SKELETON, SUBJECTS, Skeleton
+from podline.documents.skeleton import ONE, SEVERAL, SKELETON, SUBJECTS, Skeleton
 from podline.errors import SourceError
 from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
@@ -164,8 +164,8 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
 
 
 def _subjects(annotations: Numbers) -> JsonObject:
-    """Return the fact that no image has a second instance, by the number of annotations of each image."""
-    return {SUBJECTS: ONE} if annotations.max(initial=0) == 1 else {}
+    """Return the fact whether an image has a second instance, by the number of annotations of each image."""
+    return {SUBJECTS: ONE if annotations.max(initial=0) == 1 else SEVERAL}
 
 
 def _needed(*, of_coco: bool) -> Callable[[str], bool]:

@@ -39,25 +39,40 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
         SettingsError: the counts are out of bounds, or the folder has another data set.
         StoreError: the folder cannot be written.
     """
-    if not (5 <= train <= _MAX_IMAGES and 1 <= test <= _MAX_IMAGES and seed >= 0):
-        raise SettingsError(
-            f"train={train}, test={test}, seed={seed} vs 5 to {_MAX_IMAGES:,}, 1 to {_MAX_IMAGES:,}, 0 or more"
-        )
-    target, store = folder / FOLDER, FolderStore(folder)
+    require_counts(train, test, seed, _MAX_IMAGES)
+    return write_drawn(folder, ((f"{FOLDER}/{name}", pieces) for name, pieces in _files(train, test, seed)))
+
+
+def require_counts(train: int, test: int, seed: int, most: int) -> None:
+    """Check the numbers of images to draw."""
+    if not (5 <= train <= most and 1 <= test <= most and seed >= 0):
+        raise SettingsError(f"train={train}, test={test}, seed={seed} vs 5 to {most:,}, 1 to {most:,}, 0 or more")
+
+
+def write_drawn(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> Path:
+    """Write files into folders of a folder, all of them or none, unless these are there already; return the folder.
+
+    Args:
+        folder: the folder, created if missing.
+        files: the name of each file, with its folder, and its content in pieces.
+
+    Raises:
+        SettingsError: one of the folders is there with other content.
+        StoreError: the folder cannot be written.
+    """
+    store = FolderStore(folder)
     store.sweep()
-    with store.workspace("sample") as workspace, explained("write", target):
-        drawing = workspace / FOLDER
-        drawing.mkdir()
-        for name, pieces in _files(train, test, seed):
-            with (drawing / name).open("wb") as stream:
+    with store.workspace("sample") as workspace, explained("write", folder):
+        for name, pieces in files:
+            (workspace / name).parent.mkdir(exist_ok=True)
+            with (workspace / name).open("wb") as stream:
                 stream.writelines(pieces)
-        if not target.exists():
-            drawing.rename(target)
-        elif filecmp.cmpfiles(drawing, target, [path.name for path in drawing.iterdir()], shallow=False)[1:] != (
-            [],
-            [],
-        ):
-            raise SettingsError(f"{target} exists with other content; delete it, or give another folder")
+        for drawn in sorted(workspace.iterdir(), key=lambda path: path.name, reverse=True):
+            target, names = folder / drawn.name, {path.name for path in drawn.iterdir()}
+            if not target.exists():
+                drawn.rename(target)
+            elif filecmp.cmpfiles(drawn, target, names, shallow=False)[1:] != ([], []):
+                raise SettingsError(f"{target} exists with other content; delete it, or give another folder")
     return folder
 
 

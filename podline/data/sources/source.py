@@ -145,10 +145,7 @@ class Source:
         """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
         if self.settings is None or self.settings.near_share == 1:
             return ()
-        rows = self.splits[0].pixels
-        folder = Path(rows.paths[0]).parent
-        cache = folder if folder.is_absolute() else None  # on an engine, the rows are in the store
-        return near_pairs(self.images, self.pixels, self.settings, rows.count, cache)
+        return near_pairs(self.images, self.pixels, self.settings, self.splits[0].pixels.count)
 
     @property
     def near_lines(self) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Array, Arrays
+from podline.data.people.image import MASK_STRIDE
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
@@ -39,37 +40,35 @@ def augmented(
 ) -> dict[str, Array]:
     """Augment a batch without changing the given arrays; pixels from outside an image get the mean colour.
 
-    The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
-    uint8 (n, m, m); optionally, ``boxes`` float32 (n, people, 4). Other arrays stay unchanged.
+    The arrays are ``keypoints`` float32 (n, people, joints, 3) and ``ignored`` uint8 (n, m, m); optionally, ``image``
+    uint8 (n, side, side, 3), RGB, and ``boxes`` float32 (n, people, 4). Other arrays stay unchanged.
     """
-    changed, chance = dict(arrays), Chance(seed, epoch, ids)
+    changed, chance, side = dict(arrays), Chance(seed, epoch, ids), MASK_STRIDE * arrays["ignored"].shape[1]
     colours = draw_colours(chance.named("pose "), **settings.colours) if settings.colours else None
     if settings.moves:
-        side = arrays["image"].shape[1]
-        maps, flips = draw_maps(chance, settings, side)
-        changed["image"] = moved_images(arrays["image"], maps, manifest.mean_colour, colours)
+        may_flip = settings.flip if settings.flip is not None else manifest.skeleton.mirrored is not None
+        maps, flips = draw_maps(chance, settings.changed(flip=may_flip), side)
+        if "image" in arrays:
+            changed["image"] = moved_images(arrays["image"], maps, manifest.mean_colour, colours)
         changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side, manifest.skeleton)
         changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
         if "boxes" in arrays:
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
-    elif colours is not None:
+    elif colours is not None and "image" in arrays:
         changed["image"] = recoloured(arrays["image"], colours)
     changed = with_installed(changed, settings.also, chance)
-    return scaled(changed, settings.image_size) if settings.image_size else changed
+    return scaled(changed, side, settings.image_size) if settings.image_size else changed
 
 
-def scaled(arrays: Arrays, side: int) -> dict[str, Array]:
+def scaled(arrays: Arrays, side: int, new_side: int) -> dict[str, Array]:
     """Scale images, their people and masks to another side; a mask keeps its values per pixel."""
-    factor = side / arrays["image"].shape[1]
+    factor = new_side / side
     cells = round(factor * arrays["ignored"].shape[1])
     keypoints = arrays["keypoints"].copy()
     keypoints[..., :2] = ((keypoints[..., :2] + 0.5) * factor - 0.5) * (keypoints[..., 2:] > 0)
-    changed = {
-        **arrays,
-        "image": resized(arrays["image"], (side, side, 3)),
-        "keypoints": keypoints,
-        "ignored": resized(arrays["ignored"], (cells, cells)),
-    }
+    changed = {**arrays, "keypoints": keypoints, "ignored": resized(arrays["ignored"], (cells, cells))}
+    if "image" in arrays:
+        changed["image"] = resized(arrays["image"], (new_side, new_side, 3))
     if "boxes" in arrays:
         changed["boxes"] = arrays["boxes"] * np.float32(factor)
     return changed

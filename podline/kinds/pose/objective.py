@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podline.arrays import Tensor
+from podline.data.people.image import MASK_STRIDE
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
-from podline.documents.skeleton import Skeleton
+from podline.documents.skeleton import SUBJECTS, Skeleton
 from podline.frozen import JsonObject
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
@@ -41,7 +41,7 @@ class Pose(Objective):
 
     def with_targets(self, batch: Batch) -> Batch:
         """Return the batch with its targets."""
-        side: Tensor = batch[IMAGE].shape[1]
+        side = MASK_STRIDE * batch[IGNORED].shape[1]  # there may be features instead of images
         settings, skeleton = self.settings.targets, self.skeleton
         fields = any(kind_of(stage) == PAF for stage in self.stages)
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton, fields=fields)._asdict()
@@ -86,7 +86,8 @@ def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
 
 def _remarks(given: PoseSettings, manifest: Manifest) -> tuple[str, ...]:
     """Return a line on the number of subjects in an image."""
-    why = "task.subjects" if given.subjects else "found from the annotations; task.subjects sets it"
+    counted = "found from the annotations" if SUBJECTS in manifest.facts else "not counted when the data were converted"
+    why = "task.subjects" if given.subjects else f"{counted}; task.subjects sets it"
     means = {
         "one": "each joint is at its heatmap's maximum, without part affinity fields",
         "several": "part affinity fields tell them apart",

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from podline.documents.skeleton import SUBJECTS, Pair
+from podline.documents.skeleton import SEVERAL, SUBJECTS, Pair
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.model_settings import l2_has_layers
@@ -76,7 +76,7 @@ class PoseAugmentationSettings(Augmentation):
     """Random augmentation of an image and its people; each example has its own draws. By default all are off.
 
     Attributes:
-        flip: mirror left and right with probability one half.
+        flip: mirror left and right with probability one half; None: if the skeleton says which joints that exchanges.
         rotation: rotate by up to this number of degrees.
         smallest: scale by a factor from this value …
         largest: … to this one, with uniform logarithm.
@@ -88,8 +88,9 @@ class PoseAugmentationSettings(Augmentation):
     """
 
     applied_by: ClassVar[str] = "podline.kinds.pose.augmentation:augmented"
+    beside_images = "moved"
 
-    flip: bool = False
+    flip: bool | None = False
     rotation: float = Field(default=0.0, ge=0, le=180)
     smallest: float = Field(default=1.0, gt=0, le=4)
     largest: float = Field(default=1.0, gt=0, le=4)
@@ -108,7 +109,7 @@ class PoseAugmentationSettings(Augmentation):
     @property
     def moves(self) -> bool:
         """Return whether any setting moves people in the image."""
-        return self.flip or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
+        return self.flip is not False or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
 
 
 class DecodingSettings(Frozen):
@@ -198,9 +199,14 @@ class PoseSettings(TaskSettings):
             return None
         return Pretrained(trunk, f"task.model.trunk={trunk}", "task.model.trunk=mobilenetv2")
 
+    @property
+    def asks_for_weights(self) -> str:
+        """Return the options by which a network begins with pretrained weights."""
+        return "--set task.model.trunk=efficientnet-lite0 --set task.model.width=1"
+
     def on(self, facts: JsonObject) -> PoseSettings:
         """Return these settings for a data set with these facts: ``subjects`` is set, and for one there is no PAF."""
-        subjects = self.subjects or facts.get(SUBJECTS, "several")
+        subjects = self.subjects or facts.get(SUBJECTS, SEVERAL)
         model = self.model if subjects == "several" else self.model.model_copy(update={"paf_stages": 0})
         return self.model_copy(update={"subjects": subjects, "model": model})
 

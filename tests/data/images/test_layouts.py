@@ -324,6 +324,17 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
     assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
 
 
+def test_a_split_whose_labels_are_no_class_is_not_read(tmp_path: Path) -> None:
+    folder = as_parquet(tmp_path / "raw", images(60), "train.parquet")
+    file = as_parquet(folder, images(12), "test.parquet") / "test.parquet"
+    content = pq.read_table(file)
+    place, field = content.schema.get_field_index("label"), content.schema.field("label")
+    pq.write_table(content.set_column(place, field, pa.array([-1] * 12, field.type)), file)
+    source = opened(folder, test_share=0.2)
+    assert (source.read, reasons(source)) == (60, {})
+    assert "the split test has no labels, so it is not read" in source.notes()
+
+
 def test_equal_images_are_decoded_once(tmp_path: Path) -> None:
     numbers = [{2: 0, 3: 0, 5: 0, 30: 10}.get(at, at) for at in range(60)]
     every = [{"bytes": b"" if number == 40 else encoded(drawn(number)), "path": ""} for number in numbers]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import cv2
@@ -16,8 +15,8 @@ from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
 from podline.data.images import near
-from podline.data.images.hashing import BITS, HASHED, hashes
-from podline.data.images.near import DISTANCE, close, compare
+from podline.data.images.hashing import BITS, hashes
+from podline.data.images.near import DISTANCE, close, nearest
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 
@@ -45,7 +44,7 @@ def near_of(test: list[Pixels], train: list[Pixels]) -> list[tuple[int, int]]:
     boxes = np.array([shown_size(one.shape[0], one.shape[1], SHAPE, "letterbox") for one in pictures])
     rows = np.arange(len(pictures))
     hashed = hashes(images.__getitem__, boxes)
-    found = compare(images.__getitem__, boxes, hashed, rows[: len(test)], rows[len(test) :]).nearest()
+    found = nearest(images.__getitem__, boxes, hashed, rows[: len(test)], rows[len(test) :])
     return list(zip(found.test.tolist(), (found.train - len(test)).tolist(), strict=True))
 
 
@@ -112,37 +111,6 @@ def test_close_hashes_are_those_of_brute_force(
         nearest = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
         expected += [(one, at, far) for far, at in nearest if far <= distance][:8]
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
-
-
-def test_only_what_is_new_is_compared_and_the_pairs_are_those_of_a_first_search(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    random = np.random.default_rng(0)
-    hashed = np.zeros(900, HASHED)
-    hashed["hash"], hashed["contrast"] = random.integers(0, 2**BITS, 30, np.uint64)[random.integers(0, 30, 900)], 9
-    for _ in range(6):
-        hashed["hash"] ^= np.uint64(1) << random.integers(0, BITS, 900, np.uint64)
-    compared: list[tuple[int, int]] = []
-
-    def agree(_read: object, _boxes: object, ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> Pixels:
-        compared.extend(zip(ones.tolist(), others.tolist(), strict=True))
-        return (ones + others) % 3 > 0
-
-    monkeypatch.setattr(near, "_agree", agree)
-    find = partial(compare, None, None, hashed)
-    earlier = find(np.arange(0, 600, 4), np.setdiff1d(np.arange(600), np.arange(0, 600, 4)))
-    for step in range(6):
-        there = np.setdiff1d(np.arange(640 + 40 * step), random.choice(600, 20))
-        splits = there[there % 4 == 0], there[there % 4 > 0]
-        compared.clear()
-        found = find(*splits, earlier)
-        again = len(compared)
-        expected = find(*splits)
-        assert [column.tolist() for column in (*found.pairs, found.agree)] == [
-            column.tolist() for column in (*expected.pairs, expected.agree)
-        ]
-        assert again < (len(compared) - again)
-        earlier = found
 
 
 def test_many_hashes_are_compared_in_blocks() -> None:

@@ -30,7 +30,7 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
 from podline.data.sources.source import Source, open_raw
 from podline.documents.manifest import read_manifest
-from podline.documents.skeleton import COCO, ONE, OTHER_SIGMA, SUBJECTS
+from podline.documents.skeleton import COCO, ONE, OTHER_SIGMA, SEVERAL, SUBJECTS
 from podline.errors import SettingsError, SourceError
 from podline.kinds.pose.augmentation import require_fit
 from podline.progress import silent
@@ -86,7 +86,7 @@ def test_one_subject_an_image_is_a_fact_unless_an_image_that_is_kept_has_a_secon
     (tmp_path / "one/mice.json").write_text(json.dumps(made))
     assert opened(tmp_path / "one").facts[SUBJECTS] == ONE
     made["annotations"].append({"id": 99, "image_id": 4, "category_id": 3, "bbox": [2, 2, 20, 20]})
-    assert SUBJECTS not in opened(written(tmp_path / "several", made)).facts
+    assert opened(written(tmp_path / "several", made)).facts[SUBJECTS] == SEVERAL
 
 
 def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from podline.data.people.truth import truth_name
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import StepsLine
+from podline.documents.skeleton import SKELETON
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.inventory.catalogue import training_of
@@ -134,6 +135,8 @@ def test_one_subject_an_image_is_found_said_and_learned_without_fields(run: tupl
     assert given.stages == ("stage1_paf", "stage2_paf", "stage3_heatmap")
     assert given.remarks == ("several subjects an image (task.subjects): part affinity fields tell them apart",)
     assert list(pose_model(several, manifest).output) == list(given.stages)
+    uncounted = manifest.model_copy(update={"facts": {SKELETON: manifest.facts[SKELETON]}})
+    assert "(not counted when the data were converted; " in pose_objective(recipe, uncounted).remarks[0]
     lines = read_metrics(store.local(f"{folder}/metrics.jsonl"))
     measures = [line.measures for line in lines if isinstance(line, StepsLine)]
     assert measures

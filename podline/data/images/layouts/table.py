@@ -198,11 +198,7 @@ class Tables(Layout):
     def items(self) -> Iterator[Item]:
         """Yield every row."""
         if not self.tables[0].has_images:
-            items, repeated = self._listed.items(), self._listed.repeated
-            if self.settings.several:
-                yield from _united(items, repeated, self.settings)
-            else:
-                yield from _with_repeated(items, repeated)
+            yield from _joined(self._listed.items(), self._listed.repeated, self.settings)
             return
         for table in self.tables:
             column, some = table.columns.label, self.said[table.series]
@@ -398,35 +394,27 @@ def _repeated(
     return rows
 
 
-def _united(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
-    """Yield one item per file, with the labels of all its rows; items with a reason stay unchanged."""
+def _joined(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
+    """Yield the items; those of a file with several rows get a reason, or are one with all labels if it may have them.
+
+    Items with a reason stay unchanged.
+    """
     before = set[str]()
     for item in items:
         same = () if item.reason else repeated.get(item.key, ())
+        splits, is_again = sorted({shortened(one.split) for one in same}), item.key in before
+        before |= {item.key} if same else set()
         if not same:
             yield item
-        elif item.key not in before:
-            before.add(item.key)
-            splits = sorted({shortened(one.split) for one in same})
+        elif not settings.several:
+            differs = len({(one.label, one.split) for one in same}) > 1
+            reason = f"is listed as {_labels(same, ' and as ')}" if differs else "is listed before" if is_again else ""
+            yield item._replace(reason=reason)
+        elif not is_again:
             reason = f"is listed as of {' and of '.join(splits)}" if len(splits) > 1 else ""
             names = [name for one in same for name in json.loads(one.label or "[]")]
             label = settings.targets.text(names) if any(one.label for one in same) else None
             yield item._replace(label=label, reason=reason)
-
-
-def _with_repeated(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]]) -> Iterator[Item]:
-    """Yield the items; those whose file has several rows get a reason."""
-    before = set[str]()
-    for item in items:
-        same = repeated.get(item.key, ())
-        reason = item.reason
-        if not reason and len({(one.label, one.split) for one in same}) > 1:
-            reason = f"is listed as {_labels(same, ' and as ')}"
-        elif not reason and item.key in before:
-            reason = "is listed before"
-        if same:
-            before.add(item.key)
-        yield item._replace(reason=reason)
 
 
 def _labels(items: Sequence[Item], between: str) -> str:
