@@ -35,12 +35,13 @@ def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], Conver
     if recipe.few and is_first(store, recipe.dataset):
         source = source_of(effective(spec_of(recipe), store), store)
         found = FirstImages(images=source.sizes[TRAIN], side=source.images.usual_side)
-        require_weights(store, for_first_images(recipe, found))
+        chosen = for_first_images(recipe, found)
+        require_weights(store, chosen)
         publish_first_images(store, recipe.dataset, found)
-        if values := few_in_words(recipe, found.images, found.side):
+        if (values := few_in_words(recipe, found.images, found.side)) and chosen.pretrained:
             tell(
                 f"{plural(found.images, 'training image')}, of {found.side} pixels mostly: {recipe.dataset} takes "
-                f"{values}, also on later nights; --model {recipe.model.kind} keeps the recipe's own values"
+                f"{values}, also on later nights; --set {chosen.pretrained.instead} keeps the recipe's own values"
             )
     recipe = settled(store, recipe)
     require_weights(store, recipe)

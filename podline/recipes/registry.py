@@ -35,6 +35,8 @@ FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
 # Values of which the user gives one and means all.
 _TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
+# The parts of a kind's own network without which published weights do not fit.
+_OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
 # Letters that Unicode does not decompose into ASCII, or of which it would drop the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
@@ -261,7 +263,7 @@ def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings
 def _few_without_given(few: Iterable[FewSettings], changes: Mapping[str, Json]) -> Iterator[FewSettings]:
     """Yield the values for few images without those that the user gave; nothing if the user chose the network."""
     given = {path.partition(".")[0] for path in changes}
-    if given & {"model", "init"}:
+    if given & {"model", "init"} or changes.keys() & _OWN_NETWORK:
         return
     side = changes.get("conversion.side")
     apart = set(changes).union(*(pair for pair in _TOGETHER if given & pair))

@@ -47,7 +47,7 @@ from podline.strategies import StrategyName
 
 # The folder with the weights in a SavedModel.
 # The values for few images that a line names.
-_TOLD = ("model.kind", "model.weights", "conversion.side")
+_TOLD = ("model.kind", "model.weights", "conversion.side", "task.model.trunk", "task.side")
 Tell = Callable[[str], object]
 
 

@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import click
 import numpy as np
 import pytest
+from coco_files import CocoFiles
 from finished_run import finished_run
 from parsing_here import parsing_here
 
@@ -190,10 +191,12 @@ def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
 
 
-def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline) -> None:
+def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline, tmp_path: Path) -> None:
     side = PoseSettings.of(registry.get("coco_pose")).side
+    CocoFiles("val", 4, 101).write(tmp_path / "few")
+    source = CocoFiles("train", 12).write(tmp_path / "few")
     for name, options, expected in (("coco_pose", (), side), ("coco_pose", ("--side", "64"), 64), ("coco", (), 368)):
-        spec = json.loads(podline("convert", name, "--source", "drawn", *options, "--show-spec").out)
+        spec = json.loads(podline("convert", name, "--source", source, "--root", tmp_path, *options, "--show-spec").out)
         assert (spec["dataset"], spec.get("side", 368)) == ("coco", expected)
 
 

@@ -72,6 +72,19 @@ def test_a_user_s_network_and_side_come_first(tmp_path: Path) -> None:
     assert {phase.schedule.learning_rate for _, phase in rated.by_phase} == {0.07}
 
 
+def test_a_pose_network_s_trunk_and_width_choose_the_network() -> None:
+    """Other values of the network go along with those for few images; a user's side of the records stays."""
+    poses, found = registry.get("keypoints.mice"), FirstImages(images=40, side=640)
+    chosen = for_first_images(registry.override(poses, {"task.model.features": 48, "task.side": 128}), found)
+    assert chosen.pretrained
+    task = chosen.task.model_dump()
+    assert (task["model"]["features"], task["side"], len(chosen.phases)) == (48, 128, 1)
+    for own in ({"task.model.trunk": "mobilenetv2"}, {"task.model.width": 0.5}):
+        assert for_first_images(registry.override(poses, own), found).pretrained is None
+    drawn = FirstImages(images=600, side=320)
+    assert for_first_images(registry.get("coco_pose"), drawn).pretrained is None
+
+
 def test_without_the_package_nothing_is_chosen_or_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: ())
     store, large = open_store(str(tmp_path / "root")), pictures(tmp_path, 180)

@@ -14,6 +14,7 @@ from prefect.context import FlowRunContext
 
 from podline.data.people.settings import CocoSettings
 from podline.errors import SettingsError
+from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.settings import Settings
@@ -88,14 +89,18 @@ def test_a_run_is_named_by_its_recipe_and_by_what_a_person_called_it(
         assert run_name(TrainingForm, lambda form: form.recipe)().startswith(expected)
 
 
+# With these the source need not be opened to count its images.
+OWN_NETWORK = ("task.side=96", "task.model.width=0.5")
+
+
 def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Path) -> None:
     drawn, given = (
         TrainingForm(recipe="coco_pose", training=TrainingGroup(steps=7)),
-        TrainingForm(recipe="coco_pose", source="coco", training=TrainingGroup(assignments=("task.side=96",))),
+        TrainingForm(recipe="coco_pose", source="coco", training=TrainingGroup(assignments=OWN_NETWORK)),
     )
     assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
     assert given.drawn is None
-    assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"task.side": 96})
+    assert PoseSettings.of(given.training_recipe()).side == 96
     asked = conversion(given, open_store(tmp_path), Settings(workers=2, engine="prism"))
     assert (asked.dataset, asked.settings) == ("coco", CocoSettings(side=96))
     assert (asked.engine, asked.workers) == ("prism", 2)

@@ -159,7 +159,7 @@ def test_a_network_that_learned_nothing_fails_the_sanity_check(dataset):
     expected = (
         r"has the AP 0\.000 and PCK@0\.2 0\.000 on \d+ test examples, and guessing gives up to AP .* "
         r"and PCK@0\.2 0\.\d+; on training .*; what may help: more than 1 step \(--steps 400, or --minutes \d+\); "
-        r"more than \d+ training images; "
+        r"more than \d+ training images; pretrained weights \(--set task\.model\.trunk=efficientnet-lite0 --set "
     )
     with pytest.raises(SanityError, match=expected):
         evaluated.require_sane()

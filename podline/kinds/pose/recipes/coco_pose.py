@@ -1,16 +1,58 @@
-"""A pose network on COCO's people: MobileNetV2, then part affinity fields, then heatmaps.
+"""A pose network on COCO's people: EfficientNet-Lite0 with ImageNet's weights, part affinity fields, then heatmaps.
 
 podline run coco_pose --root ROOT
 podline run coco_pose --source DIR --root ROOT
 
-Without a source it uses the drawn sample of stick people, else images and annotations in COCO's layout.
+Without a source it uses the drawn sample of stick people, with a fresh MobileNetV2; else images and annotations in
+COCO's layout.
 """
 
 from __future__ import annotations
 
+from podline.frozen import Json
 from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.bounds import MOST
 from podline.recipes.durations import Duration, Part
-from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import FewSettings, FitSettings, OptimizerSettings, Recipe, ScheduleSettings
+
+_HEAD = ("neck", "stage")
+# Convolutions without their norms: statistics of a few images are worse than those of ImageNet.
+_UPPER = ("block3*conv", "block4*conv", "block5*conv")
+
+
+def pretrained(
+    images: int, epochs: int, views: int, *, side: int = 256, width: int = 64, least_side: int = 1
+) -> FewSettings:
+    """Return the values for up to a number of training images: a trunk of ImageNet, first frozen, then trained too.
+
+    Args:
+        images: the number.
+        epochs: duration of the training.
+        views: number of augmentations of an image while the trunk is frozen.
+        side: side of the records.
+        width: number of channels above the trunk.
+        least_side: see :class:`FewSettings`.
+    """
+    later: dict[str, Json] = {
+        "task.augmentation.views": 0,
+        "trainable_layers": [*_HEAD, *_UPPER],
+        "schedule.learning_rate": 3e-3,
+    }
+    changes: dict[str, Json] = {
+        "task.model.trunk": "efficientnet-lite0",
+        "task.model.width": 1.0,
+        "task.model.features": width,
+        "task.model.stage_width": width,
+        "task.side": side,
+        "task.augmentation.views": views,
+        "batch_size": 16,
+        "duration.epochs": epochs,
+        "schedule.by_phase": True,
+        "trainable_layers": [*_HEAD],
+        "phases": [{"from_share": 0.4, "changes": later}],
+    }
+    return FewSettings(images=images, side=least_side, changes=changes)
+
 
 RECIPE = Recipe(
     name="coco_pose",
@@ -32,6 +74,8 @@ RECIPE = Recipe(
         ),
     ),
     batch_size=16,
+    fit=FitSettings(),
+    few=(pretrained(2_000, epochs=40, views=4, least_side=400), pretrained(MOST, epochs=20, views=1, least_side=400)),
     evaluation_batch_size=25,
     duration=Duration(epochs=30),
     optimizer=OptimizerSettings(kind="adam"),

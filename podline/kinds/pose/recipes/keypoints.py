@@ -8,7 +8,9 @@ The annotations define joints, limbs and mirrored pairs; docs/how-to/keypoints.m
 from __future__ import annotations
 
 from podline.kinds.pose.recipes.coco_pose import RECIPE as COCO
+from podline.kinds.pose.recipes.coco_pose import pretrained
 from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
+from podline.recipes.bounds import MOST
 from podline.recipes.durations import Duration
 from podline.recipes.settings import FitSettings
 
@@ -17,8 +19,8 @@ RECIPE = COCO.changed(
     dataset="keypoints",
     task=PoseSettings.of(COCO).changed(
         max_people=10,
-        # Flipping is off, since only the data set knows whether a mirror image exchanges names.
         augmentation=PoseAugmentationSettings(
+            flip=None,
             rotation=15,
             smallest=0.85,
             largest=1.18,
@@ -29,7 +31,12 @@ RECIPE = COCO.changed(
         ),
     ),
     batch_size=8,
-    fit=FitSettings(),
+    fit=FitSettings(epoch_steps=2, steps=600),
+    few=(
+        pretrained(300, epochs=60, views=8),
+        pretrained(2_000, epochs=40, views=4),
+        pretrained(MOST, epochs=20, views=1, side=192, width=128),
+    ),
     evaluation_batch_size=8,
     duration=Duration(steps=2000),
     ema_decay=0.98,
