@@ -24,6 +24,7 @@ _TIMES = {
     "spans",
     "time",
     "examples_per_second",
+    "milliseconds",
     "waiting",
     "waiting_for_input",
     "load",
@@ -98,7 +99,6 @@ HOW: tuple[tuple[str, Callable[[bytes], Any]], ...] = (
     ("datasets/*/stages/*.json", _completion),
     ("datasets/*", digests.of_bytes),  # shards, manifest, truths, what TFDS reads
     ("versions/*", digests.of_bytes),
-    ("conversions/*", digests.of_bytes),
     ("sources/*", digests.of_bytes),  # drawn samples
     ("runs/*/spec.json", _document),
     ("runs/*/model/model.keras", _archive),
@@ -125,7 +125,8 @@ def comparable(store: Store) -> dict[str, Any]:
     """
     found = {}
     for name in store.list():
-        if not name.startswith(("ledger/", "jobs/", "logs/")):
+        # The name of a conversion's record depends on the folder of its source.
+        if not name.startswith(("conversions/", "ledger/", "jobs/", "logs/")):
             how = next((how for pattern, how in HOW if fnmatch.fnmatch(name, pattern)), None)
             if how is None:
                 raise LookupError(f"{store.where(name)}: how is it compared?")
