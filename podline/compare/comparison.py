@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -348,12 +348,19 @@ def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Eval
     for run in known[1:]:
         with contextlib.suppress(PodlineError):  # deleted since the promotion
             metrics.append(evaluated(store, run).evaluation.trained.metrics)
-    now, examples = after.evaluation.trained.metrics, min(each.evaluation.examples for each in (before, after))
+    examples = min(each.evaluation.examples for each in (before, after))
     kind, classes = before.evaluation.kind, len(before.evaluation.parts())
+    return shared_unpaired(metrics, after.evaluation.trained.metrics, examples, kind, classes)
+
+
+def shared_unpaired(
+    known: Sequence[Mapping[str, Metric]], after: Mapping[str, Metric], examples: int, kind: str, classes: int
+) -> dict[str, Difference]:
+    """Return :func:`unpaired` for each figure that all trainings have."""
     return {
-        name: unpaired(name, [each[name] for each in metrics], now[name], examples, kind, classes)
-        for name in now
-        if all(name in each for each in metrics)
+        name: unpaired(name, [each[name] for each in known], figure, examples, kind, classes)
+        for name, figure in after.items()
+        if all(name in each for each in known)
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podline import figures, measures
-from podline.compare.comparison import Comparison, compare, unpaired
+from podline.compare.comparison import Comparison, compare, shared_unpaired
 from podline.compare.known import Evaluated, evaluated
 from podline.compare.settings import AREAS, NONE, NamedDifference, differing
 from podline.datasets.version_changes import change_between
@@ -98,11 +98,7 @@ def _by_entries(store: Store, before: Entry, after: Entry, why: str) -> Comparis
         against=before.run,
         known=(before.run,),
         measure=now.measure,
-        differences={
-            name: unpaired(name, [then.metrics[name]], metric, examples, kind, len(then.parts))
-            for name, metric in now.metrics.items()
-            if name in then.metrics
-        },
+        differences=shared_unpaired([then.metrics], now.metrics, examples, kind, len(then.parts)),
         differs=tuple(differing([before, after], partial(change_between, store))),
         why_unpaired=why,
     )

@@ -98,7 +98,7 @@ def choose_dataset(
         of_side += "".join(f", {key} {value}" for key, value in (settings or {}).items())
         others = ", ".join(sorted({dataset.name for dataset in datasets(store)} - {name}))
         raise StoreError(
-            f"{store.uri} has no data set {name}{of_side}{f' vs {others} that are there' if others else ''}; "
+            f"{store.uri} has no data set {name}{of_side}{f', only {others}' if others else ''}; "
             f"make one with `podline convert {name} --source DIR --root {store.uri}{option}`"
         )
     fitting = [dataset for dataset in found if dataset.fingerprint.startswith(fingerprint or "")]
@@ -226,7 +226,7 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     training = stored.model_copy(update={"root": store.uri})
     if recipe is not None and training.recipe.dataset != recipe.dataset:
         raise SettingsError(
-            f"run {name} was trained on {training.recipe.dataset} vs {recipe.dataset} that the recipe {recipe.name} is "
-            "for; give the recipe of the run"
+            f"run {name} was trained on {training.recipe.dataset}, and the recipe {recipe.name} is for "
+            f"{recipe.dataset}; give the run's recipe"
         )
     return training

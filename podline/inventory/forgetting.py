@@ -188,7 +188,7 @@ def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]
     """Return those of some images, by their identities, that a version's shards contain, even as dead records."""
     if not versions(store, manifest.dataset):
         raise SettingsError(
-            f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
+            f"data set {manifest.dataset} is published, expected images of your own: those of a published one stay"
         )
     if not images:
         return set()

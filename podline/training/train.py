@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import shutil
 import time
@@ -223,13 +222,12 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
         reporter.warn(warning)
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     agreement = devices.agreement(strategy)
-    parts = {field.name: getattr(trainer, field.name) for field in dataclasses.fields(trainer)}
     readers = {TEST: test_reader, TRAIN: trainer.training_reader}
     if (split := trainer.plan.evaluated) not in readers:
         readers[split] = open_split(store, spec.dataset_folder, manifest, split, reporter)
     make_run = functools.partial(
         Run,
-        **parts,
+        **vars(trainer),
         spec=spec,
         test_reader=test_reader,
         evaluated_reader=readers[split],

@@ -82,15 +82,10 @@ def test_a_version_that_another_machine_extends_is_not_pruned_and_never_missed_i
     assert not [line for line in problems if grown.folder in line and "is an orphan" not in line]
 
 
-def test_shards_that_another_machine_may_be_writing_are_left_there_for_a_week(
-    gcs_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_that_a_conversion_of_another_machine_left_go_with_the_next_one(gcs_root: str, tmp_path: Path) -> None:
     store, folder = open_store(gcs_root), as_folders(tmp_path / "raw", images(30))
     manifest = converted(gcs_root, folder)
-    theirs = f"{manifest.folder}/images.{'0' * 16}-train.tfrecord-00000-of-00001"
-    for days, stay in ((0, True), (8, False)):
-        store.publish_bytes(theirs, b"x", replace=True)
-        now = time.time() + days * 86_400
-        monkeypatch.setattr("podline.datasets.publishing.time.time", lambda now=now: now)
-        converted(gcs_root, folder)
-        assert store.exists(theirs) is stay
+    left = f"{manifest.folder}/images.{'0' * 16}-train.tfrecord-00000-of-00001"
+    store.publish_bytes(left, b"x", replace=True)
+    converted(gcs_root, folder)
+    assert not store.exists(left)

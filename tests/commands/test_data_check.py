@@ -168,7 +168,7 @@ def test_a_recipe_is_another_name_of_its_data_set_and_what_is_there_instead_is_n
         return CliRunner().invoke(cli, ["data", "show", name, "--root", str(tmp_path)])
 
     publish_dataset(tmp_path)
-    assert re.search("has no data set coco vs sample that are there; make one", str(show("coco_pose").exception))
+    assert re.search("has no data set coco, only sample; make one", str(show("coco_pose").exception))
     manifest = publish_people(tmp_path, dataset="coco")
     assert show("coco_pose").stdout == show("coco").stdout
     assert show("coco").stdout.startswith(f"coco {manifest.fingerprint}")

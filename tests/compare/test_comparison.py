@@ -22,7 +22,7 @@ from podline.compare.settings import differing, in_headline
 from podline.compare.words import Chance
 from podline.documents.ledger_entry import CodeVersion, Entry, PromotionSummary
 from podline.documents.metric import Metric
-from podline.documents.origins import keep_origin, read_origin
+from podline.documents.origins import ORIGIN, keep_origin, read_origin
 from podline.errors import StoreError
 from podline.inventory.catalogue import training_of
 from podline.kinds.classification.document import Evaluation
@@ -101,6 +101,7 @@ def test_more_trainings_of_the_recipe_are_the_other_side_whatever_their_commit_a
     for seed, count in wrong.items():
         spec, entry = run(store, seed, right_but(np.arange(count)), **{**same, **changes.get(seed, {})})
         names[seed] = spec.run
+        store.delete(f"{spec.folder}/{ORIGIN}")
         keep_origin(store, spec.folder, entry)
     found = compare(store, evaluated(store, names[1]), evaluated(store, names[2]), silent()).comparison
     assert set(found.known) == {names[1], names[3], names[4]}

@@ -1,3 +1,5 @@
+"""An evaluation says what the published model answers, the same for any batch size, and refuses other bytes."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Pictures and sources of any layout are answered as the model answers them; bad ones are named."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""Augmentation is a function of seed, epoch and id, and does what its settings say."""
+
 from __future__ import annotations
 
 import subprocess

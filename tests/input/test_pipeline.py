@@ -1,3 +1,5 @@
+"""A batch is a function of its number, for any number of hosts and replicas."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -125,7 +125,7 @@ def comparable(store: Store) -> dict[str, Any]:
     """
     found = {}
     for name in store.list():
-        if not name.startswith(("ledger/", "jobs/")):
+        if not name.startswith(("ledger/", "jobs/", "logs/")):
             how = next((how for pattern, how in HOW if fnmatch.fnmatch(name, pattern)), None)
             if how is None:
                 raise LookupError(f"{store.where(name)}: how is it compared?")

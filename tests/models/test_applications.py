@@ -1,3 +1,5 @@
+"""Networks of keras.applications have Keras's features with published weights and those of files."""
+
 from __future__ import annotations
 
 import functools

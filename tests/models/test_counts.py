@@ -1,3 +1,5 @@
+"""Parameters and multiply-adds are those of papers, of Keras and of a count by hand."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -19,9 +19,11 @@ from podline.documents.manifest import (
 )
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
+from podline.documents.model_description import DESCRIPTION
 from podline.documents.origins import keep_origin
 from podline.intervals import wilson_interval
 from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
+from podline.kinds.contract import kind_of
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete
@@ -184,7 +186,11 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
 
 
 def publish_training(store: Store, spec: TrainSpec, lines: list[Any], events: list[EventLine], **figures: Any) -> None:
-    """Put what a training leaves into a store: its log, its events, its spec and its record with some figures."""
+    """Put what a training leaves into a store: log, events, spec, the model's description, a record with figures."""
+    manifest = read_manifest(store, dataset_folder(spec.recipe.dataset, spec.fingerprint))
+    shape, classes = manifest.image_shape, len(manifest.class_names)
+    description = kind_of(spec.recipe).description(spec.recipe, shape, classes, manifest.facts)
+    store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.model_dump_json().encode())
     for name, entries in (("metrics.jsonl", lines), ("events.jsonl", events)):
         text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
         store.publish_bytes(f"{spec.folder}/{name}", text.encode())

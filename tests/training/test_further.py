@@ -1,3 +1,5 @@
+"""A run that trains another further goes on from its last bit, and is refused where it cannot."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Weights of a file begin a run: by name and shape, named by their bytes, and refused in one line."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""A rehearsal tells how long a training takes, and fails in seconds where the training would; it leaves nothing."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""A run that is killed at any moment ends with the bits of one that is not."""
+
 from __future__ import annotations
 
 import json

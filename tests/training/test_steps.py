@@ -1,3 +1,5 @@
+"""The loop on the device takes the steps of the book, bit for bit however it is cut, and overlaps its input."""
+
 from __future__ import annotations
 
 import threading

@@ -1,3 +1,5 @@
+"""A run leaves all that it should, and a killed, stopped or damaged one the same."""
+
 from __future__ import annotations
 
 import os

@@ -72,7 +72,13 @@ def _score(trainer: Trainer) -> float:
 def _recipe_and_data(name: str, root: Path) -> tuple[Recipe, Manifest]:
     """Return a shipped recipe with small batches, and a few examples of its own size."""
     recipe = registry.get(name)
-    values = {"batch_size": BATCH, "evaluation_batch_size": BATCH, "validation_share": 0.0, "fit": None}
+    values = {
+        "batch_size": BATCH,
+        "evaluation_batch_size": BATCH,
+        "validation_share": 0.0,
+        "early_stop": None,
+        "fit": None,
+    }
     recipe = recipe.changed(**values, duration=Duration(epochs=max(len(recipe.by_phase), 1) * 20))
     count = 2 * BATCH
     if isinstance(recipe.task, PoseSettings):

@@ -1,3 +1,5 @@
+"""A classifier's figures are those by hand, the same bits in any batches."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Figures over views of an image are those of the mean answer, beside those of one view."""
+
 from __future__ import annotations
 
 from pathlib import Path
