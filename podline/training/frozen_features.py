@@ -7,7 +7,7 @@ The features of an image depend on its pixels and the frozen weights alone, so a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,7 +19,7 @@ from podline.arrays import Tensor
 from podline.data.records import IMAGE
 from podline.input.pipeline import FeatureInput, TrainingInput
 from podline.models.initial_values import SEED_STATE
-from podline.models.keras_internals import nodes_of
+from podline.models.keras_internals import Node, nodes_of
 
 MOST_BYTES = 2**30
 """The largest tables of features, 1 GiB: two views of 104,000 images with 1,280 features."""
@@ -107,9 +107,25 @@ def _cut(network: keras.Model) -> list[keras.KerasTensor]:
             if _changes(node.operation) or any(id(tensor) in changing for tensor in node.inputs):
                 changing.update(map(id, node.outputs))
     above = [node for node in nodes if any(id(output) in changing for output in node.outputs)]
-    cut = {id(tensor): tensor for node in above for tensor in node.inputs if id(tensor) not in changing}
+    read = {id(tensor): tensor for node in above for tensor in node.inputs if id(tensor) not in changing}
+    makers = {id(output): node for node in nodes for output in node.outputs}
+    cut = {id(tensor): tensor for tensor in (_smallest(each, makers) for each in read.values())}
     ends = {id(tensor) for tensor in (*network.inputs, *network.outputs)}
     return [] if ends & cut.keys() or any(id(output) not in changing for output in network.outputs) else [*cut.values()]
+
+
+def _smallest(tensor: keras.KerasTensor, makers: Mapping[int, Node]) -> keras.KerasTensor:
+    """Return the tensor with the fewest channels from which a chain of layers computes another of the same size.
+
+    A step can afford these few layers; their outputs would need several times the memory.
+    """
+    smallest = tensor
+    while (node := makers.get(id(tensor))) and len(node.inputs) == 1 and id(node.inputs[0]) in makers:
+        before, [tensor] = tensor, node.inputs
+        if tensor.shape[:-1] != before.shape[:-1]:
+            break
+        smallest = min(smallest, tensor, key=lambda each: each.shape[-1])
+    return smallest
 
 
 def _changes(layer: Any) -> bool:

@@ -174,13 +174,15 @@ def test_a_pretrained_trunk_is_frozen_first_compiled_by_xla_and_exported(
 ) -> None:
     store, dataset, _ = run
     pose = PoseSettings.of(RECIPE)
-    later = PhaseSettings(from_share=0.5, changes={"trainable_layers": ["block5", "neck", "stage"]})
+    changes = {"trainable_layers": ["block5*conv", "neck", "stage"], "task.augmentation.views": 0}
+    model = pose.model.changed(trunk="efficientnet-lite0", width=1.0, features=32, stage_width=32)
+    augmentation = type(pose.augmentation)(rotation=10, views=2)
     recipe = RECIPE.changed(
         dataset="keypoints",
-        task=pose.changed(max_people=2, model=pose.model.changed(trunk="efficientnet-lite0", width=1.0)),
-        duration=Duration(epochs=2),
+        task=pose.changed(max_people=2, emphasis=4.0, model=model, augmentation=augmentation),
+        duration=Duration(epochs=40),
         trainable_layers=("neck", "stage"),
-        phases=(later,),
+        phases=(PhaseSettings(from_share=0.8, changes=changes),),
         ema_decay=0.0,
         evaluate_every=None,
         jit=True,
@@ -197,9 +199,11 @@ def test_a_pretrained_trunk_is_frozen_first_compiled_by_xla_and_exported(
             weights["block4c_project_norm/moving_mean"], published["block4c_project_norm"]["moving_mean"]
         )
     given = {"root": store.uri, "run": trained.run, "weights_sha256": trained.weights_sha256}
-    result = export(ExportSpec(**given, format="tflite", file=str(tmp_path / "model")), silent())
-    assert result.difference < 1e-3
-    assert result.exported == pytest.approx(result.model, abs=0.02)
+    for form in ("tflite", "tflite-int8"):
+        result = export(ExportSpec(**given, format=form, file=str(tmp_path / form)), silent())
+        assert result.model > 0.2
+        # Integers move a joint by parts of a cell, which is much in images of 64 pixels.
+        assert result.exported == pytest.approx(result.model, abs=0.01 if form == "tflite" else 0.1)
 
 
 def test_it_is_exported_and_judged_by_its_people(run: tuple[Store, str, str], tmp_path: Path) -> None:
