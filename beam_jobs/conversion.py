@@ -20,19 +20,20 @@ from pathlib import Path
 
 import apache_beam as beam
 
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.beam_jobs.decoding import EngineDecoding
 from podline.beam_jobs.engines import open_engine
 from podline.beam_jobs.jobs import Job, JobContext, job_folder
 from podline.beam_jobs.workers import LOOKS, WriteShards, tables_of
-from podline.data.official import remarks
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.records import stored_layout
 from podline.data.shards import RowsByPlace
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.source import Source
-from podline.datasets.fingerprint import EffectiveSpec, effective, fingerprint, memory_of, source_of
-from podline.datasets.growth import Growth
-from podline.datasets.publishing import (
+from podline.data.versions.fingerprint import EffectiveSpec, effective, fingerprint, memory_of, source_of
+from podline.data.versions.growth import Growth
+from podline.data.versions.publishing import (
     complete_conversion,
     delete_orphans,
     growth_since,
@@ -40,10 +41,9 @@ from podline.datasets.publishing import (
     publish_growth,
 )
 from podline.documents.manifest import SHARD_RECORDS, Quarantined, dataset_folder
-from podline.engines import LOCAL
-from podline.plurals import plural
-from podline.progress import Reporter
 from podline.recipes import datasets
+from podline.recipes.official import remarks
+from podline.settings.engines import LOCAL
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
 from podline.store.locks import Waiting

@@ -16,7 +16,6 @@ from functools import partial
 import apache_beam as beam
 import numpy as np
 
-from podline import settings
 from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.workers import LOOKS, REQUESTS, DecodeBatches
 from podline.data.decoded_rows import FILES, PIXELS, DecodedRows, StoredRows, batch_name, row_bytes, with_checksums
@@ -24,6 +23,7 @@ from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Look, Pictures, Request, content
 from podline.data.sources.remote import stored_at
+from podline.settings import machine as settings
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 

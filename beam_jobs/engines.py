@@ -23,11 +23,11 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
+from podline.base.entry_points import install_command
+from podline.base.errors import EngineError, SettingsError
 from podline.beam_jobs.failures import last_line
 from podline.beam_jobs.runners import quiet
-from podline.engines import DASK, DATAFLOW, LOCAL, PRISM
-from podline.entry_points import install_command
-from podline.errors import EngineError, SettingsError
+from podline.settings.engines import DASK, DATAFLOW, LOCAL, PRISM
 from podline.stages.specs import ConvertSpec
 
 _DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from podline.engines import LOCAL
-from podline.errors import EngineError, EngineLostError, PodlineError, QuotaError, from_json
+from podline.base.errors import EngineError, EngineLostError, PodlineError, QuotaError, from_json
+from podline.settings.engines import LOCAL
 
 P = ParamSpec("P")
 R = TypeVar("R")

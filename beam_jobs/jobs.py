@@ -16,11 +16,11 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
 from podline import __version__
+from podline.base.errors import PermanentError, PodlineError
+from podline.base.progress import Reporter, beside
 from podline.beam_jobs.engines import where
 from podline.beam_jobs.runners import quiet, run
-from podline.engines import LOCAL
-from podline.errors import PermanentError, PodlineError
-from podline.progress import Reporter, beside
+from podline.settings.engines import LOCAL
 from podline.stages.specs import ConvertSpec
 from podline.store import digests
 from podline.store.contract import Store, explained

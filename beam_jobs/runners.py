@@ -15,13 +15,10 @@ import apache_beam as beam
 import grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from podline.base.cores import memory_kills
+from podline.base.errors import ChildKilledError, OutOfMemoryError
 from podline.beam_jobs.failures import error_within, holds_error, last_line
-from podline.cores import memory_kills
-from podline.engines import LOCAL
-from podline.errors import (
-    ChildKilledError,
-    OutOfMemoryError,
-)
+from podline.settings.engines import LOCAL
 
 
 def _ignore(_told: object) -> None:

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 import apache_beam as beam
 
 from podline import __version__
+from podline.base.errors import ArtifactError, EngineError, PodlineError
 from podline.beam_jobs.failures import keep_podline_errors
 from podline.beam_jobs.jobs import WORKERS, JobContext
 from podline.data.decoded_rows import FILES, PIXELS, batch_name
@@ -27,9 +28,8 @@ from podline.data.shards import RowsByPlace, WrittenShard, write_shard
 from podline.data.sources.decoding import Decoder, Pictures, Request
 from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
-from podline.engines import LOCAL
-from podline.errors import ArtifactError, EngineError, PodlineError
-from podline.kinds.table import facts_named
+from podline.recipes.kind_table import facts_named
+from podline.settings.engines import LOCAL
 from podline.store.contract import Store
 from podline.store.one_writer import help_writer
 from podline.store.opening import open_store

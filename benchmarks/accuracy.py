@@ -23,12 +23,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline import notebook
-from podline.datasets.examples import Examples
+from podline.base.frozen import Json
+from podline.base.progress import silent
+from podline.data.versions.examples import Examples
+from podline.documents.intervals import mean_interval
 from podline.documents.metric import Metric
-from podline.frozen import Json
-from podline.intervals import mean_interval
 from podline.kinds.classification.guesses import Guesses
-from podline.progress import silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import evaluation_spec, training_spec

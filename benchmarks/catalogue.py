@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks.child import measure
 from benchmarks.row import BenchmarkRow, cost_row, rate_row
-from podline.cores import usable_cores
-from podline.errors import SettingsError
-from podline.frozen import Frozen
+from podline.base.cores import usable_cores
+from podline.base.errors import SettingsError
+from podline.base.frozen import Frozen
 
 
 class Sizes(Frozen):

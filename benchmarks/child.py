@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from podline import entry_points
-from podline.errors import PodlineError
-from podline.settings import child_environment
-from podline.supervision import processes
+from podline.base import entry_points
+from podline.base.errors import PodlineError
+from podline.settings.machine import child_environment
+from podline.stages.supervision import processes
 
 _SHOWN_LINES = 15
 

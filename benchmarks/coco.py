@@ -14,9 +14,9 @@ from typing import Any
 import cv2
 import numpy as np
 
+from podline.base.progress import silent
 from podline.data.letterbox import LetterBox
 from podline.data.people.sample import ground
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from podline.progress import silent
+from podline.base.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 

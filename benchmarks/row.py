@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 
 class BenchmarkRow(Frozen):

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.catalogue import BENCHMARKS, QUICK, Sizes
 from benchmarks.row import BenchmarkRow
-from podline.errors import SettingsError
-from podline.figures import rate
-from podline.progress import Listener, Reporter
-from podline.settings import nearest
+from podline.base.errors import SettingsError
+from podline.base.figures import rate
+from podline.base.progress import Listener, Reporter
+from podline.settings.machine import nearest
 from podline.store.contract import explained
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from benchmarks.accuracy import macro
 from podline import notebook
-from podline.datasets.examples import Examples
+from podline.data.versions.examples import Examples
 from podline.kinds.classification.guesses import Guesses
 from podline.models.build import build_model
 from podline.models.published_weights import published_layers

@@ -15,11 +15,11 @@ import keras
 import tensorflow as tf
 
 from benchmarks.timing import in_turns
+from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
-from podline.kinds.contract import kind_of
 from podline.models.variables import is_kernel
 from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings

@@ -11,7 +11,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.tasks.nights import PAUSED
 from podline.tasks.server import OUR_TAGS, SILENCE, TAG
 

@@ -28,10 +28,10 @@ from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.settings import PREFECT_API_URL
 from prefect.utilities.templating import apply_values
 
-from podline import settings
+from podline.base.errors import PodlineError, SettingsError
 from podline.deployments import automations, project_file
 from podline.deployments.automations import AS_IT_WAS
-from podline.errors import PodlineError, SettingsError
+from podline.settings import machine as settings
 from podline.tasks.server import TPU_TAG, explained, require_named
 
 _KEPT = f"as on the server; --overwrite sets those of {project_file.NAME}"

@@ -26,13 +26,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from podline import settings
-from podline.errors import PodlineError
-from podline.secret import checked
+from podline.base.errors import PodlineError
+from podline.base.secret import checked
+from podline.settings import machine as settings
+from podline.stages.supervision import processes
 from podline.store.contract import INDEX, SCRATCH, Store
 from podline.store.folder import FolderStore
 from podline.store.page_links import served
-from podline.supervision import processes
 
 KINDS = {
     ".html": "text/html; charset=utf-8",

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 
 NAME = "prefect.yaml"
 _PROJECT = "podline"

@@ -21,12 +21,12 @@ import uvicorn
 from prefect.server.api.server import create_app
 from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING, PREFECT_SERVER_API_KEEPALIVE_TIMEOUT
 
+from podline.base.errors import SettingsError
+from podline.base.secret import checked
 from podline.deployments.sqlite_writes import lock_at_begin
-from podline.errors import SettingsError
-from podline.secret import checked
-from podline.settings import SERVER_SECRET
+from podline.settings.machine import SERVER_SECRET
+from podline.stages.supervision import processes
 from podline.store.locks import locked
-from podline.supervision import processes
 
 
 class _Server(uvicorn.Server):

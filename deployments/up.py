@@ -20,15 +20,15 @@ from types import FrameType, TracebackType
 from typing import IO
 from urllib.parse import urlsplit
 
-from podline import settings
+from podline.base.errors import PodlineError, SettingsError
+from podline.base.secret import checked, kept, kept_or_made
 from podline.deployments import project_file
-from podline.errors import PodlineError, SettingsError
-from podline.secret import checked, kept, kept_or_made
-from podline.settings import Settings, variable_of
+from podline.settings import machine as settings
+from podline.settings.machine import Settings, variable_of
+from podline.stages.supervision import processes
 from podline.store.contract import explained
 from podline.store.locks import locked
 from podline.store.opening import open_store
-from podline.supervision import processes
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A server that listens on all addresses can also be reached at these.

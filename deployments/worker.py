@@ -22,10 +22,10 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from podline import settings
 from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
-from podline.supervision import processes
+from podline.settings import machine as settings
+from podline.stages.supervision import processes
 from podline.tasks.server import require_named
 from podline.tasks.stops import leave_by_worker
 

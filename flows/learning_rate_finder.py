@@ -13,8 +13,8 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from podline import settings
-from podline.progress import Reporter, terminal
+from podline.base.progress import Reporter, terminal
+from podline.settings import machine as settings
 from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
 from podline.tasks.artifacts import publish_chart

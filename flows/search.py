@@ -14,9 +14,9 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from podline import settings
-from podline.progress import Reporter
+from podline.base.progress import Reporter
 from podline.search.searching import search, search_spec
+from podline.settings import machine as settings
 from podline.store.opening import open_store
 from podline.tasks.artifacts import publish_search
 from podline.tasks.credentials import bucket_credentials

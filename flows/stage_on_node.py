@@ -12,10 +12,10 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from podline import settings
-from podline.errors import PodlineError, TpuSetupError
+from podline.base.errors import PodlineError, TpuSetupError
+from podline.settings import machine as settings
+from podline.stages.supervision.running import perform
 from podline.stages.table import stage_named
-from podline.supervision.running import perform
 from podline.tasks.credentials import bucket_credentials
 from podline.tasks.node import failure
 from podline.tasks.server import recipe_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from prefect import flow
 from prefect.logging import get_run_logger
 
-from podline import settings
+from podline.settings import machine as settings
 from podline.tasks.patrol import patrolled, publish
 from podline.tasks.server import explained, require_named
 from podline.tpu.patrol import PatrolFinding

@@ -18,7 +18,7 @@ def use_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     keras = sys.modules.get("keras")
     if keras and (backend := keras.config.backend()) != "tensorflow":
-        from podline.errors import SettingsError  # noqa: PLC0415
+        from podline.base.errors import SettingsError  # noqa: PLC0415
 
         raise SettingsError(
             f"got Keras with the backend {backend} in this process, expected tensorflow; call Podline before "

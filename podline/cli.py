@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.plain import plain
 from podline.commands import pages
-from podline.plain import plain
-from podline.supervision.tensorflow_noise import quiet_tensorflow
+from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 
 
 class ListedCommand(NamedTuple):

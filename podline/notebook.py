@@ -22,26 +22,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podline import use_tensorflow
+from podline.base.errors import SettingsError
+from podline.base.progress import Reporter, silent
 from podline.commands import display
+from podline.contract.kind import kind_of
 from podline.data.reader import open_split
-from podline.datasets.examples import Examples
-from podline.datasets.few_images import convertible
+from podline.data.versions.examples import Examples
+from podline.data.versions.few_images import convertible
 from podline.documents.manifest import TRAIN as TRAINING
 from podline.documents.manifest import dataset_folder
-from podline.errors import SettingsError
-from podline.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
-from podline.kinds.contract import kind_of
-from podline.progress import Reporter, silent
+from podline.ledger.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
+from podline.ledger.requests import Request, evaluate_spec, performed
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
-from podline.requests import Request, evaluate_spec, performed
-from podline.settings import load
+from podline.settings.machine import load
 from podline.stages.from_recipe import converter_settings, fitted, training_spec
 from podline.stages.specs import JUDGED, ConvertResult, ConvertSpec, EvaluateResult, TrainResult
+from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
-from podline.supervision.tensorflow_noise import quiet_tensorflow
 from podline.training.plan import plan_batches
 from podline.training.searches import learning_rate_spec
 

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from podline.compare.figures import MAIN, Figure, number, shares
-from podline.compare.noise import NIGHTS, Floats, assumed_spread
+from podline.contract.noise import NIGHTS, Floats, assumed_spread
+from podline.contract.rules import MAIN, Figure, number, shares
 from podline.recipes.promotion_settings import PromotionSettings
 
 RATE = PromotionSettings().rate

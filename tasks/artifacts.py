@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.logging import get_run_logger
 
+from podline.base.errors import SanityError
+from podline.base.figures import count, duration
+from podline.base.plurals import plural
+from podline.base.stopwatch import measured
 from podline.documents.promotion import PROMOTION
-from podline.errors import SanityError
-from podline.figures import count, duration
-from podline.inventory.catalogue import run_of
-from podline.measures import metric_text, shown
-from podline.plurals import plural
-from podline.reporting.escaping import markdown
+from podline.ledger.inventory.catalogue import run_of
+from podline.recipes.measures import metric_text, shown
+from podline.report.escaping import markdown
 from podline.search.searching import SearchResult
 from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
-from podline.stopwatch import measured
 from podline.store.contract import INDEX, Store
 from podline.store.page_links import PageLinks
 from podline.tasks.run import Night

@@ -17,8 +17,8 @@ from typing import Any
 
 from prefect.blocks.core import Block
 
-from podline import settings
-from podline.errors import CredentialsError
+from podline.base.errors import CredentialsError
+from podline.settings import machine as settings
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 

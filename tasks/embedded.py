@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from podline import entry_points
-from podline.errors import SettingsError
-from podline.frozen import problem_in
-from podline.progress import Listener, heard_by, report_work
-from podline.settings import Settings
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.frozen import problem_in
+from podline.base.progress import Listener, heard_by, report_work
+from podline.settings.machine import Settings
 from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm
 from podline.tasks.own_server import OwnServer

@@ -1,4 +1,4 @@
-"""The parameters of flows: the options of :mod:`podline.options` as forms in Prefect's UI, and how forms are read.
+"""The parameters of flows: :mod:`podline.stages.options` as forms in Prefect's UI, and how forms are read.
 
 The most common parameters come first, the others in groups below. Imports no Prefect, see
 :mod:`podline.tasks.sources`.
@@ -12,9 +12,13 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from podline.errors import SettingsError
-from podline.frozen import problem_in
-from podline.options import (
+from podline.base.errors import SettingsError
+from podline.base.frozen import problem_in
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+from podline.search.spaces import spaces_of
+from podline.settings.machine import nearest
+from podline.stages.options import (
     Choices,
     DataGroup,
     MachineGroup,
@@ -25,10 +29,6 @@ from podline.options import (
     TrialOptions,
     same,
 )
-from podline.recipes import registry
-from podline.recipes.settings import Recipe
-from podline.search.spaces import spaces_of
-from podline.settings import nearest
 
 # Data set of a recipe → the sample to draw without a source.
 _SAMPLES = {"sample": "sample", "coco": "coco_sample"}

@@ -29,9 +29,9 @@ from prefect.logging.loggers import flow_run_logger
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from podline import settings
+from podline.base.errors import SettingsError
 from podline.documents.ledger_entry import Started
-from podline.errors import SettingsError
+from podline.settings import machine as settings
 from podline.tasks.forms import read_form
 from podline.tasks.server import starts, states_of
 

@@ -36,7 +36,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Cancelling, Crashed
 
-from podline.errors import (
+from podline.base.errors import (
     CancelledError,
     ChildKilledError,
     HangError,
@@ -45,18 +45,18 @@ from podline.errors import (
     TpuSetupError,
     from_json,
 )
-from podline.figures import duration
-from podline.progress import Listener, Reporter, beside, report_stage
-from podline.reporting.escaping import markdown
-from podline.settings import Settings
+from podline.base.figures import duration
+from podline.base.progress import Listener, Reporter, beside, report_stage
+from podline.report.escaping import markdown
+from podline.settings.machine import Settings
+from podline.settings.tpu_settings import TpuSettings
 from podline.stages.specs import Spec
+from podline.stages.supervision.running import Runner
+from podline.stages.supervision.supervisor import Ending, run_stage, unless_done
 from podline.stages.table import stage_of
-from podline.supervision.running import Runner
-from podline.supervision.supervisor import Ending, run_stage, unless_done
 from podline.tasks.server import key_of, recipe_of
 from podline.tpu.clock import SYSTEM_CLOCK
 from podline.tpu.tpu_log import TURN, TpuLog, rows
-from podline.tpu_settings import TpuSettings
 
 DEPLOYMENT = "stage-on-node/tpu-stage"
 _LEASE_SECONDS = 120.0  # Prefect's servers allow no less than 60
@@ -203,7 +203,7 @@ def _publish(tpu_log: TpuLog) -> None:
 
 
 def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
-    """Run a stage on the node and return its result; a :class:`podline.supervision.running.Runner`.
+    """Run a stage on the node and return its result; a :class:`podline.stages.supervision.running.Runner`.
 
     The caller has the lease and has passed the gate, so the node exists and is healthy.
 

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 
-from podline import settings
-from podline.errors import PodlineError
-from podline.secret import new
+from podline.base.errors import PodlineError
+from podline.base.secret import new
+from podline.settings import machine as settings
+from podline.stages.supervision import processes
 from podline.store.contract import Store, explained
-from podline.supervision import processes
 
 # A machine may have one of the two alone.
 _HOSTS = (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))

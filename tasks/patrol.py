@@ -23,9 +23,10 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.variables import Variable
 
-from podline.errors import PodlineError, TpuInUseError
-from podline.figures import duration
-from podline.reporting.escaping import markdown
+from podline.base.errors import PodlineError, TpuInUseError
+from podline.base.figures import duration
+from podline.report.escaping import markdown
+from podline.settings.tpu_settings import TpuSettings
 from podline.tasks.node import end_run, is_orphan, lease, limit_of, living_runs
 from podline.tasks.server import TAG
 from podline.tpu.client import CloudTpu
@@ -33,7 +34,6 @@ from podline.tpu.clock import SYSTEM_CLOCK
 from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, costs, forbidden, node_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu_settings import TpuSettings
 
 _ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 

@@ -12,22 +12,22 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from podline import settings
-from podline.errors import PodlineError, PreemptedError
-from podline.inventory.invalidation import forget
+from podline.base.errors import PodlineError, PreemptedError
+from podline.base.progress import Reporter
+from podline.ledger.inventory.invalidation import forget
 from podline.ledger.recording import Notes, recorded
-from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
-from podline.reporting.nights_page import write_index
-from podline.settings import Settings
+from podline.report.nights_page import write_index
+from podline.settings import machine as settings
+from podline.settings.machine import Settings
+from podline.settings.strategies import StrategyName
 from podline.stages.from_recipe import training_spec, within
 from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
+from podline.stages.supervision.starts import started_ahead
 from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, loaded, stage_of
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.strategies import StrategyName
-from podline.supervision.starts import started_ahead
 from podline.tasks.credentials import bucket_credentials
 from podline.tasks.forms import TrainingForm, read_form
 from podline.tasks.nights import what_began

@@ -15,7 +15,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
-from podline.errors import PodlineError, ServerAwayError, SettingsError
+from podline.base.errors import PodlineError, ServerAwayError, SettingsError
 
 TAG = "podline"
 """Deployments whose runs a person or a schedule starts: a crashed run restarts once, and failures are notified."""

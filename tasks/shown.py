@@ -22,10 +22,10 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from podline.progress import Event, Listener, terminal, to_logger
-from podline.reporting.escaping import markdown
+from podline.base.progress import Event, Listener, terminal, to_logger
+from podline.base.stopwatch import measured
+from podline.report.escaping import markdown
 from podline.stages.progress_words import StagePace, amount, metrics
-from podline.stopwatch import measured
 from podline.tasks.server import key_of
 
 _ARTIFACT_SECONDS = 3.0

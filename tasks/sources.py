@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podline import settings
+from podline.base.progress import Listener, Reporter, terminal
+from podline.base.stopwatch import measured
 from podline.data.sources.remote import is_remote, objects_of
-from podline.datasets import fingerprint
-from podline.datasets.few_images import convertible
-from podline.progress import Listener, Reporter, terminal
+from podline.data.versions import fingerprint
+from podline.data.versions.few_images import convertible
 from podline.recipes import datasets
 from podline.recipes.settings import Recipe
-from podline.settings import Settings
+from podline.settings import machine as settings
+from podline.settings.machine import Settings
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
-from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm

@@ -22,14 +22,14 @@ from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
-from podline import settings
-from podline.errors import Budgets, PodlineError, PrunedError, Retry, one_line
-from podline.progress import Listener, Reporter, terminal
+from podline.base.errors import Budgets, PodlineError, PrunedError, Retry, one_line
+from podline.base.progress import Listener, Reporter, terminal
+from podline.base.stopwatch import measured
+from podline.settings import machine as settings
 from podline.stages.specs import Result, Spec, TrainSpec
+from podline.stages.supervision.job import run_as_job
+from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
-from podline.stopwatch import measured
-from podline.supervision.job import run_as_job
-from podline.supervision.running import perform
 from podline.tasks import stops
 from podline.tasks.node import placed
 from podline.tasks.shown import stage_listener

@@ -48,10 +48,18 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Crashed, Failed, Scheduled, Suspended
 
-from podline import settings
-from podline.errors import PodlineError, one_line
-from podline.options import DataGroup, MachineGroup, RunOptions, SearchOptions, TrainingGroup, TrialOptions, flag_of
-from podline.reporting.escaping import markdown
+from podline.base.errors import PodlineError, one_line
+from podline.report.escaping import markdown
+from podline.settings import machine as settings
+from podline.stages.options import (
+    DataGroup,
+    MachineGroup,
+    RunOptions,
+    SearchOptions,
+    TrainingGroup,
+    TrialOptions,
+    flag_of,
+)
 from podline.tasks.server import OUR_TAGS, TAG
 from podline.tasks.shown import say_first
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from podline import settings
+from podline.base.errors import PodlineError, one_line
+from podline.base.figures import duration
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.compare.known import next_trainings
-from podline.errors import PodlineError, one_line
-from podline.figures import duration
 from podline.ledger.recording import Notes, recorded
-from podline.plurals import plural
-from podline.progress import Reporter
+from podline.settings import machine as settings
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.specs import PromoteResult, PromoteSpec, TrainResult, TrainSpec
 from podline.store.contract import Store

@@ -19,7 +19,7 @@ import gcs_emulator
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from podline.supervision.tensorflow_noise import quiet_tensorflow
+from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -151,7 +151,7 @@ def small_stages(in_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run stages in this process, where a test is not about their processes; these would load TensorFlow anew."""
-    from podline.progress import Reporter  # noqa: PLC0415 (most tests need no stage)
+    from podline.base.progress import Reporter  # noqa: PLC0415 (most tests need no stage)
     from podline.stages.table import stage_of  # noqa: PLC0415
 
     def run_here(spec: Any, listener: Any, *_limits: object, **_more: object) -> Any:
@@ -159,7 +159,7 @@ def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
         reporter = Reporter(stage.name, listener)
         return stage.find(spec, reporter) or stage.run(spec, reporter)
 
-    monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
+    monkeypatch.setattr("podline.stages.supervision.running.run_stage", run_here)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from raw_cifar import write_raw_cifar
 from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
-from podline.errors import SettingsError, StoreError
+from podline.base.errors import SettingsError, StoreError
 from podline.input.augmentation import augment
 from podline.ledger import ledger
 from podline.recipes import registry

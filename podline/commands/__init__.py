@@ -1,1 +1,1 @@
-"""The commands of the command line, imported when they are called."""
+"""The commands, imported when they are called, and the templates of a new project. Each calls the library."""

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 import podline
+from podline.base.errors import SettingsError
+from podline.base.progress import Listener, report_work
 from podline.commands import display, pages
 from podline.commands.numbers import Whole
 from podline.commands.options import answer, json_option
-from podline.errors import SettingsError
-from podline.progress import Listener, report_work
 
 _STAGE = "benchmark"
 

@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import ArtifactError, SettingsError, SourceError
+from podline.base.figures import count as number
+from podline.base.figures import moment, size
+from podline.base.plurals import plural
+from podline.base.progress import Listener, Reporter, report_stage, report_work
 from podline.commands import display, forgetting, labels, pages
 from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
@@ -30,16 +35,13 @@ from podline.commands.options import (
 )
 from podline.commands.stage_command import stage_command
 from podline.data.sources import download as downloading
-from podline.datasets.compaction import compact
-from podline.datasets.growth import CHANGES
-from podline.datasets.record_names import find_records
+from podline.data.versions.compaction import compact
+from podline.data.versions.growth import CHANGES
+from podline.data.versions.record_names import find_records
 from podline.documents.manifest import Manifest
 from podline.documents.manifest import dead_share as share_of_dead
 from podline.documents.versions import Version, versions
-from podline.errors import ArtifactError, SettingsError, SourceError
-from podline.figures import count as number
-from podline.figures import moment, size
-from podline.inventory.catalogue import (
+from podline.ledger.inventory.catalogue import (
     Dataset,
     choose_dataset,
     conversion_of,
@@ -49,24 +51,22 @@ from podline.inventory.catalogue import (
     remarks,
     training_of,
 )
-from podline.options import Choices, DataGroup, TrainingGroup
-from podline.plurals import plural
-from podline.progress import Listener, Reporter, report_stage, report_work
+from podline.ledger.requests import Request
 from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
-from podline.requests import Request
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.stages.data_changes import DataChangesSpec
 from podline.stages.from_recipe import fitted, validation_spec
+from podline.stages.options import Choices, DataGroup, TrainingGroup
 from podline.stages.specs import ValidateResult
+from podline.stages.supervision.running import perform
 from podline.stages.table import DATA_CHANGES, SHOW, VALIDATE
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.supervision.running import perform
 
 # By name: this command decodes images, the others here do not.
-_CHECK = "podline.data_check.images:check"
+_CHECK = "podline.data.check:check"
 
 
 @click.group(cls=pages.Group)

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from podline.errors import PrunedError
-from podline.figures import duration
-from podline.plain import plain
-from podline.progress import ErrorEvent, Event, Listener
+from podline.base.errors import PrunedError
+from podline.base.figures import duration
+from podline.base.plain import plain
+from podline.base.progress import ErrorEvent, Event, Listener
 from podline.stages.progress_words import StagePace, amount, metrics
 
 _NAME_WIDTH = 8

@@ -11,17 +11,17 @@ from typing import Any
 
 import click
 
+from podline.base.errors import EngineError, HangError
+from podline.base.progress import Event
 from podline.commands import pages
 from podline.commands.numbers import Number
 from podline.commands.options import beam_options_option, engine_argument, load_settings, say, store_options
-from podline.errors import EngineError, HangError
-from podline.progress import Event
 from podline.recipes import datasets
 from podline.stages.specs import ConvertSpec
+from podline.stages.supervision.running import perform
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.supervision.running import perform
 
 _TRAIN, _TEST = 2000, 200  # number of drawn images: enough for several shards
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.figures import size
+from podline.base.plurals import plural
+from podline.base.progress import report_work
 from podline.commands import display, pages
 from podline.commands.options import answer, dataset_named, existing_store, json_option, store_options
-from podline.errors import ArtifactError, SettingsError
-from podline.figures import size
-from podline.inventory.forgetting import forget as forget_image
-from podline.inventory.forgetting import image_of
-from podline.plurals import plural
-from podline.progress import report_work
+from podline.ledger.inventory.forgetting import forget as forget_image
+from podline.ledger.inventory.forgetting import image_of
 
 # By name: this command decodes the image, the others of `podline data` do not.
-_SEARCH = "podline.inventory.traces:search"
+_SEARCH = "podline.ledger.inventory.traces:search"
 
 
 @click.command("forget", cls=pages.Command)

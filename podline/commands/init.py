@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from podline.base.errors import SettingsError
 from podline.commands import pages
 from podline.commands.options import say
-from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.parts import MODELS
 
@@ -57,7 +57,7 @@ def init(folder: Path) -> None:
 
 
 def _all() -> list[Any]:
-    return sorted((files("podline") / "templates" / "project").iterdir(), key=lambda template: template.name)
+    return sorted((files("podline.commands") / "templates" / "project").iterdir(), key=lambda template: template.name)
 
 
 def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> str:

@@ -8,6 +8,10 @@ from typing import Any
 
 import click
 
+from podline.base.entry_points import require_extra
+from podline.base.errors import SettingsError
+from podline.base.plurals import first_few, plural
+from podline.base.progress import silent
 from podline.commands import pages
 from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
@@ -22,22 +26,18 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.stage_command import stage_command
-from podline.datasets.record_names import find_records
+from podline.data.versions.record_names import find_records
 from podline.documents.corrections import Correction, corrections, publish_review
 from podline.documents.suspects import PAGE, newest_suspects
-from podline.entry_points import require_extra
-from podline.errors import SettingsError
-from podline.inventory.catalogue import choose_dataset, manifest_of
-from podline.options import Choices, Length, TrainingGroup
-from podline.plurals import first_few, plural
-from podline.progress import silent
+from podline.ledger.inventory.catalogue import choose_dataset, manifest_of
+from podline.ledger.requests import Request
 from podline.recipes import datasets
-from podline.requests import Request
+from podline.search.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
+from podline.search.suspects.review import read_review, write_review
+from podline.stages.options import Choices, Length, TrainingGroup
 from podline.stages.suspects import SuspectsSpec
 from podline.stages.table import SUSPECTS
 from podline.store.contract import explained
-from podline.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
-from podline.suspects.review import read_review, write_review
 
 _NAMED = 10
 

@@ -10,7 +10,10 @@ from typing import Any, Literal, get_args
 
 import click
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError, SourceError, StoreError
+from podline.base.plain import plain
+from podline.champions.serving.layout import lay_out, require_champion, require_unchanged
 from podline.commands import display, pages
 from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
@@ -29,16 +32,13 @@ from podline.commands.stage_command import stage_command
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
-from podline.errors import SettingsError, SourceError, StoreError
-from podline.inventory.catalogue import run_of, training_of
-from podline.plain import plain
-from podline.requests import Request
-from podline.serving.layout import lay_out, require_champion, require_unchanged
+from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.requests import Request
+from podline.stages.supervision.running import perform
 from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
-from podline.supervision.running import perform
 
 _model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
 _SAVED_MODEL: Literal["saved-model"] = "saved-model"
@@ -175,7 +175,7 @@ def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> Non
     store = existing_store(options)
     _champion_or_none(store, name)
     with _listening(host, port) as listening:
-        entry_points.load("podline.serving.server:serve")(
+        entry_points.load("podline.champions.serving.server:serve")(
             store,
             name,
             listening,

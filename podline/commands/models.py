@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from podline.base.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
+from podline.base.figures import count, moment, percent, pflop, short_count, size
+from podline.champions.serving.layout import require_champion
 from podline.commands import display, model_use, pages
 from podline.commands.numbers import Whole
 from podline.commands.options import (
@@ -27,32 +30,29 @@ from podline.commands.options import (
     store_options,
 )
 from podline.commands.stage_command import stage_command
+from podline.contract.kind import kind_of
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
-from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
-from podline.figures import count, moment, percent, pflop, short_count, size
-from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.contract import kind_of
-from podline.kinds.table import all_facts
-from podline.measures import measure_named, metric_text
-from podline.options import Choices, TrainingGroup
+from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.requests import Request, recipe_of
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
+from podline.recipes.kind_table import all_facts
+from podline.recipes.measures import measure_named, metric_text
 from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
-from podline.requests import Request, recipe_of
-from podline.serving.layout import require_champion
-from podline.settings import search_first
+from podline.settings.machine import search_first
 from podline.stages.from_recipe import promotion_spec
+from podline.stages.options import Choices, TrainingGroup
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
+from podline.stages.supervision.running import perform
 from podline.stages.tools import ModelCheckSpec
 from podline.store.contract import Store
-from podline.supervision.running import perform
 from podline.training.plan import examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from podline.base.entry_points import reason
+from podline.base.errors import SettingsError
 from podline.commands import pages
 from podline.commands.numbers import Whole
 from podline.commands.options import load_settings, say, settings_option, store_options
-from podline.entry_points import reason
-from podline.errors import SettingsError
-from podline.settings import prefect_home
+from podline.settings.machine import prefect_home
 
 # By name, since the library must not import packages above it.
 _UP, _DEPLOY = "podline.deployments.up", "podline.deployments.deploy"

@@ -1,4 +1,4 @@
-"""Options for click: those of the common table (:mod:`podline.options`), and those of the command line only."""
+"""Options for click: those of the common table (:mod:`podline.stages.options`), and those of the command line only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podline import engines
-from podline import settings as settings_module
+from podline.base.errors import PodlineError, SettingsError, StoreError
+from podline.base.frozen import name_check
+from podline.base.plain import plain
 from podline.commands.numbers import Number, Whole
-from podline.errors import PodlineError, SettingsError, StoreError
-from podline.frozen import name_check
-from podline.launchers import host_range
-from podline.options import (
+from podline.recipes import registry
+from podline.settings import engines
+from podline.settings import machine as settings_module
+from podline.settings.launchers import host_range
+from podline.settings.machine import Settings
+from podline.stages.options import (
     AS_WRITTEN,
     Choices,
     ConvertOptions,
@@ -30,9 +33,6 @@ from podline.options import (
     flag_of,
     option_of,
 )
-from podline.plain import plain
-from podline.recipes import registry
-from podline.settings import Settings
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store

@@ -62,7 +62,7 @@ class Group(_Located, click.Group):
         """Return the command that the first argument names; for an unknown name, suggest the nearest."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            from podline.settings import nearest  # noqa: PLC0415 (not for --help)
+            from podline.settings.machine import nearest  # noqa: PLC0415 (not for --help)
 
             ctx.fail(f"there is no command {name!r}; {nearest(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from podline import entry_points
+from podline.base import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -19,10 +19,10 @@ from podline.commands.options import (
     store_options,
 )
 from podline.documents.metric import Metric
-from podline.measures import measure_named, metric_text
-from podline.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
+from podline.ledger.requests import recipe_of
+from podline.recipes.measures import measure_named, metric_text
 from podline.recipes.registry import FILE_SUFFIX
-from podline.requests import recipe_of
+from podline.stages.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
 from podline.store.opening import open_store
 
 # By name, since the library must not import packages above it.

@@ -9,6 +9,10 @@ from typing import Any
 
 import click
 
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.figures import moment, size
+from podline.base.plurals import plural
+from podline.base.progress import silent
 from podline.commands import pages
 from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
@@ -24,16 +28,12 @@ from podline.commands.options import (
 )
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import read_promotion
-from podline.errors import ArtifactError, SettingsError
-from podline.figures import moment, size
-from podline.inventory.inventory import holdings
-from podline.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
+from podline.ledger.inventory.inventory import holdings
+from podline.ledger.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
-from podline.measures import loaded, measure_named, metric_text
-from podline.plurals import plural
-from podline.progress import silent
-from podline.reporting.ledger import frame_of, row_of
+from podline.recipes.measures import loaded, measure_named, metric_text
+from podline.report.ledger import frame_of, row_of
 from podline.store.contract import Store
 from podline.store.local_files import appearing
 
@@ -101,7 +101,7 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
     RUN is the name of a run, whose newest entry is shown, or of an entry; or the start of either. With --json it prints
     the whole entry: every setting and every package.
     """
-    from podline.reporting.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
+    from podline.report.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
 
     store = existing_store(options)
     entry = entry_of(store, run)
@@ -150,7 +150,7 @@ def compare_runs(
         return
     entries = [entry_of(store, name) for name in chosen]
     if charts:
-        from podline.reporting.comparison_page import write  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
+        from podline.report.comparison_page import write  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
 
         paths = {form: store.where(name) for form, name in write(store, entries)._asdict().items()}
         answer(paths, lambda: list(paths.values()), as_json=as_json)
@@ -203,8 +203,8 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
 
     The page links to each night's report. A training flow updates the page at its end.
     """
-    from podline.reporting.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
-    from podline.reporting.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
+    from podline.report.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
+    from podline.report.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
     store = existing_store(options)
     write_killed(store)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from podline.base.errors import SettingsError, StoreError
 from podline.commands.options import (
     assignments_option,
     conversion_options,
@@ -22,18 +23,17 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.stage_command import show_spec_option, stage_command
-from podline.datasets.few_images import convertible
-from podline.errors import SettingsError, StoreError
-from podline.inventory.catalogue import choose_dataset, dataset_for
-from podline.options import Choices, ConvertOptions
+from podline.data.versions.few_images import convertible
+from podline.ledger.inventory.catalogue import choose_dataset, dataset_for
+from podline.ledger.requests import Request, evaluate_spec
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
-from podline.requests import Request, evaluate_spec
 from podline.stages.from_recipe import converter_settings, report_spec, training_spec, validation_spec, within
+from podline.stages.options import Choices, ConvertOptions
 from podline.stages.specs import JUDGED, ConvertSpec, EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec
+from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded
 from podline.stages.tools import Pace, PaceSpec
-from podline.supervision.running import perform
 
 S = TypeVar("S", bound=Spec)
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError
 from podline.commands import display, pages
 from podline.commands.options import answer, in_order, json_option, load_settings, say_json, store_options
-from podline.errors import SettingsError
-from podline.requests import Request, performed
+from podline.ledger.requests import Request, performed
 from podline.stages.specs import Result, Spec
+from podline.stages.supervision.running import perform
 from podline.stages.table import Stage
 from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
-from podline.supervision.running import perform
 
 # Ray is an optional dependency.
-_LAUNCHED = "podline.supervision.ray_hosts:launched"
+_LAUNCHED = "podline.stages.supervision.ray_hosts:launched"
 _spec_option = click.option(
     "--spec",
     "spec_file",

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
+from podline.base.errors import ArtifactError
+from podline.base.figures import moment, size
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.commands import display, pages
 from podline.commands.numbers import Number
 from podline.commands.options import answer, existing_store, json_option, raise_damaged, say, store_options
-from podline.errors import ArtifactError
-from podline.figures import moment, size
-from podline.inventory import inventory, verification
-from podline.inventory.inventory import Holding
-from podline.inventory.machine_files import MachineFiles, cached_sources, machine_files
-from podline.plurals import plural
-from podline.progress import Reporter
+from podline.ledger.inventory import inventory, verification
+from podline.ledger.inventory.inventory import Holding
+from podline.ledger.inventory.machine_files import MachineFiles, cached_sources, machine_files
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.marker import MARKER

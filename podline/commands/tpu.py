@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from podline import entry_points
-from podline import settings as settings_module
+from podline.base import entry_points
+from podline.base.errors import SettingsError
 from podline.commands import pages
 from podline.commands.options import answer, json_option, say, settings_option
-from podline.errors import SettingsError
+from podline.settings import machine as settings_module
+from podline.settings.tpu_settings import Limits, TpuSettings
 from podline.tpu import patrol as patrol_table
 from podline.tpu import policy as policy_table
 from podline.tpu.clock import SystemClock
 from podline.tpu.gate import admitted, look
 from podline.tpu.tpu_log import TpuLog, Tried
-from podline.tpu_settings import Limits, TpuSettings
 
 # By name, since the library must not import packages above it.
 _PATROL = "podline.flows.tpu_patrol:by_hand"

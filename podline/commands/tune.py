@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from podline.base.progress import Reporter
 from podline.commands import display, pages
 from podline.commands.numbers import Number
 from podline.commands.options import (
@@ -20,11 +21,10 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.stage_command import stage_command
-from podline.inventory.catalogue import dataset_for
-from podline.options import Choices, SearchOptions, TrainingGroup, TrialOptions
-from podline.progress import Reporter
-from podline.requests import Request
+from podline.ledger.inventory.catalogue import dataset_for
+from podline.ledger.requests import Request
 from podline.search.searching import search, search_spec
+from podline.stages.options import Choices, SearchOptions, TrainingGroup, TrialOptions
 from podline.stages.table import INPUT_SPEED, LR_FIND
 from podline.stages.tools import InputSpeedSpec, LearningRateSpec
 from podline.store.opening import open_store

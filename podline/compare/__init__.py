@@ -1,1 +1,1 @@
-"""The comparison of two runs: report, commands, promotion and nights all use it, so they cannot disagree."""
+"""The comparison of two runs, the same for report, commands, promotion and nights. Rules and chance are in contract."""

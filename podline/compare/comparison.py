@@ -15,27 +15,27 @@ from typing import Any
 
 import numpy as np
 
+from podline.base.errors import ArtifactError, PodlineError, StoreError, one_line
+from podline.base.figures import percent
+from podline.base.frozen import Frozen
+from podline.base.plurals import first_few, plural
+from podline.base.progress import Reporter
 from podline.compare import settings
-from podline.compare.answers import Examples
 from podline.compare.examples import SharedExamples, learned_anew, shared_examples
-from podline.compare.figures import MAIN, PARTS, Compared, Figure
 from podline.compare.known import Evaluated, answers_on, evaluated, known_trainings
-from podline.compare.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.compare.settings import NamedDifference
 from podline.compare.words import Chance, Word, ends, signed, word_of
-from podline.datasets.version_changes import change_between
+from podline.contract.answers import Examples
+from podline.contract.kind import kind_of
+from podline.contract.noise import Noise, assumed_spread, luck_of, seeds_of
+from podline.contract.rules import MAIN, PARTS, Compared, Figure
+from podline.data.versions.version_changes import change_between
+from podline.documents.intervals import sampling_variance
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metric import Metric
 from podline.documents.origins import read_origin
 from podline.documents.promotion import Promotion, read_promotion
-from podline.errors import ArtifactError, PodlineError, StoreError, one_line
-from podline.figures import percent
-from podline.frozen import Frozen
-from podline.intervals import sampling_variance
-from podline.kinds.contract import kind_of
-from podline.measures import change_text, measure_named
-from podline.plurals import first_few, plural
-from podline.progress import Reporter
+from podline.recipes.measures import change_text, measure_named
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import PodlineError
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.data.record_table import NOTHING, Records
-from podline.datasets.version_changes import known_records, same_examples
+from podline.data.versions.version_changes import known_records, same_examples
 from podline.documents.manifest import TRAIN, VALIDATION, split_in_words
 from podline.documents.promotion import Check
-from podline.errors import PodlineError
-from podline.inventory.catalogue import training_of
-from podline.plurals import plural
-from podline.progress import Reporter
+from podline.ledger.inventory.catalogue import training_of
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 

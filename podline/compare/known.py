@@ -8,25 +8,25 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from podline.compare.answers import Examples
-from podline.compare.noise import MOST_TRAININGS
+from podline.base.errors import PodlineError
+from podline.contract.answers import Examples
+from podline.contract.kind import kind_of
+from podline.contract.noise import MOST_TRAININGS
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name
 from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import read_manifest
 from podline.documents.origins import read_origin
 from podline.documents.promotion import read_promotion
-from podline.errors import PodlineError
-from podline.inventory.catalogue import training_of
-from podline.kinds.contract import kind_of
-from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.alike import training_key
+from podline.ledger.inventory.catalogue import training_of
+from podline.recipes.kind_table import read_evaluation
+from podline.settings.strategies import StrategyName
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import EVALUATE
 from podline.store.contract import Store
-from podline.strategies import StrategyName
 
 LOOKED_AT = 60
 """Largest number of a recipe's newest entries in the ledger to read: about a second in a bucket."""

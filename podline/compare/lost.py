@@ -6,22 +6,22 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from podline.arrays import Image
-from podline.compare.answers import LostExample, LostExamples
+from podline.base.arrays import Image
+from podline.base.figures import count
+from podline.base.frozen import Frozen
 from podline.compare.comparison import Comparison, Pairing
+from podline.contract.answers import LostExample, LostExamples
+from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EvaluationLine, MetricsLine, StepsLine, metrics_of
 from podline.documents.origins import ORIGIN
-from podline.figures import count
-from podline.frozen import Frozen
-from podline.kinds.contract import kind_of
-from podline.kinds.facts import KindFacts
-from podline.kinds.table import facts_by_measure
+from podline.recipes.kind_facts import KindFacts
+from podline.recipes.kind_table import facts_by_measure
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
-    from podline.drawing.picture_sheet import Picture, Sheet
+    from podline.base.drawing.picture_sheet import Picture, Sheet
 
 _IN_A_ROW, _PAIRS_IN_A_ROW = 8, 2
 _WRONG = "#c0392b"
@@ -106,7 +106,7 @@ class Explained(NamedTuple):
     def picture_sheet(self) -> Sheet:
         """Draw the lost examples as one figure."""
         # Imported here, since flows should not wait for matplotlib.
-        from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
+        from podline.base.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
 
         pictures = [
             picture
@@ -123,7 +123,7 @@ class Explained(NamedTuple):
         return any(len(images) > 1 for images in self.pictures)
 
     def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
-        from podline.drawing.picture_sheet import Picture  # noqa: PLC0415
+        from podline.base.drawing.picture_sheet import Picture  # noqa: PLC0415
 
         if len(images) == 1:
             yield Picture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from podline import figures, measures
+from podline.base import figures
+from podline.base.errors import PodlineError, StoreError, one_line
+from podline.base.frozen import Frozen
+from podline.base.progress import silent
 from podline.compare.comparison import Comparison, compare, shared_unpaired
 from podline.compare.known import Evaluated, evaluated
 from podline.compare.settings import AREAS, NONE, NamedDifference, differing
-from podline.datasets.version_changes import change_between
+from podline.data.versions.version_changes import change_between
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
-from podline.errors import PodlineError, StoreError, one_line
-from podline.frozen import Frozen
-from podline.kinds.table import facts_by_measure
-from podline.measures import shown
-from podline.progress import silent
+from podline.recipes import measures
+from podline.recipes.kind_table import facts_by_measure
+from podline.recipes.measures import shown
 from podline.store.contract import Store
 
 _CELL = 44  # width of a cell in characters: rows of two runs fit a terminal

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from podline.datasets.version_changes import Change, in_words
+from podline.base.frozen import Frozen
+from podline.base.plurals import plural
+from podline.data.versions.version_changes import Change, in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Environment, Origin
-from podline.frozen import Frozen
 from podline.ledger.alike import NO_PART_OF_TRAINING, same_code
-from podline.plurals import plural
-from podline.settings import flat
+from podline.settings.machine import flat
 
 Area = Literal["settings", "data", "code", "environment"]
 AREAS: tuple[Area, ...] = ("settings", "data", "code", "environment")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from podline.compare.noise import Noise
-from podline.measures import change_bound, change_text, measure_named
+from podline.contract.noise import Noise
+from podline.recipes.measures import change_bound, change_text, measure_named
 
 Word = Literal["better", "worse", "noise"]
 
@@ -25,7 +25,7 @@ class Chance(StrEnum):
         Args:
             change: the change of a figure.
             noise: the chance in it.
-            sampled: see :meth:`podline.compare.noise.Noise.limit`.
+            sampled: see :meth:`podline.contract.noise.Noise.limit`.
             tests: number of figures that are looked at together.
         """
         if abs(change) > noise.limit(sampled, _ALARM / tests / 2):

@@ -1,1 +1,1 @@
-"""Records, manifests, planning, sources and the reader: everything about data that needs no TensorFlow."""
+"""Sources, layouts, records, their order, versions and checks. Needs no TensorFlow; batches are made in input."""

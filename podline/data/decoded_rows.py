@@ -16,8 +16,8 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError, StoreError
 from podline.data.rawfiles import reading
-from podline.errors import SourceError, StoreError
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 

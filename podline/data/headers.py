@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
+from podline.base.entry_points import reason
 from podline.data import lfs
-from podline.entry_points import reason
 
 JPEG = b"\xff\xd8"
 """The first bytes of a JPEG file."""

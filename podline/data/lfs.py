@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podline.errors import SourceError
+from podline.base.errors import SourceError
 
 PROBLEM = "is a Git LFS pointer vs the file that it stands for; run `git lfs pull`"
 """The problem with such a file, as a phrase after the file's name."""

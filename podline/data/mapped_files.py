@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from podline.errors import ArtifactError
+from podline.base.errors import ArtifactError
 from podline.store.contract import explained
 
 _MAP_FIXED = 0x10

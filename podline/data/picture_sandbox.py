@@ -11,14 +11,14 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from podline import settings
+from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.headers import PictureError
 from podline.data.pictures import AS_IT_IS, Form, Pixels, held_of, limits_of_pixels, picture_of, ready_for_many
-from podline.errors import SourceError
-from podline.sandbox.child import begin
-from podline.sandbox.limits import Limits
-from podline.sandbox.pool import Sandbox
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import Sandbox
+from podline.settings import machine as settings
 from podline.store.contract import explained
 
 Result = TypeVar("Result")

@@ -43,8 +43,8 @@ from podline.data.headers import (
     open_picture,
     orientation_of,
 )
+from podline.data.sandbox.limits import Limits
 from podline.documents.manifest import Fit
-from podline.sandbox.limits import Limits
 
 Pixels = npt.NDArray[np.uint8]
 

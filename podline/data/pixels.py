@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 _EXACT = 2**24
 """The largest count that OpenCV's float32 histograms represent exactly."""

@@ -9,10 +9,10 @@ import zipfile
 import zlib
 from typing import NamedTuple
 
+from podline.base.entry_points import reason
 from podline.data import bounds
-from podline.entry_points import reason
-from podline.sandbox.child import begin
-from podline.sandbox.limits import limits_of
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import limits_of
 from podline.store.opening import open_store
 
 # Endings of image files, decodable or not.

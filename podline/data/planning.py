@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from podline.errors import SettingsError, SourceError
+from podline.base.errors import SettingsError, SourceError
 
 # Below this size, opening a file costs more than reading it (1 MB).
 SMALL_SHARD_BYTES = 1_000_000

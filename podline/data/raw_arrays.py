@@ -16,8 +16,8 @@ import numpy.typing as npt
 from podline.data.decoded_rows import PIXELS, with_checksums
 from podline.data.identity import IDENTITY_BYTES, identities_of
 from podline.data.rawfiles import RawFile
+from podline.data.sandbox.limits import Limits, limits_of
 from podline.documents.manifest import USUAL_KIND
-from podline.sandbox.limits import Limits, limits_of
 from podline.store.contract import explained
 
 COLUMNS = "columns.npz"

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from podline.base.entry_points import reason
+from podline.base.errors import OutOfMemoryError, PodlineError, SourceError
 from podline.data.lfs import refuse_lfs_pointer
-from podline.data.official import OfficialCheck, OtherFile, published
 from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
-from podline.entry_points import reason
-from podline.errors import OutOfMemoryError, PodlineError, SourceError
+from podline.recipes.official import OfficialCheck, OtherFile, published
 from podline.store import digests, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from podline.cores import usable_cores
+from podline.base.cores import usable_cores
+from podline.base.errors import ArtifactError
+from podline.base.progress import Reporter, silent
 from podline.data import jpeg_files
 from podline.data.mapped_files import MappedFiles
 from podline.data.pictures import PictureError
@@ -30,8 +32,6 @@ from podline.data.tfrecord import (
 from podline.documents.completion import completion_name, read_completion
 from podline.documents.manifest import MANIFEST, FieldInfo, FileInfo, Manifest, listed_files, stored_name
 from podline.documents.shard_table import ShardInfo
-from podline.errors import ArtifactError
-from podline.progress import Reporter, silent
 from podline.store.contract import Listed, Store, explained
 from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from podline.base.errors import ArtifactError
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo, stored_name
 from podline.documents.shard_table import ShardTable
-from podline.errors import ArtifactError
 from podline.store import digests
 from podline.store.contract import Store
 

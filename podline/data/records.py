@@ -30,10 +30,10 @@ from functools import cached_property
 
 import numpy as np
 
+from podline.base.errors import SourceError
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, framed, payloads, seal
 from podline.documents.feature import Feature
 from podline.documents.manifest import FieldInfo, Fit
-from podline.errors import SourceError
 
 IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys of the picture, its class and the id of COCO's image
 VARINT_LIMIT = 128

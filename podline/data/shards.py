@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
+from podline.base.frozen import Frozen
 from podline.data import jpeg_files
 from podline.data.decoded_rows import DecodedRows
 from podline.data.pixels import PixelSums, add_up, pixel_sums
@@ -23,7 +24,6 @@ from podline.data.records import IMAGE, EncodedLayout, RecordLayout
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo
 from podline.documents.shard_table import MANY_COUNTS, ShardInfo, index_file
-from podline.frozen import Frozen
 from podline.store.contract import explained
 
 # Bytes of a chunk: large enough to hide the cost of a call, small enough for the cache that cores share.

@@ -18,7 +18,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from podline.errors import ArtifactError
+from podline.base.errors import ArtifactError
 from podline.store.contract import explained
 
 Bytes = npt.NDArray[np.uint8]

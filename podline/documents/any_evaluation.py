@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
+from podline.base.errors import ArtifactError
+from podline.base.frozen import Frozen
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError
-from podline.frozen import Frozen
 
 EVALUATION = "evaluation.json"
 

@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
+from podline.base.errors import ArtifactError, OvertakenError, SettingsError, StoreError, TakenError
+from podline.base.frozen import Frozen
 from podline.documents.numbered import Series
 from podline.documents.reading import read_model
-from podline.errors import ArtifactError, OvertakenError, SettingsError, StoreError, TakenError
-from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "models"

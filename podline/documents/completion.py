@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.frozen import Frozen, JsonObject
 from podline.documents.reading import read_model
-from podline.errors import ArtifactError, StoreError
-from podline.frozen import Frozen, JsonObject
 from podline.store import digests
 from podline.store.contract import Listed, Store, explained
 

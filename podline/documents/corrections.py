@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from podline.base.frozen import Frozen
 from podline.documents.numbered import Series
-from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "corrections"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 
+from podline.base.errors import TakenError
+from podline.base.frozen import Frozen
 from podline.documents.reading import read_model
 from podline.documents.versions import versions
-from podline.errors import TakenError
-from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "first-images"

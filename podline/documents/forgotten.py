@@ -6,8 +6,8 @@ import time
 
 from pydantic import AliasChoices, Field
 
+from podline.base.frozen import Frozen
 from podline.documents.numbered import Series
-from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "forgotten"

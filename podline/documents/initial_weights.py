@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
+from podline.base.errors import ArtifactError
+from podline.base.frozen import Frozen
+from podline.base.plurals import plural
 from podline.documents.completion import read_artifact
-from podline.errors import ArtifactError
-from podline.frozen import Frozen
-from podline.plurals import plural
 from podline.store.contract import Store
 
 INITIAL_WEIGHTS = "initial_weights.json"

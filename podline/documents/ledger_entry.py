@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from podline.base.frozen import Frozen, JsonObject
 from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
-from podline.frozen import Frozen, JsonObject
 
 State = Literal["finished", "failed", "cancelled"]
 Started = Literal["schedule", "event", "hand", "retry"]

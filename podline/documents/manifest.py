@@ -15,10 +15,10 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.frozen import Frozen, JsonObject, is_object
 from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardTable
 from podline.documents.skeleton import SKELETON, Skeleton
-from podline.errors import ArtifactError, StoreError
-from podline.frozen import Frozen, JsonObject, is_object
 from podline.store import digests
 from podline.store.contract import Listed, Store
 

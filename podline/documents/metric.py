@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 
 class Metric(Frozen):

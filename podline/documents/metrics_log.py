@@ -22,10 +22,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from podline.base.errors import ArtifactError
+from podline.base.frozen import Frozen
+from podline.base.stopwatch import spans
 from podline.documents.completion import local_artifact
-from podline.errors import ArtifactError
-from podline.frozen import Frozen
-from podline.stopwatch import spans
 from podline.store.contract import Store, explained
 
 METRICS = "metrics.jsonl"
@@ -35,7 +35,7 @@ _BLOCK = 1 << 20
 # Classifiers use the first field, pose networks the second.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
 _MEASURES: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
-# Class of time → seconds that the writing process has measured so far; see podline.stopwatch.
+# Class of time → seconds that the writing process has measured so far; see podline.base.stopwatch.
 _SPANS: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
 
 

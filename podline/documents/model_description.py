@@ -7,7 +7,7 @@ import operator
 
 from pydantic import Field
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 DESCRIPTION = "model/description.json"
 # A training step costs three forward passes: the gradients of inputs and of weights cost one each.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
+from podline.base.errors import TakenError
 from podline.documents.reading import Document, read_model
-from podline.errors import TakenError
 from podline.store.contract import Store
 from podline.store.prefetch import in_order
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 
+from podline.base.errors import TakenError
+from podline.base.frozen import JsonObject
 from podline.documents.ledger_entry import Origin
 from podline.documents.reading import read_model
-from podline.errors import TakenError
-from podline.frozen import JsonObject
 from podline.store.contract import Store
 
 ORIGIN = "origin.json"

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from podline.base.frozen import Frozen
+from podline.base.plurals import first_few, plural
 from podline.documents.reading import read_model
-from podline.frozen import Frozen
-from podline.plurals import first_few, plural
 from podline.store.contract import Store
 
 PROMOTION = "promotion.json"

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from podline.errors import ArtifactError
-from podline.frozen import Frozen, problem_in
+from podline.base.errors import ArtifactError
+from podline.base.frozen import Frozen, problem_in
 from podline.store.contract import Store
 
 Document = TypeVar("Document", bound=Frozen)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, overload
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from podline.frozen import Frozen, Json, JsonObject, is_object
+from podline.base.frozen import Frozen, Json, JsonObject, is_object
 
 MANY_COUNTS = 1_000_000
 """Largest product of shards and classes for which a table has class counts per shard."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 SUBJECTS, ONE, SEVERAL = "subjects", "one", "several"
 """The fact whether an image of a data set has several annotated instances, and its values."""

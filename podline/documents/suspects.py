@@ -6,10 +6,10 @@ import operator
 
 from pydantic import Field
 
+from podline.base.errors import StoreError
+from podline.base.frozen import Frozen
 from podline.documents.metric import Metric
 from podline.documents.reading import read_model
-from podline.errors import StoreError
-from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER, DOCUMENT, PAGE = "suspects", "suspects.json", "suspects.html"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from podline.base.errors import StoreError
+from podline.base.frozen import Frozen
 from podline.documents.numbered import Series
-from podline.errors import StoreError
-from podline.frozen import Frozen
 from podline.store.contract import Store
 from podline.store.one_writer import writer_of
 

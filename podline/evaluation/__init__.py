@@ -1,1 +1,1 @@
-"""Evaluates a model on every example of a split once, and gives each figure a confidence interval."""
+"""Answers of a trained model: on every example of a split once, and for pictures. Each kind's figures are in kinds."""

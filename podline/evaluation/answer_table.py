@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import csv, parquet
 
+from podline.base.plurals import plural
+from podline.documents.intervals import wilson_interval
 from podline.evaluation.pictures import Batch
-from podline.intervals import wilson_interval
-from podline.measures import metric_text
-from podline.plurals import plural
+from podline.recipes.measures import metric_text
 from podline.stages.tools import PicturePrediction
 from podline.store.local_files import appearing
 

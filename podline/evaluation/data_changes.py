@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from podline.base.drawing.picture_sheet import sheet
+from podline.base.progress import Reporter
+from podline.data.versions.changed_data import block, compared
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.drawing.picture_sheet import sheet
-from podline.evaluation.changed_data import block, compared
 from podline.evaluation.sheet import save
-from podline.progress import Reporter
 from podline.stages.data_changes import DataChanges, DataChangesSpec
 from podline.store.opening import open_store
 

@@ -7,19 +7,19 @@ import contextlib
 import math
 import time
 
-from podline import measures
+from podline.base.errors import SettingsError
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
+from podline.contract.case import Case, Judgement
+from podline.contract.kind import kind_of
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.completion import read_completion
 from podline.documents.manifest import TEST, TRAIN, read_manifest
-from podline.errors import SettingsError
-from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import milliseconds_an_image
-from podline.inventory.catalogue import training_of
-from podline.kinds.contract import kind_of
-from podline.measures import measure_named, value_text
+from podline.ledger.inventory.catalogue import training_of
 from podline.models.of_run import untrained_model
-from podline.plurals import plural
-from podline.progress import Reporter
+from podline.recipes import measures
+from podline.recipes.measures import measure_named, value_text
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.from_recipe import doubt_about
 from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainResult, TrainSpec

@@ -13,13 +13,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import StoreError
+from podline.base.progress import Reporter
 from podline.data.records import IMAGE
 from podline.documents.completion import completion_name
-from podline.errors import StoreError
 from podline.input.pipeline import MASK, EvaluationInput
-from podline.inventory.catalogue import run_of
-from podline.progress import Reporter
+from podline.ledger.inventory.catalogue import run_of
 from podline.stages.table import TRAIN
 from podline.store.contract import Store
 from podline.training.export import load_model

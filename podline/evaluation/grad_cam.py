@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Array, Image
+from podline.base.arrays import Array, Image
 from podline.models.opened import InnerOutput, OpenedModel
 
 _HEAT = 0.5  # weight of the colours in a picture

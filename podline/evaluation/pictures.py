@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline import settings
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import SourceError
 from podline.data.decoded_rows import joined
 from podline.data.headers import looks_like_picture
 from podline.data.images import arrow_file
@@ -25,7 +25,7 @@ from podline.data.places import IMAGE_ENDINGS, Place
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Decoder, Look, Pictures, Request
 from podline.data.sources.remote import on_this_machine
-from podline.errors import SourceError
+from podline.settings import machine as settings
 
 BATCH = 1_024
 """Pictures that are decoded into one file."""

@@ -21,23 +21,23 @@ import matplotlib.image
 import numpy as np
 import tensorflow as tf
 
-from podline import settings
-from podline.arrays import Array, Image
+from podline.base.arrays import Array, Image
+from podline.base.errors import SettingsError, SourceError
+from podline.base.frozen import JsonObject
+from podline.base.progress import Reporter, counted, reported_by
+from podline.contract.kind import kind_of
+from podline.contract.picture_reader import PictureReader
 from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form
 from podline.data.sources.decoding import Pictures
 from podline.documents.forgotten import forgotten
 from podline.documents.manifest import read_manifest
-from podline.errors import SettingsError, SourceError
 from podline.evaluation.answer_table import TableForm, write_table
 from podline.evaluation.forward import finished_model
-from podline.evaluation.picture_reader import PictureReader
 from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file, left_out_lines, without_left_out
-from podline.frozen import JsonObject
-from podline.inventory.catalogue import training_of
-from podline.kinds.contract import kind_of
-from podline.progress import Reporter, counted, reported_by
+from podline.ledger.inventory.catalogue import training_of
+from podline.settings import machine as settings
 from podline.stages.from_recipe import converter_settings
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
 from podline.store.contract import Store

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from podline.base.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, Sheet, sheet
+from podline.base.progress import Reporter
+from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.documents.manifest import TRAIN, Manifest, read_manifest
-from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, Sheet, sheet
 from podline.evaluation.forward import finished_model
 from podline.input.pipeline import TrainingInput
-from podline.kinds.contract import kind_of
-from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import ShowResult, ShowSpec
 from podline.store.contract import Store

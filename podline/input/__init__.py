@@ -1,1 +1,1 @@
-"""Training and evaluation input with tf.data on top of the reader: read, augment, batch, prefetch."""
+"""Batches for training and evaluation: read, augment, mix, prefetch. Files and records are in data."""

@@ -16,11 +16,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.frozen import Json
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
-from podline.frozen import Json
 from podline.input.chance import Chance
 from podline.input.colours import draw_colours, recoloured
 from podline.input.mixing import rectangles

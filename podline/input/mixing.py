@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays
 from podline.data.records import IMAGE
 from podline.input.chance import Chance
 from podline.recipes.settings import AugmentationSettings

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline import entry_points
+from podline.base import entry_points
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.data.records import IMAGE

@@ -1,1 +1,1 @@
-"""Kinds of task: one class per kind defines all differences, see :class:`podline.kinds.contract.Kind`."""
+"""The kinds of task that Podline ships, and the base for those of packages. The contract is in contract."""

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from pydantic import Field
 
+from podline.base.errors import ChildKilledError, PodlineError
+from podline.base.figures import moment
+from podline.base.frozen import Frozen
+from podline.base.progress import beside
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import EVENTS, METRICS, EventLine, MetricsLine, MetricsLines, read_events
-from podline.errors import ChildKilledError, PodlineError
-from podline.figures import moment
-from podline.frozen import Frozen
 from podline.ledger import ledger
 from podline.ledger.time_spent import Attempt, time_spent
-from podline.progress import beside
 from podline.store import locks
 from podline.store.contract import Store, explained
 

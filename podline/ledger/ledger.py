@@ -4,7 +4,7 @@ An entry has the inputs of the result (code, settings, data, environment), the r
 intervals. Its name begins with the end time of the run, so listings are in order of time; the name also contains recipe
 and state.
 
-This module needs neither TensorFlow nor pandas; :func:`podline.reporting.ledger.load` loads all entries as a table.
+This module needs neither TensorFlow nor pandas; :func:`podline.report.ledger.load` loads all entries as a table.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from podline.base.errors import ArtifactError, StoreError
 from podline.documents.ledger_entry import Entry, State
 from podline.documents.reading import read_model
-from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Listed, Store
 
 FOLDER = "ledger"

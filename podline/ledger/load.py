@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from podline.cores import control_groups
+from podline.base.cores import control_groups
 from podline.documents.ledger_entry import Load
 
 STAT = Path("/proc/stat")

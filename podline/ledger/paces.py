@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from podline.base.frozen import JsonObject
 from podline.documents.ledger_entry import Entry, Environment, Training
-from podline.frozen import JsonObject
 from podline.ledger import ledger
 from podline.ledger.alike import same_but_for_seed
 from podline.ledger.slowness import MOST, Pace, Slowness, growth, slowness

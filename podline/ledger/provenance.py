@@ -12,7 +12,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from podline.cores import usable_cores
+from podline.base.cores import usable_cores
 from podline.documents.ledger_entry import CodeVersion, Environment
 from podline.store import digests
 

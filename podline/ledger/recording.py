@@ -14,8 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from podline import stopwatch
-from podline.datasets.version_changes import change_between, in_words
+from podline.base import stopwatch
+from podline.base.errors import PodlineError, PreemptedError, PrunedError, one_line
+from podline.base.progress import Reporter
+from podline.base.stopwatch import measured
+from podline.data.versions.version_changes import change_between, in_words
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.completion import read_completion
 from podline.documents.ledger_entry import (
@@ -36,16 +39,14 @@ from podline.documents.ledger_entry import (
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, MetricsLines
 from podline.documents.origins import ORIGIN, keep_origin, read_origin
-from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
-from podline.kinds.table import read_evaluation
 from podline.ledger import ledger, provenance
 from podline.ledger.killed import Unfinished, noted, training_lines, write_killed
 from podline.ledger.time_spent import Attempt, time_spent
 from podline.ledger.tracking import require_tracker, track
-from podline.progress import Reporter
 from podline.recipes import registry
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
-from podline.settings import Settings, flat
+from podline.settings.machine import Settings, flat
 from podline.stages.specs import (
     WEIGHTS,
     ConvertSpec,
@@ -58,7 +59,6 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.table import TRAIN, stage_of
-from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log

@@ -2,7 +2,8 @@
 
 The names follow Google's ML Goodput library if it has one. The time inside a training comes from its ``metrics.jsonl``
 and ``events.jsonl``. Steps between the last checkpoint and a kill are missing there, so this time is lost. The same
-lines contain the measurements of processes between steps (:mod:`podline.stopwatch`). Unmeasured time has its own class.
+lines contain the measurements of processes between steps (:mod:`podline.base.stopwatch`). Unmeasured time has its own
+class.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from podline.base.figures import duration, percent
+from podline.base.plurals import plural
+from podline.base.stopwatch import since
 from podline.documents.ledger_entry import Waiting
 from podline.documents.metrics_log import EvaluationLine, EventLine, MetricsLine, StepsLine
-from podline.figures import duration, percent
 from podline.ledger.slowness import Loss
-from podline.plurals import plural
-from podline.stopwatch import since
 
 CLASSES: Mapping[str, str] = {
     "steps": "productive training steps",
@@ -63,7 +64,7 @@ class Attempt(NamedTuple):
         ended: Unix time.
         work: seconds of work as counted by the stage; 0 if the work was already done, or the attempt failed.
         kept: whether the attempt's work was kept: finished or saved.
-        spans: class → seconds measured by the process of the stage, see :mod:`podline.stopwatch`.
+        spans: class → seconds measured by the process of the stage, see :mod:`podline.base.stopwatch`.
         around: class → seconds measured by the process that waited for it, outside the stage's time.
     """
 

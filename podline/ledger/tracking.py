@@ -12,13 +12,13 @@ import math
 import re
 from typing import Any
 
+from podline.base.entry_points import require_extra
+from podline.base.errors import one_line
+from podline.base.progress import Reporter
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import METRICS, FindingLine, MetricsLines, figures_of
-from podline.entry_points import require_extra
-from podline.errors import one_line
-from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.settings import MLFLOW, export_mlflow_defaults, flat
+from podline.settings.machine import MLFLOW, export_mlflow_defaults, flat
 from podline.stages.specs import WEIGHTS
 from podline.store.contract import Store
 from podline.store.page_links import PageLinks

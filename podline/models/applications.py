@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.models.blocks import classifier
 from podline.models.keras_internals import fresh_names
 from podline.models.weights_files import Layers

@@ -11,8 +11,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from podline.arrays import Tensor
-from podline.errors import SettingsError
+from podline.base.arrays import Tensor
+from podline.base.errors import SettingsError
 
 
 @keras.saving.register_keras_serializable(package="podline")

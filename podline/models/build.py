@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
 from podline.models.initial_values import (
     begin_with,
     own_values,

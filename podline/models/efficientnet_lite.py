@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import keras
 
-from podline.arrays import Array
+from podline.base.arrays import Array
 from podline.models.blocks import Blocks, classifier
 from podline.models.mobilenetv2 import RELU_LIMIT, bottleneck
 from podline.models.weights_files import Layers

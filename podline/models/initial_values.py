@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Array
-from podline.errors import SettingsError
+from podline.base.arrays import Array
+from podline.base.errors import SettingsError
 from podline.models.keras_internals import (
     Initializer,
     fresh_names,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.models.keras_internals import (
     with_sublayers,
 )

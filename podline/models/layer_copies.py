@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.keras_internals import fresh_names, with_sublayers
 from podline.models.messages import cause

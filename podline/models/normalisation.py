@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.recipes.settings import ModelSettings
 
 

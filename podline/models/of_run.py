@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
+from podline.base.errors import ArtifactError, SettingsError
 from podline.documents.completion import read_artifact
-from podline.errors import ArtifactError, SettingsError
 from podline.models.build import untrained
 from podline.models.keras_internals import fresh_names
 from podline.models.precision import POLICIES, policy_of_layers

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from podline.arrays import Tensor
+from podline.base.arrays import Tensor
 from podline.models.keras_internals import has_graph, run_graph
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.recipes.settings import Precision
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

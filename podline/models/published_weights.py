@@ -9,7 +9,7 @@ from pathlib import Path
 
 import keras
 
-from podline.errors import ArtifactError, SettingsError, one_line
+from podline.base.errors import ArtifactError, SettingsError, one_line
 from podline.models.applications import APPLICATIONS, weights_of
 from podline.models.efficientnet_lite import from_pytorch
 from podline.models.weights_files import Layers, read_weights

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from podline.arrays import Array
+from podline.base.arrays import Array
 from podline.data.sources.pickles import Call
 
 _MAGIC = 0x1950A86A20F9469CFC6C

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Array, Arrays
-from podline.errors import ArtifactError
+from podline.base.arrays import Array, Arrays
+from podline.base.errors import ArtifactError
 from podline.models.keras_internals import with_sublayers
 
 Variables = Sequence[keras.Variable]

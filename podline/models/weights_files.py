@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from podline.arrays import Array
-from podline.errors import ArtifactError, SettingsError, SourceError
+from podline.base.arrays import Array
+from podline.base.errors import ArtifactError, SettingsError, SourceError
+from podline.data.sandbox.limits import limits_of
+from podline.data.sandbox.pool import confined
 from podline.models.weights_parsing import write_arrays
-from podline.sandbox.limits import limits_of
-from podline.sandbox.pool import confined
 
 Layers = dict[str, dict[str, Array]]
 """Layer → variable → values. A variable is its name, or its number in Keras 3's files: ``0``, ``1`` …"""

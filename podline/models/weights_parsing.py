@@ -18,10 +18,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.entry_points import reason
+from podline.base.errors import ArtifactError
 from podline.data import bounds
-from podline.entry_points import reason
-from podline.errors import ArtifactError
 from podline.models.pytorch_parsing import read_tensors
 
 _IN_KERAS = "model.weights.h5"

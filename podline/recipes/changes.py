@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from podline.frozen import Json, JsonObject, is_object
+from podline.base.frozen import Json, JsonObject, is_object
 from podline.recipes.durations import Part
 from podline.recipes.uses import USES, has_effect
 

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.frozen import Frozen, Json
 from podline.documents.manifest import USUAL_KIND
-from podline.errors import SettingsError
-from podline.frozen import Frozen, Json
-from podline.kinds.shipped import DATA_SETS
 from podline.recipes.parts import Registry
-from podline.settings import nearest
+from podline.recipes.shipped import DATA_SETS
+from podline.settings.machine import nearest
 
 ENTRY_POINTS = "podline.datasets"
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
@@ -79,7 +79,7 @@ class DataSet:
         classes: number of classes, if known beforehand.
         draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, which can be its source.
         drawn: the folder's content after drawing.
-        published: a :class:`podline.data.official.Published`: the address for downloads, and the files' checksums.
+        published: a :class:`podline.recipes.official.Published`: the address for downloads, and the files' checksums.
         several: whether users have their own data sets of this name, each with its own name after a dot:
             ``images.flowers``. Bytes and fingerprint do not depend on the own name.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 from podline.recipes.epochs import Epochs
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json
 from podline.recipes.bounds import NAME
 from podline.recipes.uses import require_effects
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json
 from podline.recipes.bounds import NAME
 from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS, OF_THE_RECIPE
 from podline.recipes.uses import require_effects

@@ -18,8 +18,8 @@ from importlib.metadata import Distribution, EntryPoint
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
-from podline.errors import SettingsError
-from podline.frozen import Json
+from podline.base.errors import SettingsError
+from podline.base.frozen import Json
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
 from podline.recipes.parts import AUGMENTATIONS, HOOKS, LOSSES, MODELS, OPTIMIZERS

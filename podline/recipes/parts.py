@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from podline import entry_points
-from podline.errors import SettingsError
-from podline.frozen import Json
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.frozen import Json
 from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS
-from podline.settings import nearest
+from podline.settings.machine import nearest
 
 T = TypeVar("T")
 Plugin: TypeAlias = Callable[..., object]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json
 from podline.recipes.durations import Duration
 
 MAY_CHANGE = (

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 RULES = "podline.rules"
 """The entry-point group of installed packages that add rules."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from podline.entry_points import require_extra
+from podline.base.entry_points import require_extra
 
 _KERAS = "https://storage.googleapis.com/tensorflow/keras-applications"
 

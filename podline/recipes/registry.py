@@ -19,16 +19,15 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from podline import entry_points
-from podline.errors import SettingsError
-from podline.frozen import Json, is_object, problem_in
-from podline.kinds import shipped
-from podline.recipes import datasets
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.frozen import Json, is_object, problem_in
+from podline.recipes import datasets, shipped
 from podline.recipes.changes import with_changes
 from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS, Registry
 from podline.recipes.settings import FewSettings, FitSettings, Recipe
 from podline.recipes.task import KINDS, TaskSettings
-from podline.settings import load, nearest
+from podline.settings.machine import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"

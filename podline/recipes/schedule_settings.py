@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen, Json, is_object
+from podline.base.frozen import Frozen, Json, is_object
 from podline.recipes.bounds import MOST, NAME
 from podline.recipes.durations import Part
 from podline.recipes.uses import require_effects

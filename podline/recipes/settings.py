@@ -11,8 +11,8 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
+from podline.base.frozen import Frozen, Json, JsonObject, is_object, problem_in
 from podline.documents.manifest import USUAL_KIND, Manifest
-from podline.frozen import Frozen, Json, JsonObject, is_object, problem_in
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation, AugmentationSettings
 from podline.recipes.bounds import MOST, NAME

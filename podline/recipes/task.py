@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
+from podline.base.errors import SettingsError
+from podline.base.frozen import Frozen, Json, JsonObject
 from podline.documents.manifest import USUAL_KIND
-from podline.errors import SettingsError
-from podline.frozen import Frozen, Json, JsonObject
-from podline.kinds import shipped
+from podline.recipes import shipped
 from podline.recipes.parts import Registry
 from podline.recipes.published_weights import Pretrained
 
@@ -118,7 +118,7 @@ class UnknownTask(TaskSettings, extra="allow"):
 
 @dataclass(frozen=True)
 class NamedSettings:
-    """The facts of a kind that recipes use; :class:`podline.kinds.facts.KindFacts` adds the others.
+    """The facts of a kind that recipes use; :class:`podline.recipes.kind_facts.KindFacts` adds the others.
 
     Attributes:
         name: name in recipes and data sets.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from podline.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json
 from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
 from podline.recipes.published_weights import PUBLISHED
 

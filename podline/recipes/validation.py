@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Callable
 
+from podline.base.errors import SettingsError
+from podline.base.plurals import plural
 from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
-from podline.errors import SettingsError
-from podline.plurals import plural
 from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe

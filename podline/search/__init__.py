@@ -1,1 +1,1 @@
-"""Searches for values of a recipe: trials, each a run of the store, compared by held-out examples."""
+"""Searches: values of a recipe by trials, and doubtful labels by models that did not train on them."""

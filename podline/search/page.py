@@ -8,12 +8,12 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from podline import figures
+from podline.base import figures
+from podline.base.drawing.drawing import ACCENT, INK, MUTED, chart
+from podline.base.drawing.svg import Svg
 from podline.compare.settings import NONE
-from podline.drawing.drawing import ACCENT, INK, MUTED, chart
-from podline.drawing.svg import Svg
-from podline.reporting.blocks import Block, Chart, Code, Fold, Grid, Items, Kicker, Standing, Table, Text, Title
-from podline.reporting.document import document as page_of
+from podline.report.blocks import Block, Chart, Code, Fold, Grid, Items, Kicker, Standing, Table, Text, Title
+from podline.report.document import document as page_of
 from podline.search.spaces import Space
 from podline.search.trials import SearchDocument, Trial
 from podline.search.verdict import Verdict

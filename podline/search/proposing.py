@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from podline.frozen import Json
+from podline.base.frozen import Json
 from podline.search.spaces import Space
 from podline.search.trials import Trial
 

@@ -12,16 +12,16 @@ from typing import Any
 
 from pydantic import Field
 
+from podline.base.errors import DivergenceError, PrunedError, SettingsError, one_line
+from podline.base.figures import duration
+from podline.base.frozen import Json
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.documents.completion import completion_name, record_files
 from podline.documents.manifest import manifest_digest, read_manifest
 from podline.documents.metrics_log import METRICS, MetricsLines
-from podline.errors import DivergenceError, PrunedError, SettingsError, one_line
-from podline.figures import duration
-from podline.frozen import Json
-from podline.inventory.catalogue import dataset_for
+from podline.ledger.inventory.catalogue import dataset_for
 from podline.ledger.recording import plain
-from podline.plurals import plural
-from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
@@ -29,11 +29,11 @@ from podline.search.proposing import limits, next_values
 from podline.search.spaces import spaces_of
 from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Trial, measured, read_search
 from podline.search.verdict import judged
-from podline.settings import flat
+from podline.settings.machine import flat
+from podline.settings.strategies import WORKERS, StrategyName
 from podline.stages.from_recipe import settled, training_spec, with_checksum
 from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
 from podline.store.contract import Store
-from podline.strategies import WORKERS, StrategyName
 
 Train = Callable[[TrainSpec], TrainResult]
 """A function that trains a trial, and raises the training's errors."""

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from podline.errors import SettingsError
-from podline.frozen import Frozen
-from podline.options import Choices, option_of
+from podline.base.errors import SettingsError
+from podline.base.frozen import Frozen
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
+from podline.stages.options import Choices, option_of
 
 Value = bool | int | float | str
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from podline.base.errors import ArtifactError
+from podline.base.frozen import Frozen, Json
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, MetricsLine
-from podline.errors import ArtifactError
-from podline.frozen import Frozen, Json
 from podline.search.spaces import Space
 from podline.stages.specs import TrainableSpec
 from podline.store.contract import Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from podline.compare.noise import Noise, assumed_spread, scale
-from podline.figures import percent
-from podline.plurals import plural
+from podline.base.figures import percent
+from podline.base.plurals import plural
+from podline.contract.noise import Noise, assumed_spread, scale
 from podline.search.trials import SearchDocument, Trial
 
 # Largest probability that chance alone, among all the trials, gives as large a difference.

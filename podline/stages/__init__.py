@@ -1,1 +1,1 @@
-"""The stages as data: specs, results, the table of all stages, and the search for finished ones."""
+"""The stages as data, and the processes that they run in. Their work is in data, training, evaluation and report."""

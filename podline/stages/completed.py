@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from podline.base.errors import ArtifactError
+from podline.base.progress import Reporter
 from podline.documents.completion import (
     Artifact,
     Completion,
@@ -16,8 +18,6 @@ from podline.documents.completion import (
     read_completion,
 )
 from podline.documents.manifest import MANIFEST, converted_first, listed_files, read_manifest, stored_name
-from podline.errors import ArtifactError
-from podline.progress import Reporter
 from podline.stages.specs import RecipeSpec, Result, Spec
 from podline.stages.table import stage_of
 from podline.store.contract import Listed, Store

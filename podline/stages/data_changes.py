@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from podline.base.figures import count
 from podline.documents.manifest import dataset_folder
-from podline.figures import count
 from podline.stages.specs import Result, Spec, Where
 
 

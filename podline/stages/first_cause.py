@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 
-from podline.cluster import Cluster
-from podline.errors import PodlineError, PreemptedError, TransientError, WorkerLostError, from_json, one_line
-from podline.frozen import is_object
+from podline.base.errors import PodlineError, PreemptedError, TransientError, WorkerLostError, from_json, one_line
+from podline.base.frozen import is_object
+from podline.settings.cluster import Cluster
 from podline.store.contract import Store
 
 # Seconds from the detection of a lost process until its supervisor has written the cause.

@@ -7,26 +7,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podline import entry_points, measures
+from podline.base import entry_points
+from podline.base.errors import SettingsError, SourceError
+from podline.base.frozen import JsonObject
+from podline.base.plurals import plural
 from podline.documents import champions
 from podline.documents.completion import completion_name
 from podline.documents.first_images import FirstImages, first_images
 from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
-from podline.errors import SettingsError, SourceError
-from podline.frozen import JsonObject
-from podline.kinds.table import facts_of
-from podline.kinds.targets import Doubt
-from podline.plurals import plural
-from podline.recipes import datasets, own_code
+from podline.recipes import datasets, measures, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.durations import Duration
+from podline.recipes.kind_table import facts_of
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
 from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.registry import for_few_images, override
 from podline.recipes.settings import CHAMPION, InitSettings, Recipe
+from podline.recipes.targets import Doubt
 from podline.recipes.validation import with_rarer_evaluations, with_validation
+from podline.settings.strategies import StrategyName
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
     JUDGED,
@@ -43,7 +44,6 @@ from podline.stages.table import installed
 from podline.stages.tools import Pace, PaceSpec
 from podline.store import digests
 from podline.store.contract import Store
-from podline.strategies import StrategyName
 
 # The folder with the weights in a SavedModel.
 # The values for few images that a line names.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from podline.figures import count, duration, rounded
-from podline.progress import ProgressEvent
+from podline.base.figures import count, duration, rounded
+from podline.base.progress import ProgressEvent
 
 _SHOWN_METRICS = 3
 

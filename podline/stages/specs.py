@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from podline.data.official import OfficialCheck
+from podline.base.errors import SanityError
+from podline.base.figures import count, duration, percent, pflop, rate, size
+from podline.base.frozen import Frozen, JsonObject, is_object
+from podline.base.plurals import plural
 from podline.documents.ledger_entry import Load
 from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
-from podline.engines import LOCAL, EngineName
-from podline.errors import SanityError
-from podline.figures import count, duration, percent, pflop, rate, size
-from podline.frozen import Frozen, JsonObject, is_object
-from podline.measures import metric_text, shown
-from podline.options import LEFT_OUT
-from podline.plurals import plural
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
+from podline.recipes.measures import metric_text, shown
+from podline.recipes.official import OfficialCheck
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
-from podline.settings import cluster
+from podline.settings.engines import LOCAL, EngineName
+from podline.settings.machine import cluster
+from podline.settings.strategies import WORKERS, StrategyName
+from podline.stages.options import LEFT_OUT
 from podline.store import digests
-from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a code change alters the result of training.
 TRAINING_VERSION = 4
@@ -119,7 +119,7 @@ class Result(Frozen):
     Attributes:
         seconds: duration of the work, even if an earlier run did it.
         reused: whether an earlier run did the work.
-        spans: class of time → seconds that the stage's process has measured; see :mod:`podline.stopwatch`.
+        spans: class of time → seconds that the stage's process has measured; see :mod:`podline.base.stopwatch`.
     """
 
     seconds: float = 0.0
@@ -213,7 +213,7 @@ class ConvertSpec(Spec["ConvertResult"]):
         le=1,
         description="the largest share of a source's records, or people, that may be left out without an error",
     )
-    engine: EngineName = Field(default=LOCAL, description="the engine; see podline.engines")
+    engine: EngineName = Field(default=LOCAL, description="the engine; see podline.settings.engines")
     workers: int = Field(default=1, ge=1, description="worker processes of the local engine")
     beam_options: tuple[str, ...] = Field(default=(), description="further options of Beam")
 

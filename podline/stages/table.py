@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from podline import entry_points
-from podline.errors import SettingsError
-from podline.progress import Reporter, reported_by
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.progress import Reporter, reported_by
 from podline.recipes.parts import Loaded, Registry
-from podline.settings import nearest
+from podline.settings.machine import nearest
 from podline.stages.data_changes import DataChanges, DataChangesSpec
 from podline.stages.specs import (
     ConvertResult,
@@ -123,7 +123,7 @@ CONVERT = Stage(
     ConvertSpec,
     ConvertResult,
     "podline.beam_jobs.conversion:convert",
-    "podline.datasets.fingerprint:find_converted",
+    "podline.data.versions.fingerprint:find_converted",
     title="Converts raw archives to sharded TFRecords.",
     keeps="finished shards are kept, and the next start writes the others",
 )
@@ -131,7 +131,7 @@ VALIDATE = Stage(
     "validate",
     ValidateSpec,
     ValidateResult,
-    "podline.datasets.validation:validate",
+    "podline.data.versions.validation:validate",
     title="Verifies every byte of the data set by its manifest.",
 )
 TRAIN = Stage(
@@ -153,15 +153,15 @@ PROMOTE = Stage(
     "promote",
     PromoteSpec,
     PromoteResult,
-    "podline.promotion.promote:promote",
-    "podline.promotion.finding:find",
+    "podline.champions.promote:promote",
+    "podline.champions.finding:find",
     title="Compares the model with its recipe's champion, and replaces that if the model is shown not to be worse.",
 )
 REPORT = Stage(
     "report",
     ReportSpec,
     ReportResult,
-    "podline.reporting.report:report",
+    "podline.report.report:report",
     title="Writes an HTML page about the run, and the same in Markdown.",
 )
 PACE = Stage(
@@ -182,15 +182,15 @@ LR_FIND = Stage(
 PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight")
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
-EXPORT = Stage("export", ExportSpec, ExportResult, "podline.serving.exporting:export")
-MODEL_CHECK = Stage("model-check", ModelCheckSpec, ModelCheck, "podline.promotion.model_check:check")
+EXPORT = Stage("export", ExportSpec, ExportResult, "podline.champions.serving.exporting:export")
+MODEL_CHECK = Stage("model-check", ModelCheckSpec, ModelCheck, "podline.champions.model_check:check")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
 DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.data_changes:changes")
 SUSPECTS = Stage(
     "suspects",
     SuspectsSpec,
     SuspectsResult,
-    "podline.suspects.finding:find_suspects",
+    "podline.search.suspects.finding:find_suspects",
     keeps="trained models are kept, and the next start trains the others",
 )
 

@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from podline.errors import SettingsError
-from podline.figures import count, duration, percent, rate, size
-from podline.frozen import Frozen, Json, JsonObject
-from podline.measures import measure_named, value_text
-from podline.plurals import plural
+from podline.base.errors import SettingsError
+from podline.base.figures import count, duration, percent, rate, size
+from podline.base.frozen import Frozen, Json, JsonObject
+from podline.base.plurals import plural
 from podline.recipes.durations import Duration
+from podline.recipes.measures import measure_named, value_text
 from podline.recipes.settings import Recipe
 from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
 

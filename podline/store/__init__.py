@@ -1,1 +1,1 @@
-"""The store: a folder or a bucket, with its cache, locks and checksums."""
+"""The store: a folder or a bucket, with its cache, locks, leases and checksums. Knows names and bytes, no documents."""

@@ -33,7 +33,7 @@ from google.cloud.storage.blob import Blob
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from podline.errors import (
+from podline.base.errors import (
     ArtifactError,
     PodlineError,
     SettingsError,
@@ -41,9 +41,9 @@ from podline.errors import (
     StoreUnavailableError,
     TakenError,
 )
-from podline.progress import alive
-from podline.settings import load
-from podline.stopwatch import measured
+from podline.base.progress import alive
+from podline.base.stopwatch import measured
+from podline.settings.machine import load
 from podline.store import digests
 from podline.store.cache import Cache, scratch_of
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from podline.errors import StoreError
+from podline.base.errors import StoreError
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, explained
 from podline.store.locks import locked

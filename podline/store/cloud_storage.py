@@ -23,8 +23,8 @@ from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from requests.adapters import HTTPAdapter
 
-from podline import settings
-from podline.errors import ArtifactError, CredentialsError, PodlineError, StoreError, StoreUnavailableError
+from podline.base.errors import ArtifactError, CredentialsError, PodlineError, StoreError, StoreUnavailableError
+from podline.settings import machine as settings
 
 # A request's method and address, which do not help a person and may contain the token of an upload.
 _ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+|with url: \S+")

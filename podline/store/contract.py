@@ -25,8 +25,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from podline.errors import ArtifactError, StoreError, StoreUnavailableError
-from podline.frozen import Json, is_object
+from podline.base.errors import ArtifactError, StoreError, StoreUnavailableError
+from podline.base.frozen import Json, is_object
 from podline.store import digests, fences, locks, uses
 from podline.store.marker import MARKER, holding_of
 from podline.store.retries import retried

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from podline.errors import ArtifactError
-from podline.frozen import Json, JsonObject, is_object
-from podline.progress import alive
+from podline.base.errors import ArtifactError
+from podline.base.frozen import Json, JsonObject, is_object
+from podline.base.progress import alive
 
 _BLOCK_BYTES = 2**20
 KEY = "document_sha256"

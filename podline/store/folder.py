@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
-from podline.errors import ArtifactError, TakenError
-from podline.progress import alive
-from podline.settings import load
-from podline.stopwatch import measured
+from podline.base.errors import ArtifactError, TakenError
+from podline.base.progress import alive
+from podline.base.stopwatch import measured
+from podline.settings.machine import load
 from podline.store import digests, locks
 from podline.store.cache import scratch_of
 from podline.store.contract import SCRATCH, Listed, Store, explained

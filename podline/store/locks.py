@@ -21,9 +21,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO
 
-from podline.figures import duration
-from podline.plain import plain
-from podline.progress import Reporter
+from podline.base.figures import duration
+from podline.base.plain import plain
+from podline.base.progress import Reporter
 
 _POLL_SECONDS = 0.5
 # Seconds between two events of a waiting process, and between two of its log lines; the latter is shorter than the

@@ -26,10 +26,17 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from podline.errors import ArtifactError, OtherWriterError, PodlineError, StoreError, StoreUnavailableError, TakenError
-from podline.frozen import Frozen
-from podline.progress import beside
-from podline.settings import load
+from podline.base.errors import (
+    ArtifactError,
+    OtherWriterError,
+    PodlineError,
+    StoreError,
+    StoreUnavailableError,
+    TakenError,
+)
+from podline.base.frozen import Frozen
+from podline.base.progress import beside
+from podline.settings.machine import load
 from podline.store import fences, locks
 from podline.store.contract import Store, explained
 from podline.store.retries import retried

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from podline.errors import SettingsError
-from podline.settings import load
+from podline.base.errors import SettingsError
+from podline.settings.machine import load
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.folder import FolderStore
 

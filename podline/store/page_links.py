@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from podline import settings
+from podline.settings import machine as settings
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
-from podline.progress import alive
+from podline.base.progress import alive
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from podline.errors import StoreUnavailableError
-from podline.progress import alive
+from podline.base.errors import StoreUnavailableError
+from podline.base.progress import alive
 
 _PAUSES = (0.1, 1.0, 5.0)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import IO, Self
 
-from podline.progress import alive
+from podline.base.progress import alive
 from podline.store.locks import locked
 
 _GUARD, _LEASE = "guard", ".lease"

@@ -1,1 +1,1 @@
-"""Cloud TPUs: their health, their users, when one may be used, and how to repair it."""
+"""Cloud TPUs: health, users, the gate and the repair. What runs on one is in stages and training."""

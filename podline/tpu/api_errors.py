@@ -1,4 +1,4 @@
-"""Converts errors of the Cloud TPU API to those of :mod:`podline.errors`.
+"""Converts errors of the Cloud TPU API to those of :mod:`podline.base.errors`.
 
 An expired credential must not look like an absent TPU or an unavailable API. gRPC reports a credential that could not
 be refreshed as UNAVAILABLE (grpc/grpc#19186), like a lost connection; only the text distinguishes them.
@@ -15,7 +15,7 @@ from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.rpc import code_pb2
 
-from podline.errors import (
+from podline.base.errors import (
     CredentialsError,
     PodlineError,
     QuotaError,

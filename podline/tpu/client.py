@@ -15,12 +15,12 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.longrunning import operations_pb2
 
-from podline.errors import TpuApiError, TpuSetupError, TpuUnhealthyError
-from podline.figures import duration
+from podline.base.errors import TpuApiError, TpuSetupError, TpuUnhealthyError
+from podline.base.figures import duration
+from podline.settings.tpu_settings import ApiSettings, NodeSpec
 from podline.tpu.api_errors import ArgumentError, NotFoundError, explain, explained
 from podline.tpu.clock import Clock
 from podline.tpu.node import Health, Node, QueuedResource, State, Symptom
-from podline.tpu_settings import ApiSettings, NodeSpec
 
 T = TypeVar("T")
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from podline.errors import HangError, PodlineError, TpuUnhealthyError
-from podline.figures import duration
-from podline.frozen import Frozen
+from podline.base.errors import HangError, PodlineError, TpuUnhealthyError
+from podline.base.figures import duration
+from podline.base.frozen import Frozen
+from podline.settings.tpu_settings import TpuSettings
 from podline.tpu import lock, notices, policy, turn
 from podline.tpu.clock import Clock
 from podline.tpu.lock import LockView
@@ -24,7 +25,6 @@ from podline.tpu.policy import Action, Decision, Fact, Situation
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import Event, TpuLog, Tried
 from podline.tpu.turn import Turn, TurnView
-from podline.tpu_settings import TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

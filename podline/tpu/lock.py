@@ -14,9 +14,9 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from podline.errors import TpuSetupError
-from podline.frozen import Frozen
-from podline.tpu_settings import MachineSettings
+from podline.base.errors import TpuSetupError
+from podline.base.frozen import Frozen
+from podline.settings.tpu_settings import MachineSettings
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")

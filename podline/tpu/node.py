@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
 
 
 class State(StrEnum):

@@ -11,7 +11,7 @@ import http.client
 import json
 from datetime import datetime
 
-from podline.tpu_settings import MachineSettings
+from podline.settings.tpu_settings import MachineSettings
 
 _PREFIX = "/computeMetadata/v1/instance/"
 _FLAVOR = {"Metadata-Flavor": "Google"}

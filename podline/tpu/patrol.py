@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from podline.frozen import Frozen
+from podline.base.frozen import Frozen
+from podline.settings.tpu_settings import TpuSettings
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
-from podline.tpu_settings import TpuSettings
 
 
 class Remedy(StrEnum):

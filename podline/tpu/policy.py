@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from podline.errors import PodlineError, TpuGoneError, TpuInUseError, TpuSetupError, TpuUnhealthyError
-from podline.frozen import Frozen
+from podline.base.errors import PodlineError, TpuGoneError, TpuInUseError, TpuSetupError, TpuUnhealthyError
+from podline.base.frozen import Frozen
+from podline.settings.tpu_settings import Limits
 from podline.tpu.node import GONE, Health, State, Symptom
 from podline.tpu.tpu_log import Tried
-from podline.tpu_settings import Limits
 
 
 class Action(StrEnum):

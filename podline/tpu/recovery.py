@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from podline.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
-from podline.figures import duration
+from podline.base.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
+from podline.base.figures import duration
+from podline.settings.tpu_settings import NodeSpec, TpuSettings
 from podline.tpu.clock import Clock
 from podline.tpu.node import IN_QUEUE, State
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu_settings import NodeSpec, TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from podline.errors import (
+from podline.base.errors import (
     ArtifactError,
     DivergenceError,
     PodlineError,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from podline.base.errors import TakenError
+from podline.base.figures import duration
+from podline.base.frozen import Frozen
 from podline.documents.reading import read_model
-from podline.errors import TakenError
-from podline.figures import duration
-from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FILE = "tpu.json"

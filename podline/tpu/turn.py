@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import IO
 
-from podline.errors import TpuSetupError
-from podline.frozen import Frozen
+from podline.base.errors import TpuSetupError
+from podline.base.frozen import Frozen
 from podline.store.locks import locked
 from podline.tpu.clock import Clock
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from podline.errors import PodlineError, TpuGoneError, TpuUnhealthyError
-from podline.figures import duration
-from podline.frozen import Frozen
-from podline.progress import beside
+from podline.base.errors import PodlineError, TpuGoneError, TpuUnhealthyError
+from podline.base.figures import duration
+from podline.base.frozen import Frozen
+from podline.base.progress import beside
+from podline.settings.tpu_settings import Limits, TpuSettings
 from podline.tpu import notices
 from podline.tpu.clock import Clock
 from podline.tpu.node import GONE, Health, State
-from podline.tpu_settings import Limits, TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

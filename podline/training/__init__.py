@@ -1,1 +1,1 @@
-"""The training loop, checkpoints, schedules and optimizers."""
+"""The training loop: steps, schedules, optimizers, checkpoints, decisions. Networks are in models."""

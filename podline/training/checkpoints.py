@@ -30,10 +30,10 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from podline.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.frozen import Frozen
 from podline.documents.metrics_log import LogMark, MetricsLog
-from podline.errors import ArtifactError, StoreError
-from podline.frozen import Frozen
 from podline.store import digests
 from podline.store.contract import Store, explained
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
+from podline.contract.objective import Objective, penalties
 from podline.data.records import IMAGE
 from podline.models.opened import OpenedModel
-from podline.training.objective import Objective, penalties
 
 
 @dataclass(frozen=True)

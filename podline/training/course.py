@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from podline.base.errors import DivergenceError, PreemptedError, PrunedError
+from podline.base.frozen import JsonObject
+from podline.base.stopwatch import measured, spans
 from podline.data.records import IMAGE
 from podline.documents.manifest import TEST, VALIDATION
 from podline.documents.metrics_log import (
@@ -18,15 +21,12 @@ from podline.documents.metrics_log import (
     MetricsLines,
     StepsLine,
 )
-from podline.errors import DivergenceError, PreemptedError, PrunedError
-from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
-from podline.measures import measure_named, value_text
+from podline.recipes.measures import measure_named, value_text
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed
 from podline.stages.tools import Preflight
-from podline.stopwatch import measured, spans
 from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner, latest
 from podline.training.divergence import StopOnDivergence

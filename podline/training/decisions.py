@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from podline.base.plurals import plural
 from podline.data.order import random_uniform
 from podline.documents.metrics_log import (
     AnnealingLine,
@@ -22,8 +23,7 @@ from podline.documents.metrics_log import (
     PlateauLine,
     StopLine,
 )
-from podline.measures import measure_named
-from podline.plurals import plural
+from podline.recipes.measures import measure_named
 from podline.recipes.schedule_settings import (
     WITHOUT_MEASURE,
     AnnealingSettings,

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from podline import settings
-from podline.cluster import Cluster
-from podline.errors import SettingsError
-from podline.progress import Reporter
-from podline.strategies import accelerators
+from podline.base.errors import SettingsError
+from podline.base.progress import Reporter
+from podline.settings import machine as settings
+from podline.settings.cluster import Cluster
+from podline.settings.strategies import accelerators
 from podline.training.workers import Agreement, WorkersAgreement, gathered
 
 # The layout of a TPU's matrix unit: 8 × 128 tiles; see https://cloud.google.com/tpu/docs/performance-guide
@@ -38,7 +38,7 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
     Args:
         seed: of weights, dropout and all other global random generators.
         deterministic: make TensorFlow's operations reproducible to the bit; this process cannot undo it.
-        strategy: where the model runs; see :mod:`podline.strategies`.
+        strategy: where the model runs; see :mod:`podline.settings.strategies`.
 
     Returns:
         The strategy that the model is built and runs under. For one device it is TensorFlow's default strategy.

@@ -12,10 +12,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import DivergenceError
+from podline.base.plurals import plural
 from podline.data.order import TrainingOrder
 from podline.documents.metrics_log import MetricsLine, StepsLine
-from podline.errors import DivergenceError
-from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
 from podline.training.loop import Hook, Stretch
 

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from podline.errors import ArtifactError
+from podline.base.errors import ArtifactError
 from podline.models.layer_copies import exportable, in_float32
 from podline.models.messages import cause
 from podline.models.of_run import network_of

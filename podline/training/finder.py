@@ -24,12 +24,12 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from scipy.signal import lfilter
 
+from podline.base.errors import ArtifactError, DivergenceError, SettingsError
+from podline.base.frozen import Frozen
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.documents.manifest import read_manifest
-from podline.errors import ArtifactError, DivergenceError, SettingsError
-from podline.frozen import Frozen
-from podline.inventory.catalogue import training_of
-from podline.plurals import plural
-from podline.progress import Reporter
+from podline.ledger.inventory.catalogue import training_of
 from podline.recipes.settings import Recipe, ScheduleSettings
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.tools import LearningRateResult, LearningRateSpec

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from podline.documents.intervals import wilson_interval
 from podline.documents.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
-from podline.intervals import wilson_interval
 from podline.training.loop import Hook, Stretch
 
 # Share of a layer's channels that are zero for every image of the probe.

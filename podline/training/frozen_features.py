@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Tensor
+from podline.base.arrays import Tensor
 from podline.data.records import IMAGE
 from podline.input.pipeline import FeatureInput, TrainingInput
 from podline.models.initial_values import SEED_STATE

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import ArtifactError, SettingsError, StoreError
+from podline.base.plurals import plural
 from podline.documents.completion import completion_name, read_completion
-from podline.errors import ArtifactError, SettingsError, StoreError
-from podline.plurals import plural
 from podline.stages.specs import SPEC, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import CheckpointFolder

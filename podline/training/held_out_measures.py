@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import SettingsError
+from podline.contract.kind import kind_of
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
-from podline.kinds.contract import kind_of
-from podline.measures import of_kind
+from podline.recipes.measures import of_kind
 from podline.recipes.settings import Recipe
 
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
+from podline.base.entry_points import explained
+from podline.base.errors import DivergenceError, SettingsError
+from podline.base.stopwatch import measured, spans
 from podline.documents.metrics_log import EvaluationLine, LogMark, MetricsLine, StepsLine, StopLine
-from podline.entry_points import explained
-from podline.errors import DivergenceError, SettingsError
-from podline.stopwatch import measured, spans
 from podline.training.checkpoints import CheckpointCost, CheckpointFolder, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.plan import Plan
 
 if TYPE_CHECKING:
-    from podline.training.objective import Objective
+    from podline.contract.objective import Objective
 
 _BLOCK = "gradient_norm/"
 

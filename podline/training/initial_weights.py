@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import SettingsError
 from podline.documents.initial_weights import InitialWeights, OtherShape
-from podline.errors import SettingsError
 from podline.models.published_weights import published_layers
 from podline.models.variables import copy_weights, finish, floating
 from podline.models.weights_files import Layers, read_weights

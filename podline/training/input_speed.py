@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from podline.base.progress import Reporter
 from podline.documents.manifest import read_manifest
-from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import InputSpeed, InputSpeedSpec, StageSpeed
 from podline.store.opening import open_store

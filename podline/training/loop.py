@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from podline.errors import PreemptedError, SettingsError
-from podline.stopwatch import measured
+from podline.base.errors import PreemptedError, SettingsError
+from podline.base.stopwatch import measured
 
 Series = Mapping[str, npt.NDArray[np.float32]]
 

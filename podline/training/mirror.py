@@ -17,11 +17,11 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
+from podline.base.progress import Reporter
+from podline.base.stopwatch import measured
 from podline.documents.metrics_log import EVENTS, METRICS
-from podline.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
-from podline.progress import Reporter
 from podline.stages.specs import SPEC
-from podline.stopwatch import measured
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore, mirror_of
 from podline.store.one_writer import writer_of

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from podline.arrays import Tensor
+from podline.base.arrays import Tensor
 from podline.models.keras_internals import place_in
 from podline.recipes.settings import OptimizerSettings
 

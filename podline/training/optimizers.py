@@ -16,8 +16,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from podline.arrays import Tensor
-from podline.errors import SettingsError
+from podline.base.arrays import Tensor
+from podline.base.errors import SettingsError
 from podline.models.keras_internals import APPLYING, place_in, without_sum
 from podline.models.variables import Variables, is_kernel
 from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS, OF_THE_RECIPE

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SettingsError
+from podline.base.figures import count
+from podline.base.plurals import plural
+from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder, held_out, part_of
 from podline.data.reader import SplitReader
 from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
-from podline.errors import SettingsError
-from podline.figures import count
-from podline.kinds.contract import kind_of
-from podline.plurals import plural
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Tensor
+from podline.base.arrays import Tensor
 from podline.models.opened import OpenedModel
 from podline.training.findings import LayerFigures, ProbeFigures
 

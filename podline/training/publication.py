@@ -18,15 +18,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from podline.arrays import Array
-from podline.errors import ArtifactError, SettingsError
+from podline.base.arrays import Array
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.progress import Reporter
 from podline.models.layer_copies import in_float32
 from podline.models.of_run import loaded_network
 from podline.models.variables import set_weights
-from podline.progress import Reporter
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
-from podline.settings import cpu_environment
+from podline.settings.machine import cpu_environment
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store import digests
 from podline.store.contract import Store

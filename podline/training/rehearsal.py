@@ -23,10 +23,10 @@ import numpy as np
 import tensorflow as tf
 
 from podline import __version__
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.figures import size
 from podline.data.records import IMAGE
-from podline.errors import ArtifactError, SettingsError
-from podline.figures import size
-from podline.kinds.table import code_of_targets, facts_of
+from podline.recipes.kind_table import code_of_targets, facts_of
 from podline.stages.tools import Preflight
 from podline.store import digests
 from podline.training import devices

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.training.state import TrainingState
 
 # TensorFlow's random operations that keep their state in the process have both.

@@ -15,7 +15,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays
+from podline.base.errors import SettingsError
+from podline.base.progress import Reporter
+from podline.base.stopwatch import measured
+from podline.contract.kind import kind_of
+from podline.contract.objective import Objective
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.initial_weights import InitialWeights
@@ -25,16 +30,12 @@ from podline.documents.metrics_log import (
     EventLog,
     MetricsLog,
 )
-from podline.errors import SettingsError
 from podline.input.pipeline import TrainingInput
-from podline.kinds.contract import kind_of
 from podline.models.counts import forward_multiply_adds
 from podline.models.variables import copy_weights
-from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed
 from podline.stages.specs import TrainSpec
-from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.training import devices
 from podline.training.checkpoints import KEPT, CheckpointFolder
@@ -42,7 +43,6 @@ from podline.training.frozen_features import FrozenFeatures
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import stored_layers, take_weights
 from podline.training.loop import StepsDone
-from podline.training.objective import Objective
 from podline.training.plan import Phase, Plan, plan_batches
 from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent

@@ -7,7 +7,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.recipes.durations import Part
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ScheduleSettings

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.progress import Reporter
 from podline.documents.manifest import manifest_digest
-from podline.errors import ArtifactError, StoreError
-from podline.inventory.catalogue import dataset_for, training_of
-from podline.options import Choices
-from podline.progress import Reporter
+from podline.ledger.inventory.catalogue import dataset_for, training_of
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import CHAMPION, Recipe
 from podline.stages.from_recipe import champion_run, fitted, settled, with_checksum
+from podline.stages.options import Choices
 from podline.stages.tools import LearningRateSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Array, Arrays, Tensor
-from podline.errors import ArtifactError, SettingsError
+from podline.base.arrays import Array, Arrays, Tensor
+from podline.base.errors import ArtifactError, SettingsError
 from podline.models.keras_internals import fresh_names, with_sublayers
 from podline.models.layer_copies import copied
 from podline.models.variables import Variables, assign, is_averaged, require_fit, values_of

@@ -22,15 +22,15 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from podline.arrays import Array, Tensor
+from podline.base.arrays import Array, Tensor
+from podline.base.errors import SettingsError
+from podline.contract.objective import Batch, Objective, penalties
 from podline.data.records import IMAGE
-from podline.errors import SettingsError
 from podline.input.pipeline import MASK
 from podline.models.messages import cause
 from podline.stages.specs import TrainSpec
 from podline.training.frozen_features import FrozenFeatures
 from podline.training.loop import StepsDone
-from podline.training.objective import Batch, Objective, penalties
 from podline.training.resumable import require_resumable, variables_explained
 from podline.training.state import TrainingState
 

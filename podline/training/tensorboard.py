@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from podline.base.errors import StoreError
 from podline.documents.metrics_log import FindingLine, MetricsLine, figures_of
-from podline.errors import StoreError
 from podline.store.contract import explained
 
 # The messages have no other public names.

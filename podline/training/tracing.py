@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.plurals import plural
+from podline.contract.kind import kind_of
+from podline.contract.objective import Objective
 from podline.data.reader import SplitReader
 from podline.documents.manifest import TRAIN
-from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, EvaluationInput
-from podline.kinds.contract import kind_of
-from podline.plurals import plural
 from podline.training.checks import BatchCheck, FirstNonFinite
 from podline.training.divergence import FailedStep
-from podline.training.objective import Objective
 from podline.training.run import Run
 
 _NAMED = 8

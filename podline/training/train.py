@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from podline.cluster import lost as lost_host
+from podline.base.errors import DivergenceError, PreemptedError, PrunedError, SettingsError, WorkerLostError, one_line
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
+from podline.base.stopwatch import measured
 from podline.data.reader import open_split
 from podline.documents import champions
 from podline.documents.initial_weights import INITIAL_WEIGHTS
@@ -28,20 +31,17 @@ from podline.documents.metrics_log import (
 )
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
-from podline.errors import DivergenceError, PreemptedError, PrunedError, SettingsError, WorkerLostError, one_line
-from podline.launchers import Wanted, sharing
 from podline.ledger.load import LoadMeter
 from podline.models.counts import described
-from podline.plurals import plural
-from podline.progress import Reporter
 from podline.recipes.own_code import require_unchanged
 from podline.recipes.settings import Recipe
-from podline.settings import cluster, load
+from podline.settings.cluster import lost as lost_host
+from podline.settings.launchers import Wanted, sharing
+from podline.settings.machine import cluster, load
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.first_cause import first_cause, forget_causes
 from podline.stages.specs import ARCHITECTURE, SPEC, WEIGHTS, TrainResult, TrainSpec
 from podline.stages.tools import Pace, PaceSpec, Preflight, PreflightSpec
-from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
 from podline.store.one_writer import LEASE, writer_of

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from podline.cluster import Cluster
-from podline.errors import ArtifactError, WorkerLostError
-from podline.stopwatch import measured
+from podline.base.errors import ArtifactError, WorkerLostError
+from podline.base.stopwatch import measured
+from podline.settings.cluster import Cluster
 
 _DIGITS = 12
 

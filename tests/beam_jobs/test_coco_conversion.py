@@ -12,6 +12,8 @@ from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco, peo
 from raw_cifar import contents
 from small_dataset import validation_of
 
+from podline.base.errors import ArtifactError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.data.fitting import fitted
 from podline.data.keypoints import to_annotated
@@ -20,11 +22,9 @@ from podline.data.people.records import annotations_of
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
 from podline.data.tfrecord import header
-from podline.datasets.validation import check_files, check_records, validate
+from podline.data.versions.validation import check_files, check_records, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.skeleton import COCO
-from podline.errors import ArtifactError
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store

@@ -16,15 +16,15 @@ from gcs_emulator import upload
 from raw_cifar import contents, convert_spec, write_raw_cifar
 from small_dataset import validation_of
 
+from podline.base.errors import SourceError, StoreError
+from podline.base.progress import Event, Reporter, silent
 from podline.beam_jobs.conversion import convert
 from podline.data import shards
-from podline.datasets.validation import validate
+from podline.data.sandbox.pool import Sandbox
+from podline.data.versions.validation import validate
 from podline.documents.manifest import Manifest, read_manifest
-from podline.errors import SourceError, StoreError
-from podline.inventory.verification import verify
+from podline.ledger.inventory.verification import verify
 from podline.notebook import open_dataset
-from podline.progress import Event, Reporter, silent
-from podline.sandbox.pool import Sandbox
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
@@ -156,8 +156,8 @@ def test_a_raw_file_that_changes_while_it_is_decoded_is_named(
 
 
 def test_reading_a_source_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podline.progress._REPORT_SECONDS", 0.0)
-    monkeypatch.setattr("podline.sandbox.pool._BEAT", 0.01)
+    monkeypatch.setattr("podline.base.progress._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("podline.data.sandbox.pool._BEAT", 0.01)
     events: list[Event] = []
     CONVERT.run(specs(tmp_path, "images"), Reporter("convert", events.append))
     units = list(dict.fromkeys(event["unit"] for event in events if event["event"] == "progress"))

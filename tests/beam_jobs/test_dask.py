@@ -21,19 +21,19 @@ from engine_sources import specs
 from killed_conversions import in_a_process
 from raw_cifar import contents, convert_spec, write_raw_cifar
 
+from podline.base.errors import EngineError, EngineLostError, PreemptedError
+from podline.base.progress import Event, Reporter, silent
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.jobs import JobContext
 from podline.cli import cli
 from podline.documents.manifest import read_manifest
-from podline.errors import EngineError, EngineLostError, PreemptedError
-from podline.inventory.forgetting import forget, image_of
-from podline.inventory.traces import search
-from podline.inventory.verification import verify
-from podline.progress import Event, Reporter, silent
-from podline.settings import Settings
+from podline.ledger.inventory.forgetting import forget, image_of
+from podline.ledger.inventory.traces import search
+from podline.ledger.inventory.verification import verify
+from podline.settings.machine import Settings
 from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.stages.supervision.supervisor import Ending, run_stage
 from podline.store.opening import open_store
-from podline.supervision.supervisor import Ending, run_stage
 
 
 @pytest.fixture(scope="module")

@@ -17,24 +17,24 @@ from killed_conversions import in_a_process, require_death
 from PIL import Image
 from small_dataset import small_recipe
 
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.progress import silent
 from podline.cli import cli
 from podline.data.fitting import fitted
 from podline.data.identity import identified
 from podline.data.jpeg_files import encoded as jpeg
-from podline.datasets.fingerprint import find_converted
-from podline.datasets.record_names import RecordNames
-from podline.datasets.validation import check_files, check_records
+from podline.data.versions.fingerprint import find_converted
+from podline.data.versions.record_names import RecordNames
+from podline.data.versions.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
 from podline.documents.forgotten import publish_forgotten
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.versions import versions
-from podline.errors import ArtifactError, SettingsError
-from podline.inventory.forgetting import Forgetting, forget, image_of
-from podline.inventory.invalidation import forget as invalidate
-from podline.inventory.traces import search
-from podline.inventory.verification import verify
-from podline.progress import silent
-from podline.reporting.pictures import data_uri
+from podline.ledger.inventory.forgetting import Forgetting, forget, image_of
+from podline.ledger.inventory.invalidation import forget as invalidate
+from podline.ledger.inventory.traces import search
+from podline.ledger.inventory.verification import verify
+from podline.report.pictures import data_uri
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -137,14 +137,14 @@ def names_of(store: Store, manifest: Manifest) -> list[str]:
 
 
 MOMENTS = (
-    ("podline.inventory.forgetting:compact", 1),  # the document alone
-    ("podline.datasets.compaction:write_shard", 2),
-    ("podline.datasets.publishing:publish_manifest", 1),
-    ("podline.datasets.compaction:publish_version", 1),
+    ("podline.ledger.inventory.forgetting:compact", 1),  # the document alone
+    ("podline.data.versions.compaction:write_shard", 2),
+    ("podline.data.versions.publishing:publish_manifest", 1),
+    ("podline.data.versions.compaction:publish_version", 1),
     ("podline.store.folder:FolderStore.delete", 1),
     ("podline.store.folder:FolderStore.delete", 4),  # shards of a version without a manifest
-    ("podline.inventory.forgetting:cached_sources", 1),
-    ("podline.inventory.forgetting:_delete_pages", 1),
+    ("podline.ledger.inventory.forgetting:cached_sources", 1),
+    ("podline.ledger.inventory.forgetting:_delete_pages", 1),
 )
 
 

@@ -9,10 +9,10 @@ import pytest
 from converted_images import converted
 from drawn_images import as_folders, images
 
+from podline.base.progress import silent
 from podline.data.reader import open_split
-from podline.datasets.validation import check_records
+from podline.data.versions.validation import check_records
 from podline.documents.manifest import Manifest
-from podline.progress import silent
 from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

@@ -17,12 +17,12 @@ from engine_sources import specs
 from killed_conversions import convert_silently, require_death, start
 from raw_cifar import contents
 
+from podline.base.errors import ChildKilledError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
-from podline.errors import ChildKilledError
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
+from podline.stages.supervision.processes import parent
 from podline.stages.table import CONVERT
-from podline.supervision.processes import parent
 
 T = TypeVar("T")
 
@@ -51,8 +51,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConvertSpec]:
         ("cifar", "podline.data.shards:pixel_sums", 4, 3),  # in the fourth
         ("cifar", "podline.store.contract:Store.publish_json", 1, 0),  # a shard is published, what is known of it not
         ("cifar", "podline.beam_jobs.conversion:publish_dataset", 1, None),  # all shards, nothing beside them
-        ("cifar", "podline.datasets.publishing:publish_manifest", 1, None),
-        ("cifar", "podline.datasets.publishing:complete", 1, None),  # all but the completion record
+        ("cifar", "podline.data.versions.publishing:publish_manifest", 1, None),
+        ("cifar", "podline.data.versions.publishing:complete", 1, None),  # all but the completion record
         ("coco", "podline.data.images.decoded:write_columns", 1, 0),  # all images are decoded, none is published
         ("coco", "podline.store.folder:FolderStore.publish_file", 2, 0),  # one of two truths is there
         ("coco", "podline.data.people.records:annotations_of", 4, 3),

@@ -18,6 +18,7 @@ import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from raw_cifar import convert_spec, write_raw_cifar
 
+from podline.base.progress import silent
 from podline.beam_jobs import conversion
 from podline.beam_jobs.jobs import Job, JobContext
 from podline.data.pixels import PixelSums
@@ -25,10 +26,9 @@ from podline.data.planning import ShardPlans
 from podline.data.shards import RowsByPlace, WrittenShard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.datasets.fingerprint import effective
+from podline.data.versions.fingerprint import effective
 from podline.documents.manifest import SHARD_RECORDS
 from podline.documents.shard_table import ShardInfo
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Listed, Store
 from podline.store.folder import FolderStore

@@ -11,12 +11,12 @@ import pytest
 from converted_images import converted, images_spec
 from drawn_images import as_folders, drawn, encoded, images
 
+from podline.base.errors import ChildKilledError, StoreUnavailableError
+from podline.base.progress import silent
 from podline.beam_jobs.jobs import job_folder
 from podline.data import shards
-from podline.errors import ChildKilledError, StoreUnavailableError
-from podline.inventory.inventory import pruned
-from podline.inventory.verification import verify
-from podline.progress import silent
+from podline.ledger.inventory.inventory import pruned
+from podline.ledger.inventory.verification import verify
 from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store

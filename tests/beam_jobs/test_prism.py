@@ -21,12 +21,12 @@ from killed_conversions import convert_elsewhere, start
 from raw_cifar import contents, convert_spec, write_raw_cifar
 from worker_pool import worker_pool
 
+from podline.base.errors import EngineLostError
+from podline.base.progress import Event, Reporter, silent
 from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.engines import prism
 from podline.cli import cli
-from podline.errors import EngineLostError
-from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 

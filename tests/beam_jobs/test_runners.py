@@ -15,6 +15,16 @@ import pytest
 from drawn_images import drawn, encoded
 from raw_cifar import convert_spec
 
+from podline.base.errors import (
+    ChildKilledError,
+    EngineError,
+    EngineLostError,
+    PodlineError,
+    QuotaError,
+    SettingsError,
+    SourceError,
+    StoreUnavailableError,
+)
 from podline.beam_jobs import decoding, runners
 from podline.beam_jobs.conversion import add_steps
 from podline.beam_jobs.decoding import EngineDecoding
@@ -25,16 +35,6 @@ from podline.beam_jobs.runners import run
 from podline.data.decoded_rows import DecodedRows, joined
 from podline.data.places import Place
 from podline.data.sources.decoding import Decoder, Look, Pictures, Request
-from podline.errors import (
-    ChildKilledError,
-    EngineError,
-    EngineLostError,
-    PodlineError,
-    QuotaError,
-    SettingsError,
-    SourceError,
-    StoreUnavailableError,
-)
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 

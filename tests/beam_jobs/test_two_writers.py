@@ -16,13 +16,13 @@ from converted_images import images_spec
 from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import signalled_at, start
 
+from podline.base.errors import PodlineError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
-from podline.datasets.compaction import compact
+from podline.data.versions.compaction import compact
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
-from podline.errors import PodlineError
-from podline.inventory.verification import verify
-from podline.progress import silent
+from podline.ledger.inventory.verification import verify
 from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -90,16 +90,16 @@ def finish(machine: Machine, work: Callable[..., object], *args: object) -> None
 STEPS = [
     (convert_on, "podline.beam_jobs.workers:write_shard", 2),
     (convert_on, "podline.beam_jobs.conversion:publish_growth", 1),
-    (compact_on, "podline.datasets.compaction:publish_version", 1),
+    (compact_on, "podline.data.versions.compaction:publish_version", 1),
     *(
         pytest.param(work, function, 1, marks=pytest.mark.slow)
         for work, function in (
             (convert_on, "podline.beam_jobs.conversion:publish_dataset"),
-            (convert_on, "podline.datasets.publishing:publish_manifest"),
+            (convert_on, "podline.data.versions.publishing:publish_manifest"),
             (convert_on, "podline.beam_jobs.conversion:complete_conversion"),
             (convert_on, "podline.beam_jobs.conversion:delete_orphans"),
-            (compact_on, "podline.datasets.compaction:write_shard"),
-            (compact_on, "podline.datasets.compaction:publish_last"),
+            (compact_on, "podline.data.versions.compaction:write_shard"),
+            (compact_on, "podline.data.versions.compaction:publish_last"),
         )
     ),
 ]

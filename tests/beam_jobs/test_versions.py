@@ -17,24 +17,24 @@ from killed_conversions import convert_silently, require_death
 from raw_cifar import contents
 from small_dataset import small_recipe
 
+from podline.base.errors import SourceError, StoreError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data import record_table
 from podline.data.identity import identified
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable
-from podline.datasets.compaction import compact
-from podline.datasets.fingerprint import find_converted
-from podline.datasets.record_names import RecordNames, identities
-from podline.datasets.validation import check_files, check_records
+from podline.data.versions.compaction import compact
+from podline.data.versions.fingerprint import find_converted
+from podline.data.versions.record_names import RecordNames, identities
+from podline.data.versions.validation import check_files, check_records
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
-from podline.errors import SourceError, StoreError
-from podline.inventory.catalogue import choose_dataset
-from podline.inventory.inventory import holdings, needless
-from podline.inventory.verification import verify
+from podline.ledger.inventory.catalogue import choose_dataset
+from podline.ledger.inventory.inventory import holdings, needless
+from podline.ledger.inventory.verification import verify
 from podline.notebook import open_dataset
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.stages.specs import ConvertResult, TrainSpec
 from podline.store.opening import open_store
@@ -321,13 +321,13 @@ def shown(root: Path, record: str) -> Any:
 CONVERSION = (
     ("podline.data.shards:pixel_sums", 1),  # in the middle of a shard
     ("podline.beam_jobs.conversion:publish_dataset", 1),  # all shards
-    ("podline.datasets.publishing:publish_manifest", 1),  # the table of records
-    ("podline.datasets.publishing:publish_version", 1),  # the manifest and the completion record
+    ("podline.data.versions.publishing:publish_manifest", 1),  # the table of records
+    ("podline.data.versions.publishing:publish_version", 1),  # the manifest and the completion record
 )
 COMPACTION = (
-    ("podline.datasets.compaction:write_shard", 2),
-    ("podline.datasets.publishing:publish_manifest", 1),
-    ("podline.datasets.compaction:publish_version", 1),
+    ("podline.data.versions.compaction:write_shard", 2),
+    ("podline.data.versions.publishing:publish_manifest", 1),
+    ("podline.data.versions.compaction:publish_version", 1),
 )
 
 

@@ -13,10 +13,10 @@ from benchmarks import conversion, plain, records, run
 from benchmarks.child import measure
 from benchmarks.row import cost_row, rate_row
 from benchmarks.timing import in_turns
+from podline.base.errors import PodlineError, SettingsError
+from podline.base.progress import Event
 from podline.commands.benchmark import benchmark
-from podline.errors import PodlineError, SettingsError
-from podline.progress import Event
-from podline.strategies import accelerators
+from podline.settings.strategies import accelerators
 
 
 def test_a_row_has_medians_and_a_ratio_that_is_larger_the_better() -> None:

@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from podline.deployments.up import MARK
-from podline.supervision import processes
+from podline.stages.supervision import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 
@@ -198,7 +198,7 @@ def _child(up: Standing, stage: str) -> int:
 
 def _children(up: Standing, stage: str) -> list[int]:
     ours = processes.marked(MARK, str(up.folder))
-    wanted = f"podline.supervision.child\0{stage}\0"
+    wanted = f"podline.stages.supervision.child\0{stage}\0"
     return [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
 
 

@@ -22,12 +22,12 @@ from finished_run import finished_run
 from parsing_here import parsing_here
 
 from podline import cli
+from podline.base.errors import SourceError, StageTimeoutError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.commands import display
 from podline.data.sources.sample import write_sample
-from podline.errors import SourceError, StageTimeoutError
 from podline.kinds.pose.settings import PoseSettings
-from podline.progress import silent
 from podline.recipes import registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -127,7 +127,7 @@ def test_arguments_are_looked_at_before_tensorflow_and_before_a_store_is_made(
     podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("podline.supervision.running.run_stage", pytest.fail)
+    monkeypatch.setattr("podline.stages.supervision.running.run_stage", pytest.fail)
     Path("a.png").touch()
     Path("other/runs/sample-0123456789ab").mkdir(parents=True)
     answer = podline(*words.split())

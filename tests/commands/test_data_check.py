@@ -14,12 +14,12 @@ from PIL import Image
 from small_coco import publish_people
 from small_dataset import publish_dataset
 
+from podline.base.errors import SourceError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.identity import identified
 from podline.data.people.sample import write_coco_sample
-from podline.errors import SourceError
-from podline.progress import silent
 from podline.recipes import registry
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import ConvertSpec

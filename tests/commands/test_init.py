@@ -14,9 +14,9 @@ import yaml
 from click.testing import CliRunner
 from support.extending import install
 
+from podline.base.errors import SettingsError
 from podline.cli import cli
-from podline.errors import SettingsError
-from podline.settings import HEARTBEAT
+from podline.settings.machine import HEARTBEAT
 
 
 def init(folder: Path) -> str:

@@ -15,6 +15,8 @@ from ledger_entries import DAY, NOON
 from small_dataset import drawn, publish_dataset
 from support.guessed import guesses_of
 
+from podline.base.errors import StoreError
+from podline.base.progress import silent
 from podline.compare.comparison import compare, unpaired
 from podline.compare.known import Evaluated, evaluated
 from podline.compare.runs import compare_runs, lines
@@ -23,12 +25,10 @@ from podline.compare.words import Chance
 from podline.documents.ledger_entry import CodeVersion, Entry, PromotionSummary
 from podline.documents.metric import Metric
 from podline.documents.origins import ORIGIN, keep_origin, read_origin
-from podline.errors import StoreError
-from podline.inventory.catalogue import training_of
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
+from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.recording import plain
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store

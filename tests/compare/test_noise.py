@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from podline.compare.figures import MAIN, Figure
-from podline.compare.noise import Noise, assumed_spread, luck_of, nightly, seeds_of
 from podline.compare.words import Chance
+from podline.contract.noise import Noise, assumed_spread, luck_of, nightly, seeds_of
+from podline.contract.rules import MAIN, Figure
 from podline.recipes.promotion_settings import PromotionSettings
 from simulations.promotion import RATE, Classes, Numbers, rates
 

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from podline.cli import cli
-from podline.datasets.fingerprint import fingerprint
+from podline.data.versions.fingerprint import fingerprint
 from podline.documents.manifest import SourceFile, read_manifest
 from podline.recipes.registry import get, names
 from podline.stages.specs import ConvertSpec, TrainSpec

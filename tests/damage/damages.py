@@ -13,9 +13,9 @@ from typing import NamedTuple
 from click.testing import CliRunner
 from finished_store import Finished
 
+from podline.base.errors import PodlineError
+from podline.base.progress import Reporter
 from podline.cli import cli
-from podline.errors import PodlineError
-from podline.progress import Reporter
 from podline.stages.table import stage_of
 
 KINDS = ("flip", "digit", "cut", "empty", "delete", "swap", "older")

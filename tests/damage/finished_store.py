@@ -11,24 +11,24 @@ from raw_cifar import convert_spec, write_easy_cifar
 from small_coco import publish_people
 from small_dataset import validation_of
 
+from podline.base.errors import DivergenceError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
+from podline.champions.promote import promote
 from podline.commands.models import _spec as promotion_spec
-from podline.datasets.validation import validate
-from podline.datasets.version_changes import known_records
+from podline.data.versions.validation import validate
+from podline.data.versions.version_changes import known_records
 from podline.documents.champions import roll_back
-from podline.errors import DivergenceError
 from podline.evaluation.evaluate import evaluate
-from podline.inventory.invalidation import forget
+from podline.ledger.inventory.invalidation import forget
 from podline.ledger.ledger import entry_of
 from podline.ledger.recording import Notes, recorded
-from podline.progress import silent
-from podline.promotion.promote import promote
 from podline.recipes.durations import Duration
 from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
-from podline.reporting.comparison_page import write
-from podline.reporting.nights_page import write_index
-from podline.reporting.report import report
-from podline.settings import Settings
+from podline.report.comparison_page import write
+from podline.report.nights_page import write_index
+from podline.report.report import report
+from podline.settings.machine import Settings
 from podline.stages.specs import EvaluateSpec, ReportSpec, Spec, TrainSpec
 from podline.store.opening import open_store
 from podline.training.finder import find_learning_rate

@@ -17,10 +17,10 @@ from finished_store import Finished, finished_store
 from small_coco import publish_people
 from small_dataset import publish_dataset
 
+from podline.base.errors import ArtifactError
 from podline.cli import cli
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
-from podline.errors import ArtifactError
 from podline.store.opening import open_store
 from podline.training.further import finished
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
+from podline.base.errors import ArtifactError
+from podline.base.progress import Event, Reporter
 from podline.data.reader import SplitReader, open_split
 from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, dataset_folder
-from podline.errors import ArtifactError
-from podline.progress import Event, Reporter
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pycocotools import mask as rle
 
+from podline.base.errors import SourceError
 from podline.data.fitting import fitted
 from podline.data.keypoints import from_annotated, mirrored, to_annotated
 from podline.data.letterbox import LetterBox, areas_in_squares, from_cells, snapped
 from podline.data.people.masks import ignored_mask
 from podline.documents.skeleton import COCO
-from podline.errors import SourceError
 
 # Copied from the ``categories`` of COCO's person_keypoints_val2017.json.
 OFFICIAL = [

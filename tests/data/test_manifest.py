@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_dataset import FINGERPRINT
 
+from podline.base.errors import ArtifactError, StoreError
 from podline.documents.manifest import (
     MANIFEST,
     FileInfo,
@@ -17,7 +18,6 @@ from podline.documents.manifest import (
     read_manifest,
 )
 from podline.documents.shard_table import ShardInfo, ShardTable
-from podline.errors import ArtifactError, StoreError
 from podline.recipes.registry import get
 from podline.stages.completed import manifest_sha256
 from podline.stages.from_recipe import training_spec

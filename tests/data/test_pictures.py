@@ -23,6 +23,8 @@ from PIL import ExifTags, Image, ImageOps
 from small_dataset import publish_dataset, small_recipe
 from tiff_files import EXTRA, LARGEST, PHOTOMETRIC, deep_png, tiff
 
+from podline.base.errors import SourceError
+from podline.contract.kind import kind_named
 from podline.data import picture_sandbox, pictures
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import fitted
@@ -31,9 +33,7 @@ from podline.data.people.settings import CocoSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form, PictureError, picture_of
 from podline.data.pixels import add_up, pixel_sums
-from podline.errors import SourceError
 from podline.kinds.by_example.predicting import AnswerReader
-from podline.kinds.contract import kind_named
 from podline.recipes.datasets import ConverterSettings
 
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))

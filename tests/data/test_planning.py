@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podline.base.errors import SettingsError, SourceError
 from podline.data.planning import ShardPlans, SplitPlan, plan_shards, shard_count
-from podline.errors import SettingsError, SourceError
 
 CIFAR, MNIST = 3126, 838  # bytes of a record in a file
 

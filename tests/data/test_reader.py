@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, publish, seal
 
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.progress import silent
 from podline.data.mapped_files import MappedFiles
 from podline.data.reader import SplitReader
 from podline.data.records import place_of
-from podline.datasets.validation import check_records
+from podline.data.versions.validation import check_records
 from podline.documents.manifest import Manifest, dataset_folder
-from podline.errors import ArtifactError, StoreError
-from podline.progress import silent
 from podline.store.opening import open_store
 
 CLASSES = tuple(f"class {number}" for number in range(300))

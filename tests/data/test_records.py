@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from small_dataset import encoded
 
+from podline.base.errors import SourceError
 from podline.data.records import label_feature, layout_of
 from podline.data.tfrecord import framed, masked_crcs, payloads, seal
 from podline.documents.feature import Feature
-from podline.errors import SourceError
 
 LABEL, COARSE = Feature("label", "int64", ()), Feature("coarse_label", "int64", ())
 

@@ -10,7 +10,8 @@ import pytest
 from raw_cifar import write_raw_cifar
 from small_dataset import encoded, filled_from
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
+from podline.base.errors import StoreError
 from podline.data import shards
 from podline.data.order import shuffled
 from podline.data.pixels import pixel_sums
@@ -19,7 +20,6 @@ from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.documents.feature import Feature
-from podline.errors import StoreError
 from podline.store import digests
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])

@@ -18,8 +18,8 @@ from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
 from prefect_servers import clear, wait_until
 
+from podline.base.errors import SettingsError
 from podline.deployments import automations
-from podline.errors import SettingsError
 from podline.tasks.nights import PAUSED
 from podline.tasks.server import TAG, TPU_TAG
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
+from podline.base.errors import WorkerLostError
 from podline.commands.stage import train
-from podline.errors import WorkerLostError
-from podline.launchers import Wanted, discover
+from podline.settings.launchers import Wanted, discover
 
 DEPLOYMENTS = Path(__file__).resolve().parents[2] / "deployments"
 

@@ -11,7 +11,7 @@ from prefect.client.schemas.actions import LogCreate
 from prefect.states import Completed
 from prefect_servers import prefect_server_in, wait_until
 
-from podline.settings import server_environment
+from podline.settings.machine import server_environment
 
 
 @pytest.mark.slow

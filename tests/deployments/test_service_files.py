@@ -16,7 +16,7 @@ import yaml
 from prefect.settings import Settings as PrefectSettings
 from prefect.settings.legacy import _get_settings_fields
 
-from podline.settings import PAGES_SECRET, keys, variable_of
+from podline.settings.machine import PAGES_SECRET, keys, variable_of
 
 PROJECT = Path(__file__).parent.parent.parent
 FILES = PROJECT / "deployments"

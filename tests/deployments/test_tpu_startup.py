@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from http_answers import Request, answering
 
-from podline import settings
+from podline.settings import machine as settings
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "deployments" / "tpu-startup.sh"
 UNIT = "etc/systemd/system/podline-worker.service"

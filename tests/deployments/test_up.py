@@ -17,15 +17,15 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_servers import wait_until
 from standing_prefect import podline_up
 
+from podline.base.errors import PodlineError, SettingsError
 from podline.cli import cli
 from podline.deployments import project_file
 from podline.deployments.deploy import deployed
 from podline.deployments.up import MARK, Place, use_secret
 from podline.deployments.worker import work
-from podline.errors import PodlineError, SettingsError
-from podline.settings import Settings
+from podline.settings.machine import Settings
+from podline.stages.supervision import processes
 from podline.store.locks import locked
-from podline.supervision import processes
 
 PROJECT = Path(__file__).parents[2]
 

@@ -15,9 +15,9 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect_servers import clear
 from support.extending import code_of
 
+from podline.base.errors import SettingsError
 from podline.deployments import automations
 from podline.deployments.deploy import Change, deployed
-from podline.errors import SettingsError
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "sample-nightly"

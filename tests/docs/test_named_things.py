@@ -55,7 +55,7 @@ def test_what_is_not_there_is_found_in_help_messages_and_projects() -> None:
     message = 'raise E(f"got {n}; call `podline store "\n f"purge {root}` with PODLINE_{x}")\n'
     found = [each for source in (help_text, message) for text in of_python(source, "a.py") for each in missing(text)]
     assert found == ["a.py:4: no command 'down' in `podline`", "a.py:1: no command 'purge' in `podline store`"]
-    template = "podline/templates/project/Makefile.template"
+    template = "podline/commands/templates/project/Makefile.template"
     makefile = Text(template, 1, "down:\n\t$(PODLINE) down --root x   # `make wheel`\n", is_code=True)
     assert list(missing(makefile)) == [
         f"{template}:2: no command 'down' in `podline`",

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 from crowning import RECIPE, candidate
 
+from podline.base.errors import ArtifactError, OvertakenError, StoreError
+from podline.base.frozen import Frozen
 from podline.commands.models import models_group
 from podline.documents.champions import champion, crown, history, recipes, roll_back, standing
 from podline.documents.numbered import Series
-from podline.errors import ArtifactError, OvertakenError, StoreError
-from podline.frozen import Frozen
 from podline.store.contract import Store
 from podline.store.digests import KEY
 from podline.store.folder import FolderStore

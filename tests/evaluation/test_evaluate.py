@@ -10,14 +10,14 @@ import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 from support.extending import install
 
+from podline.base.errors import ArtifactError, SettingsError, StoreError
+from podline.base.progress import silent
 from podline.documents.metrics_log import EvaluationLine
-from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
-from podline.kinds.table import read_evaluation
-from podline.progress import silent
 from podline.recipes.durations import Duration
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import ModelSettings, ScheduleSettings
 from podline.stages.completed import find
 from podline.stages.specs import EvaluateSpec, TrainSpec

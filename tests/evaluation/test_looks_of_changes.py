@@ -17,14 +17,14 @@ from PIL import Image, ImageFilter
 
 from podline.cli import cli
 from podline.data import record_table
+from podline.data.versions import looks
+from podline.data.versions.changed_data import block, compared
+from podline.data.versions.looks import EVERY, Sample
 from podline.documents.manifest import Manifest
 from podline.documents.versions import versions
-from podline.evaluation import looks
-from podline.evaluation.changed_data import block, compared
-from podline.evaluation.looks import EVERY, Sample
-from podline.inventory.catalogue import version_before
-from podline.reporting.blocks import html_of
-from podline.reporting.run_sections import changes
+from podline.ledger.inventory.catalogue import version_before
+from podline.report.blocks import html_of
+from podline.report.run_sections import changes
 from podline.stages.data_changes import DataChanges
 from podline.store.opening import open_store
 

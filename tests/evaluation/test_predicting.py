@@ -20,12 +20,12 @@ from small_dataset import CLASS_NAMES, drawn, publish_dataset, small_recipe
 from trained_runs import untrained
 
 from podline import notebook
-from podline.errors import SettingsError, SourceError
+from podline.base.errors import SettingsError, SourceError
+from podline.base.progress import Reporter, silent
 from podline.evaluation import pictures, predicting
 from podline.evaluation.forward import finished_model
 from podline.evaluation.grad_cam import place_weights, saliency
 from podline.evaluation.predicting import run
-from podline.progress import Reporter, silent
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PredictSpec
 from podline.store.opening import open_store

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
+from podline.base.drawing import picture_sheet
+from podline.base.errors import SettingsError, StoreError
+from podline.base.progress import silent
 from podline.data.order import TrainingOrder
-from podline.drawing import picture_sheet
-from podline.errors import SettingsError, StoreError
 from podline.evaluation import sheet
 from podline.input.augmentation import augment
 from podline.kinds.by_example import sheet as class_sheet
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings, OptimizerSettings
 from podline.stages.specs import TrainSpec

@@ -17,17 +17,17 @@ from prefect.client.orchestration import get_client
 from raw_cifar import write_easy_cifar
 from support.extending import code_of, install
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.progress import heard_by, silent
 from podline.commands import display
-from podline.errors import SettingsError
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
-from podline.progress import heard_by, silent
 from podline.stages import table
 from podline.stages.specs import RunSpec
+from podline.stages.supervision import running
+from podline.stages.supervision.supervisor import run_stage
 from podline.store.opening import open_store
-from podline.supervision import running
-from podline.supervision.supervisor import run_stage
 from podline.tasks.forms import MachineGroup, TrainingForm, TrainingGroup
 
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]

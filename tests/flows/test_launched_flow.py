@@ -19,8 +19,8 @@ from prefect.states import Cancelling
 from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
 from small_dataset import CLASS_NAMES, drawn
 
-from podline import settings
-from podline.supervision import processes
+from podline.settings import machine as settings
+from podline.stages.supervision import processes
 
 # So many that a flow which begins again finds the job, and that no other job ends by itself.
 STEPS, ENDLESS = 1200, 1_000_000

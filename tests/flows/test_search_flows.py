@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from small_dataset import publish_dataset
 from small_flow_stages import SEARCH_STAGE, TRIAL_STAGE, ran
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.flows.learning_rate_finder import learning_rate_finder
 from podline.flows.search import search_values
 from podline.ledger import ledger

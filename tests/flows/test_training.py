@@ -13,13 +13,13 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
 from small_flow_stages import ran
 
+from podline.base.errors import ArtifactError, SanityError
 from podline.data.people import sample as coco_sample
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
 from podline.documents.ledger_entry import Entry
-from podline.errors import ArtifactError, SanityError
 from podline.flows.training import training
-from podline.inventory.catalogue import training_of
+from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.ledger import entries, names
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec

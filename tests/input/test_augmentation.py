@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
+from podline.base.errors import SettingsError
 from podline.data.order import random_below
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
 from podline.input.augmentation import augment, augmented
 from podline.input.chance import Chance
 from podline.input.colours import draw_colours, recoloured

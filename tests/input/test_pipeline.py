@@ -10,10 +10,10 @@ import tensorflow as tf
 from small_dataset import drawn, publish_dataset
 from small_poses import POSE, publish_poses
 
+from podline.base.errors import ArtifactError
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
-from podline.errors import ArtifactError
 from podline.input.augmentation import augment
 from podline.input.pipeline import MASK, EvaluationInput, TrainingInput
 from podline.kinds.pose.augmentation import augmented

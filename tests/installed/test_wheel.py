@@ -65,7 +65,7 @@ def test_a_wheel_has_every_module_and_what_the_pages_are_made_of_and_nothing_els
         if not name.endswith(".keras")
     }
     assert found == files
-    assert {"podline/flows/training.py", "podline/tasks/node.py", "podline/reporting/page.css"} < found
+    assert {"podline/flows/training.py", "podline/tasks/node.py", "podline/report/page.css"} < found
     assert deployments == (PROJECT / "prefect.yaml").read_bytes()
 
 

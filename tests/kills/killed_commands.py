@@ -22,12 +22,12 @@ import numpy as np
 from compared_files import comparable, differences, ended_runs
 from raw_cifar import write_raw_cifar
 
-from podline.inventory.verification import verify
-from podline.progress import silent
+from podline.base.progress import silent
+from podline.ledger.inventory.verification import verify
+from podline.stages.supervision.processes import marked, parent
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.supervision.processes import marked, parent
 
 _MARK = "KILLED_COMMAND"
 # Of a command that nobody kills, and of what a killed one leaves running: Prefect's server, a stage's process.

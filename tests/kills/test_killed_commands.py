@@ -8,12 +8,12 @@ import pytest
 from drawn_images import as_folders, drawn, encoded, images
 from killed_commands import Case, World, killed, write_grey_cifar
 
+from podline.base.errors import PodlineError
+from podline.base.progress import silent
 from podline.data.people.sample import write_coco_sample
-from podline.datasets.validation import check_files, check_records
+from podline.data.versions.validation import check_files, check_records
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import versions
-from podline.errors import PodlineError
-from podline.progress import silent
 from podline.store.contract import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]

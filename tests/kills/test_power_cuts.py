@@ -11,10 +11,10 @@ from power_cuts import STATES, Cut, PowerCuts
 from raw_cifar import convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.documents.metrics_log import read_events
-from podline.inventory.verification import verify
-from podline.progress import silent
+from podline.ledger.inventory.verification import verify
 from podline.recipes.durations import Duration
 from podline.recipes.settings import ModelSettings, Recipe
 from podline.stages.specs import ConvertSpec, TrainSpec

@@ -16,17 +16,16 @@ from several_labels import png
 from small_dataset import seal
 from support.extending import PAGES, install
 
-from podline import measures
+from podline.base.errors import SettingsError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
+from podline.contract.kind import kind_named
 from podline.data.reader import open_split
 from podline.data.records import place_of
-from podline.datasets.fingerprint import fingerprint
+from podline.data.versions.fingerprint import fingerprint
 from podline.documents.manifest import read_manifest
-from podline.errors import SettingsError
 from podline.kinds.by_example.answered import Answered
-from podline.kinds.contract import kind_named
-from podline.progress import silent
-from podline.recipes import registry
+from podline.recipes import measures, registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 

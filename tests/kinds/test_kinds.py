@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from podline import entry_points
-from podline.errors import ArtifactError, SettingsError
-from podline.kinds.contract import kind_named, kind_of
+from podline.base import entry_points
+from podline.base.errors import ArtifactError, SettingsError
+from podline.contract.kind import kind_named, kind_of
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.table import all_facts, facts_by_measure, read_evaluation, text_targets
-from podline.measures import SHIPPED
 from podline.recipes import registry
+from podline.recipes.kind_table import all_facts, facts_by_measure, read_evaluation, text_targets
+from podline.recipes.measures import SHIPPED
 from podline.recipes.settings import Recipe
 from podline.recipes.task import KINDS
 from podline.store.folder import FolderStore
@@ -65,7 +65,9 @@ def test_a_recipe_whose_kind_is_gone_can_be_read_and_not_used() -> None:
 def test_what_is_installed_as_a_kind_and_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("depths", "pathlib:Path", KINDS.group)
     monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == KINDS.group else [])
-    with pytest.raises(SettingsError, match=r"depths: got .*Path.*, expected a podline\.kinds\.facts\.KindFacts"):
+    with pytest.raises(
+        SettingsError, match=r"depths: got .*Path.*, expected a podline\.recipes\.kind_facts\.KindFacts"
+    ):
         kind_named("depths")
 
 

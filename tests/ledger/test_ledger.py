@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 from ledger_entries import DAY, NOON, night
 
+from podline.base.errors import ArtifactError, StoreError
 from podline.documents.ledger_entry import ChangedRecords, DataChange, PromotionSummary, SplitChange
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError, StoreError
 from podline.ledger import ledger
 from podline.ledger.alike import same_but_for_seed
 from podline.ledger.ledger import entry_of, names, publish
-from podline.measures import Measure, known
-from podline.reporting import ledger as reporting_ledger
-from podline.reporting.ledger import columns, frame_of, load
+from podline.recipes.measures import Measure, known
+from podline.report import ledger as reporting_ledger
+from podline.report.ledger import columns, frame_of, load
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 

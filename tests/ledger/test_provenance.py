@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podline import cores
+from podline.base import cores
 from podline.ledger import load, provenance
 from podline.store import digests
 

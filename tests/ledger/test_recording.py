@@ -11,20 +11,20 @@ from finished_run import finished_run
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from set_clock import SetClock
 
-from podline.datasets.version_changes import MOST_RECORDS, in_words
+from podline.base.errors import ArtifactError, DivergenceError, HangError
+from podline.base.progress import Reporter, silent
+from podline.data.versions.version_changes import MOST_RECORDS, in_words
 from podline.documents.ledger_entry import Entry, Origin, Outcome, PromotionSummary
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine
 from podline.documents.origins import read_origin
-from podline.errors import ArtifactError, DivergenceError, HangError
-from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
+from podline.ledger.inventory.catalogue import run_of, training_of
 from podline.ledger.recording import Notes, overridden, plain, recorded
-from podline.progress import Reporter, silent
 from podline.recipes import registry
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.stages.specs import (
     ConvertSpec,
     PromoteResult,

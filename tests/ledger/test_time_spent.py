@@ -21,19 +21,19 @@ from ledger_entries import NOON, night, outcome
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
-from podline import stopwatch
+from podline.base import stopwatch
+from podline.base.errors import ChildKilledError
+from podline.base.progress import Reporter, silent
 from podline.commands.runs import runs_group
 from podline.data.reader import SplitReader
 from podline.documents.ledger_entry import Entry, Waiting
 from podline.documents.metrics_log import EvaluationLine, EventKind, EventLine, StepsLine
-from podline.errors import ChildKilledError
 from podline.ledger import killed, ledger
 from podline.ledger.killed import write_killed
 from podline.ledger.recording import recorded
 from podline.ledger.time_spent import CLASSES, Attempt, in_words, time_of_training, time_spent
-from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
-from podline.reporting.openmetrics import openmetrics
+from podline.report.openmetrics import openmetrics
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -196,7 +196,7 @@ def test_what_scrapers_read_is_openmetrics():
 WORK = """
     import sys, time
     from podline.ledger.recording import recorded
-    from podline.progress import silent
+    from podline.base.progress import silent
     from podline.stages.specs import Result, ValidateSpec
     from podline.store.opening import open_store
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from finished_run import finished_run
 
-from podline.errors import SettingsError
-from podline.inventory.catalogue import run_of, training_of
+from podline.base.errors import SettingsError
+from podline.base.progress import Event, Reporter
+from podline.ledger.inventory.catalogue import run_of, training_of
 from podline.ledger.recording import recorded
-from podline.progress import Event, Reporter
-from podline.settings import Settings, load
+from podline.settings.machine import Settings, load
 from podline.stages.specs import ReportResult, TrainResult
 from podline.store.opening import open_store
 

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 from keras import applications
 
+from podline.base.errors import SettingsError
 from podline.documents.initial_weights import InitialWeights
-from podline.errors import SettingsError
 from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model

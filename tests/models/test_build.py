@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.models import mobilenetv2, precision
 from podline.models.batch_layers import FusedBatchNormalization
 from podline.models.blocks import make_divisible

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from podline.kinds.contract import kind_of
+from podline.contract.kind import kind_of
 from podline.models.counts import describe, described
 from podline.recipes import registry
 from podline.recipes.settings import ModelSettings

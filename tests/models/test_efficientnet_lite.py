@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.errors import ArtifactError
+from podline.base.errors import ArtifactError
 from podline.models.build import build_model
 from podline.models.efficientnet_lite import STAGES, from_pytorch
 from podline.models.weights_files import Layers, read_weights

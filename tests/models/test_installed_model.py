@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers
 from support.extending import answer, code_of, install
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.models.batch_layers import FusedBatchNormalization
 from podline.models.build import build_model, untrained
 from podline.models.layer_copies import exportable

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from podline.errors import ArtifactError
+from podline.base.errors import ArtifactError
 from podline.models.weights_files import read_weights
 
 FLOATS = np.arange(4, dtype=np.float32)

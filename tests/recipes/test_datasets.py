@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError, SourceError, StoreError
+from podline.base.progress import silent
 from podline.data.sources.source import open_raw
 from podline.documents.manifest import MANIFEST, Manifest
-from podline.errors import SettingsError, SourceError, StoreError
-from podline.inventory.catalogue import dataset_for
-from podline.progress import silent
+from podline.ledger.inventory.catalogue import dataset_for
 from podline.recipes import datasets, registry
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.recipes.settings import Recipe

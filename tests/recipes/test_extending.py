@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.extending import answer, code_of
 
-from podline import entry_points
-from podline.errors import SettingsError
+from podline.base import entry_points
+from podline.base.errors import SettingsError
 from podline.recipes import registry
 from podline.tasks.forms import FinderParameters, TrainingForm
 

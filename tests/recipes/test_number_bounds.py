@@ -12,14 +12,14 @@ import pytest
 from pydantic import BaseModel
 from small_dataset import publish_dataset, small_recipe
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.pose.settings import PoseSettings
-from podline.options import Choices
 from podline.recipes import registry
 from podline.recipes.schedule_settings import PlateauSettings
 from podline.recipes.settings import FitSettings, Recipe
 from podline.stages.from_recipe import training_spec
+from podline.stages.options import Choices
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.plan import plan_training

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support.extending import install
 
-from podline.datasets.fingerprint import fingerprint
-from podline.errors import SettingsError
-from podline.measures import ENTRY_POINTS
+from podline.base.errors import SettingsError
+from podline.data.versions.fingerprint import fingerprint
 from podline.recipes import datasets, registry
+from podline.recipes.measures import ENTRY_POINTS
 from podline.recipes.own_code import of_dataset, of_modules, require_unchanged, with_code
 from podline.recipes.settings import Recipe
 from podline.stages import from_recipe
@@ -43,7 +43,7 @@ RECIPE = Recipe(name="mine", dataset="sample", model={"kind": "mine"})
     "mine_files": "def open_files(dataset, source, settings, work):\n    raise OSError\n",
     "mine_data": 'from podline.recipes.datasets import DataSet\nDATA = DataSet("mine", open="mine_files:open_files")\n',
     "mine_measure": (
-        "from podline.measures import Measure\nM = Measure('mine', 'mine', compute=lambda guesses: 0.5)\n"
+        "from podline.recipes.measures import Measure\nM = Measure('mine', 'mine', compute=lambda guesses: 0.5)\n"
     ),
     "unused": "A = 1\n",
 }

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.kinds.pose.settings import PoseAugmentationSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration, Part

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.recipes import datasets, registry
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings

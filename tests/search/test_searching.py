@@ -12,10 +12,10 @@ import pytest
 from dying_runs import Killed
 from small_dataset import publish_dataset, small_recipe
 
+from podline.base.errors import ArtifactError, DivergenceError, PrunedError, SettingsError
+from podline.base.progress import Reporter, silent
 from podline.documents.metrics_log import METRICS, EarlyStopLine, EvaluationLine, MetricsLog
-from podline.errors import ArtifactError, DivergenceError, PrunedError, SettingsError
-from podline.inventory import verification
-from podline.progress import Reporter, silent
+from podline.ledger.inventory import verification
 from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.recipes.settings import FitSettings, ScheduleSettings

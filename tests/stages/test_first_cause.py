@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podline.cluster import Cluster
-from podline.errors import ChildKilledError, PodlineError, PreemptedError, SettingsError, WorkerLostError
+from podline.base.errors import ChildKilledError, PodlineError, PreemptedError, SettingsError, WorkerLostError
+from podline.settings.cluster import Cluster
 from podline.stages import first_cause
 from podline.stages.first_cause import forget_causes, tell_cause
 from podline.store.opening import open_store

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish
 
+from podline.base.errors import StoreError
+from podline.base.progress import Reporter
 from podline.documents.metric import Metric
-from podline.errors import StoreError
-from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe

@@ -19,8 +19,7 @@ from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from service_account import account_at, secrets_of
 
-from podline.data.sources.remote import objects_of
-from podline.errors import (
+from podline.base.errors import (
     ArtifactError,
     CredentialsError,
     PodlineError,
@@ -29,6 +28,7 @@ from podline.errors import (
     StoreUnavailableError,
     TransientError,
 )
+from podline.data.sources.remote import objects_of
 from podline.store import buckets, digests
 from podline.store.buckets import BucketStore, forget_clients, split_uri
 from podline.store.cloud_storage import client, cloud_explained

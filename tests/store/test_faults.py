@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from podline.errors import ArtifactError, PodlineError, StoreError, StoreUnavailableError
+from podline.base.errors import ArtifactError, PodlineError, StoreError, StoreUnavailableError
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.one_writer import writing

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.errors import StoreError
+from podline.base.errors import StoreError
 from podline.store import locks, uses
 from podline.store.cache import Cache
 from podline.store.folder import FolderStore

@@ -12,7 +12,7 @@ from pathlib import Path
 import fault_proxy
 import pytest
 
-from podline.errors import OtherWriterError, TakenError
+from podline.base.errors import OtherWriterError, TakenError
 from podline.store import fences, one_writer
 from podline.store.contract import Store
 from podline.store.one_writer import LEASE, Writer, help_writer, writer_of, writing

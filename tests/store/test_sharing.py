@@ -15,7 +15,7 @@ from ledger_entries import night
 from small_dataset import publish_dataset
 from small_runs import publish_run
 
-from podline.errors import PodlineError
+from podline.base.errors import PodlineError
 from podline.ledger import ledger
 from podline.store.marker import MARKER
 from podline.store.opening import open_store

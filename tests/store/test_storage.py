@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from podline.errors import ArtifactError, SettingsError, StoreError
-from podline.progress import Event, Reporter, reported_by
+from podline.base.errors import ArtifactError, SettingsError, StoreError
+from podline.base.progress import Event, Reporter, reported_by
 from podline.store import digests
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
@@ -57,7 +57,7 @@ def test_a_listing_does_not_mind_folders_that_come_and_go(tmp_path: Path, monkey
 def test_long_work_on_many_or_large_files_gives_signs_of_life(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podline.progress._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("podline.base.progress._REPORT_SECONDS", 0.0)
     source, events = tmp_path / "large", list[Event]()
     source.write_bytes(bytes(20_000_000))
     works = {

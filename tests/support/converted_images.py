@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.documents.manifest import Manifest, read_manifest
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 

@@ -13,8 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from podline.base.errors import OvertakenError
 from podline.documents.champions import Candidate, champion, crown
-from podline.errors import OvertakenError
 from podline.store.buckets import BucketStore
 from podline.store.opening import open_store
 

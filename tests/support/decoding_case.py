@@ -9,9 +9,9 @@ from typing import Any
 
 from podline.data import picture_sandbox, pictures
 from podline.data.pictures import PictureError
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
 from podline.data.sources import decoding
-from podline.sandbox.child import begin
-from podline.sandbox.limits import Limits
 
 Decode = Callable[[Any], Any]
 

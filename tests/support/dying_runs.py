@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from small_dataset import FINGERPRINT, small_recipe
 
+from podline.base.progress import Reporter, silent
 from podline.documents.metrics_log import StepsLine
-from podline.progress import Reporter, silent
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
@@ -82,7 +82,7 @@ def training_processes(root: Path, variable: bytes = b"") -> list[int]:
             command, environment = ((folder / name).read_bytes() for name in ("cmdline", "environ"))
             # Their temporary folders lie in the store.
             if (
-                b"podline.supervision.child\0train" in command
+                b"podline.stages.supervision.child\0train" in command
                 and bytes(root) in environment
                 and variable in environment
             ):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from podline.base.progress import Reporter, silent
+from podline.contract.case import Case
 from podline.documents.manifest import Manifest
-from podline.evaluation.case import Case
-from podline.progress import Reporter, silent
 from podline.recipes.settings import Recipe
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store

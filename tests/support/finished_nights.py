@@ -11,10 +11,10 @@ from ledger_entries import DAY, night
 
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import PROMOTION, Check, Promotion
-from podline.inventory.catalogue import training_of
-from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
+from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.recording import outcome_of, plain
+from podline.recipes.kind_table import read_evaluation
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 

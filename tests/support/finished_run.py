@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from small_dataset import publish, validation_of
 
+from podline.contract.kind import kind_of
+from podline.documents.intervals import wilson_interval
 from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 from podline.documents.manifest import (
     Manifest,
@@ -21,9 +23,7 @@ from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.model_description import DESCRIPTION
 from podline.documents.origins import keep_origin
-from podline.intervals import wilson_interval
 from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
-from podline.kinds.contract import kind_of
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete

@@ -15,10 +15,10 @@ import slurm_cluster
 from free_ports import free_ports
 from ray_cluster import ray_cluster
 
-from podline.settings import Settings
-from podline.supervision import slurm
-from podline.supervision.ray_jobs import RayJobs
-from podline.supervision.schedulers import Scheduler
+from podline.settings.machine import Settings
+from podline.stages.supervision import slurm
+from podline.stages.supervision.ray_jobs import RayJobs
+from podline.stages.supervision.schedulers import Scheduler
 
 # Ray's words in Slurm's.
 _STATES = {"STOPPED": "CANCELLED", "SUCCEEDED": "COMPLETED"}

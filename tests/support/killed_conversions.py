@@ -13,12 +13,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
+from podline.base.errors import PodlineError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
-from podline.errors import PodlineError
-from podline.progress import silent
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.stages.specs import ConvertSpec
-from podline.supervision.supervisor import run_stage
+from podline.stages.supervision.supervisor import run_stage
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -19,19 +19,19 @@ from typing import NamedTuple
 import click
 from reference import ledger
 
-from podline import settings
+from podline.base.errors import SettingsError
 from podline.cli import cli
-from podline.errors import SettingsError
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.pose.settings import PoseSettings
-from podline.options import TrainingGroup
 from podline.recipes import datasets, registry
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
+from podline.settings import machine as settings
+from podline.stages.options import TrainingGroup
 
 PROJECT = Path(__file__).parents[2]
 CODE = ("podline", "flows", "tasks", "beam_jobs", "deployments", "benchmarks")
-PROJECTS = ("podline/templates/", "podline/commands/init.py", "docs/how-to/project.md")
+PROJECTS = ("podline/commands/templates/", "podline/commands/init.py", "docs/how-to/project.md")
 """Texts about projects that `podline init` writes; their Makefile is the template."""
 
 # What stands for a value: RUN, DIR/x, $ROOT, <n>, {name}, …, and what an f-string puts in.
@@ -98,7 +98,7 @@ def name_of(file: Path) -> str:
 
 def others() -> Iterator[Path]:
     yield from (PROJECT / name for name in ("Makefile", "prefect.yaml", "pyproject.toml", "zensical.toml", ".ci/run"))
-    yield from sorted((PROJECT / "podline/templates/project").glob("*.template"))
+    yield from sorted((PROJECT / "podline/commands/templates/project").glob("*.template"))
     for folder in ("deployments", ".github"):
         files = (file for file in sorted((PROJECT / folder).rglob("*")) if file.is_file() and not file.is_symlink())
         yield from (file for file in files if file.suffix not in (".py", ".lock", ".pyc"))
@@ -313,7 +313,7 @@ def _targets_of(makefile: Path) -> frozenset[str]:
 def targets(file: str) -> frozenset[str]:
     """Return the targets that a file's text is about."""
     of_project = file.startswith(PROJECTS)
-    return _targets_of(PROJECT / ("podline/templates/project/Makefile.template" if of_project else "Makefile"))
+    return _targets_of(PROJECT / ("podline/commands/templates/project/Makefile.template" if of_project else "Makefile"))
 
 
 @functools.cache

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from podline import entry_points
-from podline.sandbox.limits import Limits
-from podline.sandbox.pool import Sandbox
+from podline.base import entry_points
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import Sandbox
 
 
 def _ask(sandbox: Sandbox, items: Sequence[Any], _limits: Limits, _factor: float, **_kwargs: Any) -> list[Any]:

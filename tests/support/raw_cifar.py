@@ -12,11 +12,11 @@ from podline.data.record_table import publish_records
 from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
-from podline.datasets.draft import manifest_of, written_splits
-from podline.datasets.fingerprint import fingerprint
-from podline.datasets.growth import growth_of
+from podline.data.versions.draft import manifest_of, written_splits
+from podline.data.versions.fingerprint import fingerprint
+from podline.data.versions.growth import growth_of
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
-from podline.kinds.table import facts_named
+from podline.recipes.kind_table import facts_named
 from podline.stages.specs import ConvertSpec
 from podline.store.one_writer import LEASE
 from podline.store.opening import open_store

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from podline.errors import SettingsError, SourceError
-from podline.sandbox.child import begin
-from podline.sandbox.limits import Limits
+from podline.base.errors import SettingsError, SourceError
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
 
 
 def parser(offset: int) -> Callable[[Any], Any]:

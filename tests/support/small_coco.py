@@ -7,10 +7,10 @@ from typing import Any
 
 from parsing_here import parsing_here
 
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.data.people.sample import write_coco_sample
 from podline.documents.manifest import Manifest, read_manifest
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from podline.base.frozen import JsonObject
 from podline.data import tfrecord
 from podline.data.identity import identities_of
 from podline.data.pixels import pixel_sums
@@ -31,8 +32,7 @@ from podline.documents.manifest import (
     shard_record,
 )
 from podline.documents.shard_table import ShardInfo, ShardTable
-from podline.frozen import JsonObject
-from podline.kinds.table import facts_named
+from podline.recipes.kind_table import facts_named
 from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ConvertResult, ValidateSpec

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from podline.datasets.fingerprint import effective, fingerprint, memory_of, source_of
+from podline.base.errors import ArtifactError, PreemptedError, PrunedError
+from podline.base.progress import Reporter
+from podline.data.versions.fingerprint import effective, fingerprint, memory_of, source_of
 from podline.documents.champions import Candidate, champion, crown
 from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLog
-from podline.errors import ArtifactError, PreemptedError, PrunedError
-from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import (
     SPEC,

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from podline.errors import SourceError
-from podline.progress import Reporter
+from podline.base.errors import SourceError
+from podline.base.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import Result, Spec, TrainSpec
 from podline.stages.table import STAGES, Stage

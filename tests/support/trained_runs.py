@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from small_dataset import FINGERPRINT, small_recipe
 
+from podline.base.progress import silent
 from podline.documents.manifest import Manifest
 from podline.evaluation.evaluate import evaluate
 from podline.ledger.recording import recorded
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.stages.completed import complete
 from podline.stages.specs import SPEC, EvaluateSpec, TrainResult, TrainSpec
 from podline.store.contract import Store

@@ -25,24 +25,24 @@ import fault_proxy
 import numpy as np
 from small_dataset import small_recipe
 
+from podline.base.errors import PodlineError, PreemptedError
+from podline.base.progress import Event, Reporter, silent
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.documents.metrics_log import METRICS, EvaluationLine, EventLog, MetricsLog
-from podline.errors import PodlineError, PreemptedError
-from podline.inventory.verification import verify
+from podline.ledger.inventory.verification import verify
 from podline.ledger.recording import recorded
-from podline.progress import Event, Reporter, silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
-from podline.settings import Settings, load
+from podline.settings.machine import Settings, load
 from podline.stages.completed import complete
 from podline.stages.specs import SPEC, WEIGHTS, TrainResult, TrainSpec
+from podline.stages.supervision import processes
+from podline.stages.supervision.supervisor import run_stage
 from podline.stages.table import STAGES, TRAIN
 from podline.store.contract import Store
 from podline.store.one_writer import LEASE
 from podline.store.opening import open_store
-from podline.supervision import processes
-from podline.supervision.supervisor import run_stage
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest, write_arrays
 from podline.training.mirror import mirrored
 

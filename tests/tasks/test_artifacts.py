@@ -8,8 +8,8 @@ from pathlib import Path
 import markdown_it
 import pytest
 
-from podline.errors import PodlineError
-from podline.reporting.escaping import markdown
+from podline.base.errors import PodlineError
+from podline.report.escaping import markdown
 from podline.stages.specs import PromoteResult, ReportResult, TrainResult
 from podline.store.opening import open_store
 from podline.store.page_links import PageLinks

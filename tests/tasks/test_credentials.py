@@ -14,8 +14,8 @@ from prefect_gcp.cloud_storage import GcsBucket
 from prefect_gcp.credentials import GcpCredentials
 from service_account import account_at
 
-from podline.errors import CredentialsError
-from podline.settings import child_environment
+from podline.base.errors import CredentialsError
+from podline.settings.machine import child_environment
 from podline.store.folder import FolderStore
 from podline.tasks.credentials import bucket_credentials
 

@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent.parent
 SCRIPT = """
 import json, signal, sys
 from podline.cli import _terminated
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from small_stages import ActSpec
 from podline.tasks.embedded import run_flow
 signal.signal(signal.SIGTERM, _terminated)

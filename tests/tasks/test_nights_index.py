@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from podline.errors import DivergenceError
-from podline.progress import Event
+from podline.base.errors import DivergenceError
+from podline.base.progress import Event
 from podline.store.folder import FolderStore
 from podline.tasks import run
 from podline.tasks.run import index_afterwards

@@ -21,20 +21,20 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 from prefect_servers import wait_until
 from small_stages import ACT, ActSpec
 
-from podline import errors
-from podline.errors import PodlineError, TpuInUseError
+from podline.base import errors
+from podline.base.errors import PodlineError, TpuInUseError
+from podline.base.progress import Event, silent
 from podline.flows.stage_on_node import stage_on_node
-from podline.progress import Event, silent
 from podline.recipes import registry
-from podline.settings import Settings
+from podline.settings.machine import Settings
+from podline.settings.tpu_settings import ApiSettings, Limits, MachineSettings, TpuSettings
 from podline.stages.specs import TrainSpec, ValidateSpec
+from podline.stages.supervision.running import perform
+from podline.stages.supervision.supervisor import Ending
 from podline.store.opening import open_store
-from podline.supervision.running import perform
-from podline.supervision.supervisor import Ending
 from podline.tasks import node
 from podline.tasks.node import DEPLOYMENT, error_of, failure, limit_of, living_runs, run_on_node
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu_settings import ApiSettings, Limits, MachineSettings, TpuSettings
 
 API = ApiSettings(project="test-project", zone="us-central2-b", endpoint="127.0.0.1:1", insecure=True)
 NODE = "night"

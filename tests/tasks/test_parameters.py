@@ -12,12 +12,12 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 
+from podline.base.errors import SettingsError
 from podline.data.people.settings import CocoSettings
-from podline.errors import SettingsError
 from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm, TrainingGroup, read_form
 from podline.tasks.nights import run_name

@@ -20,7 +20,7 @@ from prefect.states import State
 from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
 
-from podline.errors import ServerAwayError, SourceError, TransientError
+from podline.base.errors import ServerAwayError, SourceError, TransientError
 from podline.tasks import server, stages, stops
 from podline.tasks.stages import StageTask
 from podline.tasks.stops import one_line_failures

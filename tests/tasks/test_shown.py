@@ -13,7 +13,7 @@ from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from podline.progress import to_logger
+from podline.base.progress import to_logger
 from podline.tasks import shown
 from podline.tasks.shown import open_card, say_first, show, stage_listener
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
 from podline.recipes.published_weights import PUBLISHED
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm, TrainingGroup
 from podline.tasks.sources import conversion

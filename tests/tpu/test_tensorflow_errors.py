@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from podline import errors
+from podline.base import errors
 from podline.tpu.tensorflow_errors import KNOWN, explain
 
 # Of each class of ours: TensorFlow's class and its message, or what of it counts.

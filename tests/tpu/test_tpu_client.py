@@ -20,7 +20,7 @@ from standin.servers import serving
 from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Attempt, Script, life
 from turned_clock import TurnedClock
 
-from podline import errors
+from podline.base import errors
 from podline.tpu.api_errors import ArgumentError, explain
 from podline.tpu.client import CloudTpu, node_from
 from podline.tpu.node import IN_QUEUE, Health, Node, State, Symptom

@@ -22,7 +22,7 @@ from standin.servers import serving
 
 from podline.data.sources.sample import write_sample
 from podline.deployments import automations
-from podline.supervision.processes import kill_marked, marked
+from podline.stages.supervision.processes import kill_marked, marked
 from podline.tasks.server import TAG
 from podline.tpu.clock import SystemClock
 from podline.tpu.turn import look

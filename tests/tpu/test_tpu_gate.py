@@ -13,10 +13,10 @@ from standin.servers import announcing
 from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Announcement, Attempt, Outage, Script, life
 from turned_clock import TurnedClock
 
-from podline import errors
+from podline.base import errors
+from podline.settings.tpu_settings import Limits, MachineSettings
 from podline.tpu.node import Health, State
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
 QUEUED = SPEC.model_copy(update={"queued": True})

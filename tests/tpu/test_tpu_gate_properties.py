@@ -17,9 +17,9 @@ from standin.cloud import NODE
 from standin.timeline import Attempt, Outage, Phase, Script
 from turned_clock import TurnedClock
 
-from podline.errors import PodlineError
+from podline.base.errors import PodlineError
+from podline.settings.tpu_settings import Limits, MachineSettings
 from podline.tpu.node import Health, State
-from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits(queue=3600)
 # Every rung of the ladder with the longest waits that it may have: for the node, for the API, for its operations.

@@ -27,7 +27,8 @@ from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Attempt, Script
 
-from podline import cli, settings
+from podline import cli
+from podline.settings import machine as settings
 from podline.tpu.clock import SystemClock
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

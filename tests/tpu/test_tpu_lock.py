@@ -13,9 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from podline.errors import TpuSetupError
+from podline.base.errors import TpuSetupError
+from podline.settings.tpu_settings import MachineSettings
 from podline.tpu import lock
-from podline.tpu_settings import MachineSettings
 
 # What libtpu does to its lock file.
 HOLD = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from podline.errors import ArtifactError
-from podline.reporting.blocks import Table
+from podline.base.errors import ArtifactError
+from podline.report.blocks import Table
 from podline.store.contract import Listed
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store

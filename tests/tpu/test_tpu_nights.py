@@ -21,17 +21,17 @@ from standin.servers import announcing
 from standin.timeline import NO_QUOTA, Announcement, Attempt, Outage, Script, life
 from turned_clock import TurnedClock
 
-from podline import errors
-from podline.errors import Budgets
-from podline.progress import Event
+from podline.base import errors
+from podline.base.errors import Budgets
+from podline.base.progress import Event
 from podline.recipes import registry
-from podline.settings import Settings
+from podline.settings.machine import Settings
+from podline.settings.tpu_settings import MachineSettings
 from podline.stages.specs import TrainSpec
+from podline.stages.supervision.running import perform
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
-from podline.supervision.running import perform
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
-from podline.tpu_settings import MachineSettings
 
 QUOTA_LATE = Script(life=life("READY/HEALTHY 110, PREEMPTED"), creates=(NO_QUOTA, NO_QUOTA, Attempt(120)))
 ILL, MAINTAINED = (Script(life=life(f"READY/HEALTHY 60, READY/{ill}")) for ill in ("TIMEOUT", "UNHEALTHY_MAINTENANCE"))

@@ -28,12 +28,12 @@ from standin.cloud import NODE, Cloud, RefusedError
 from standin.servers import announcing, serving
 from standin.timeline import Attempt, Script, life
 
-from podline import errors
+from podline.base import errors
 from podline.data.sources.sample import write_sample
 from podline.flows.stage_on_node import stage_on_node
 from podline.flows.training import training
+from podline.stages.supervision import processes
 from podline.stages.table import STAGES
-from podline.supervision import processes
 from podline.tasks.forms import MachineGroup, TrainingForm, TrainingGroup
 from podline.tasks.node import DEPLOYMENT
 from podline.tpu.clock import SystemClock

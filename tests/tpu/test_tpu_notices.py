@@ -7,8 +7,8 @@ from standin.servers import announcing
 from standin.timeline import Announcement
 from turned_clock import TurnedClock
 
+from podline.settings.tpu_settings import MachineSettings
 from podline.tpu.notices import end_announced
-from podline.tpu_settings import MachineSettings
 
 UPCOMING = (
     '{"can_reschedule": "false", "latest_window_start_time": "2027-01-15T09:00:00Z", "maintenance_status": "PENDING", '

@@ -29,9 +29,11 @@ from standin.servers import serving
 from standin.timeline import Outage, Script, life
 from turned_clock import TurnedClock
 
-from podline import cli, errors, settings
+from podline import cli
+from podline.base import errors
 from podline.flows.stage_on_node import stage_on_node
 from podline.flows.tpu_patrol import tpu_patrol
+from podline.settings import machine as settings
 from podline.tasks import patrol
 from podline.tasks.node import DEPLOYMENT, limit_of
 from podline.tasks.patrol import _Round, memory_of, patrolled

@@ -8,9 +8,9 @@ import pytest
 from google.cloud import tpu_v2
 from standin.bench import SPEC, api_settings
 
+from podline.settings.tpu_settings import MachineSettings, TpuSettings
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
 from podline.tpu.patrol import TABLE, PatrolCase, Remedy, forbidden, node_case
-from podline.tpu_settings import MachineSettings, TpuSettings
 
 HOUR = 3600.0
 

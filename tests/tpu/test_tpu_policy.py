@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from podline.errors import TpuGoneError, TpuInUseError, TpuSetupError
+from podline.base.errors import TpuGoneError, TpuInUseError, TpuSetupError
+from podline.settings.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, TpuSettings
 from podline.tpu.node import Health, State, Symptom
 from podline.tpu.policy import RULES, Action, Fact, Situation, decide, facts_of, rule_for
 from podline.tpu.tpu_log import Tried
-from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, TpuSettings
 
 LIMITS = Limits()
 UNHEALTHY = Situation(state=State.READY, health=Health.TIMEOUT, patient=False)

@@ -14,13 +14,13 @@ from small_flow_stages import ran
 from standin.cloud import NODE, Cloud
 from standin.servers import announcing, serving
 
+from podline.base.errors import TpuInUseError
 from podline.data.sources.sample import write_sample
 from podline.deployments import automations
-from podline.errors import TpuInUseError
+from podline.settings.tpu_settings import ApiSettings, TpuSettings
 from podline.tasks.node import lease
 from podline.tasks.server import TAG, TPU_TAG
 from podline.tpu.clock import SystemClock
-from podline.tpu_settings import ApiSettings, TpuSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 _AWAY_SECONDS = 180.0

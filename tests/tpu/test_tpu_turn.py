@@ -13,7 +13,7 @@ import turned_clock
 from set_clock import SetClock
 from turned_clock import TurnedClock
 
-from podline.errors import TpuSetupError
+from podline.base.errors import TpuSetupError
 from podline.tpu import turn
 from podline.tpu.clock import SystemClock
 from podline.tpu.turn import Turn

@@ -12,10 +12,10 @@ from standin.servers import announcing
 from standin.timeline import EXPIRED_MESSAGE, Announcement, Outage, Script, life
 from turned_clock import TurnedClock
 
-from podline.errors import TpuGoneError, TpuUnhealthyError
+from podline.base.errors import TpuGoneError, TpuUnhealthyError
+from podline.settings.tpu_settings import Limits, MachineSettings
 from podline.tpu.node import Health, State
 from podline.tpu.watch import UNHEALTHY, Course, Sight, Watch, WatchDecision, judge, watching
-from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
 TAKEN = {State.ABSENT, State.PREEMPTED, State.TERMINATED, State.DELETING, State.STOPPING, State.STOPPED}

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from keras import optimizers
 
+from podline.base.errors import SettingsError
 from podline.documents.metrics_log import EarlyStopLine, EvaluationLine, PlateauLine
-from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.epochs import Epochs
 from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS, USUAL_RATES

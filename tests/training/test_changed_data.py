@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
+from podline.base.errors import ArtifactError
+from podline.base.progress import Reporter, silent
 from podline.data.tfrecord import seal
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
-from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import OptimizerSettings, ScheduleSettings
 from podline.stages.from_recipe import evaluation_spec, training_spec

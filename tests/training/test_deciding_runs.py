@@ -13,7 +13,8 @@ from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, l
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from support.extending import install
 
-from podline import measures
+from podline.base.errors import PreemptedError, PrunedError, SettingsError
+from podline.base.progress import silent
 from podline.documents.metrics_log import (
     AnnealingLine,
     EarlyStopLine,
@@ -22,9 +23,8 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_events,
 )
-from podline.errors import PreemptedError, PrunedError, SettingsError
-from podline.measures import Measure
-from podline.progress import silent
+from podline.recipes import measures
+from podline.recipes.measures import Measure
 from podline.recipes.parts import Loaded
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import Pruning, TrainSpec

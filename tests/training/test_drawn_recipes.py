@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
+from podline.base.progress import silent
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.progress import silent
 from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.recipes.registry import value_paths

@@ -15,10 +15,10 @@ from dying_runs import lively_recipe
 from small_dataset import FINGERPRINT
 
 from podline import notebook
-from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
-from podline.options import Choices
-from podline.progress import silent
+from podline.base.errors import ArtifactError, DivergenceError, SettingsError, StoreError
+from podline.base.progress import silent
 from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
+from podline.stages.options import Choices
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.finder import LEAST_STEPS, explodes_at, find_learning_rate, require_obedient, suggest

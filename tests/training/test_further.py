@@ -8,9 +8,9 @@ import pytest
 from dying_runs import killed_at, lively_recipe, losses, specs_of
 from small_dataset import publish_dataset
 
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.progress import silent
 from podline.documents.metrics_log import read_events
-from podline.errors import ArtifactError, SettingsError
-from podline.progress import silent
 from podline.stages.specs import TrainResult
 from podline.stages.tools import PreflightSpec
 from podline.training.train import preflight, train

@@ -12,10 +12,10 @@ import pytest
 from dying_runs import killed_at, lively_recipe
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.progress import Reporter, silent
 from podline.documents.initial_weights import read_initial_weights
-from podline.errors import ArtifactError, SettingsError
 from podline.models.variables import weights
-from podline.progress import Reporter, silent
 from podline.recipes.settings import InitSettings
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec

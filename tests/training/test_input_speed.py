@@ -10,7 +10,7 @@ import pytest
 from small_dataset import publish_dataset, small_recipe
 
 from podline import notebook
-from podline.errors import SettingsError, StoreError
+from podline.base.errors import SettingsError, StoreError
 from podline.input import augmentation
 from podline.input.pipeline import TrainingInput
 from podline.recipes.durations import Duration

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support.extending import code_of, install
 
+from podline.base.errors import PreemptedError, SettingsError
 from podline.documents.manifest import Manifest
-from podline.errors import PreemptedError, SettingsError
 from podline.input import augmentation
 from podline.input.augmentation import augmented
 from podline.kinds.classification import objective

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from small_dataset import publish_dataset
 
+from podline.base.errors import DivergenceError, PreemptedError, SettingsError
 from podline.documents.metrics_log import LogMark
-from podline.errors import DivergenceError, PreemptedError, SettingsError
 from podline.kinds.classification.objective import Classification
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe

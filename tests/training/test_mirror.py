@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
+from podline.base.errors import PreemptedError, StoreUnavailableError
+from podline.base.progress import Reporter
 from podline.documents.metrics_log import EventLog, MetricsLog
-from podline.errors import PreemptedError, StoreUnavailableError
-from podline.progress import Reporter
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest

@@ -11,12 +11,12 @@ import pytest
 from metrics_lines import steps_line
 from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
+from podline.base.progress import Reporter, silent
 from podline.documents.metrics_log import EvaluationLine, FindingLine, MetricsLine
 from podline.evaluation.evaluate import evaluate
-from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import ScheduleSettings
-from podline.reporting.report import report
+from podline.report.report import report
 from podline.stages.from_recipe import evaluation_spec, report_spec
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store

@@ -14,17 +14,17 @@ import pytest
 from extending import install
 from small_dataset import FINGERPRINT, small_recipe
 
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.progress import silent
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import METRICS, EvaluationLine
 from podline.documents.model_description import DESCRIPTION, ModelDescription
-from podline.errors import ArtifactError, SettingsError
 from podline.evaluation.evaluate import evaluate
-from podline.inventory.verification import verify
+from podline.ledger.inventory.verification import verify
 from podline.models import build, of_run, precision
 from podline.models.build import build_model
 from podline.models.layer_copies import exportable, in_float32
 from podline.models.variables import set_weights
-from podline.progress import silent
 from podline.recipes import parts
 from podline.recipes.durations import Duration
 from podline.recipes.own_code import with_code

@@ -10,11 +10,11 @@ import pytest
 from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, specs_of, unbroken
 from small_dataset import publish_dataset
 
+from podline.base.errors import SettingsError
+from podline.base.progress import silent
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine
-from podline.errors import SettingsError
 from podline.models.counts import describe
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec

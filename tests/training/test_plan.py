@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from small_dataset import publish_dataset
 
+from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
 from podline.recipes.durations import Duration, Part
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings

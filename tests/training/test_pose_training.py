@@ -11,9 +11,9 @@ from small_dataset import FINGERPRINT
 from small_poses import POSE, RECIPE, publish_poses
 from tensorflow.core.util.event_pb2 import Event
 
+from podline.base.errors import SettingsError
+from podline.base.progress import silent
 from podline.documents.metrics_log import EvaluationLine, StepsLine
-from podline.errors import SettingsError
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec

@@ -11,18 +11,18 @@ import pytest
 from dying_runs import lively_recipe
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.progress import silent
 from podline.documents.initial_weights import read_initial_weights
 from podline.documents.model_description import DESCRIPTION, ModelDescription
-from podline.errors import ArtifactError, SettingsError
 from podline.ledger import ledger
 from podline.ledger.recording import recorded
 from podline.models import efficientnet_lite, published_weights
 from podline.models.efficientnet_lite import from_pytorch
 from podline.models.weights_files import read_weights
-from podline.progress import silent
 from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.settings import InitSettings
-from podline.settings import Settings
+from podline.settings.machine import Settings
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec
 from podline.store.opening import open_store

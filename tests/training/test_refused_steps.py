@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
+from podline.contract.objective import Objective
 from podline.kinds.classification.objective import Classification
 from podline.kinds.labels.objective import LabelsObjective
 from podline.models import precision
@@ -19,7 +20,6 @@ from podline.models.build import build_model
 from podline.recipes import parts
 from podline.recipes.settings import LossSettings, ModelSettings, OptimizerSettings, Precision
 from podline.training import devices
-from podline.training.objective import Objective
 from podline.training.state import TrainingState
 from podline.training.steps import TrainingSteps
 

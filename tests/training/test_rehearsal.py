@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, seal, small_recipe
 
+from podline.base.errors import ArtifactError, DivergenceError, SettingsError, StoreError
+from podline.base.progress import silent
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.kinds.classification.objective import Classification
 from podline.kinds.classification.records import ClassTargets
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.stages.from_recipe import pace_spec, within

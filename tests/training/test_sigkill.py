@@ -33,7 +33,7 @@ TRAIN = """
 import json
 import sys
 from podline.input.pipeline import TrainingInput
-from podline.progress import Reporter
+from podline.base.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.training.train import train
 

@@ -7,13 +7,13 @@ import time
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
+from podline.base.progress import silent
 from podline.data.reader import SplitReader
 from podline.evaluation.evaluate import evaluate
 from podline.ledger.recording import recorded
-from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.reporting.report import report
-from podline.settings import Settings
+from podline.report.report import report
+from podline.settings.machine import Settings
 from podline.stages.from_recipe import evaluation_spec, report_spec
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.contract import Store

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
-from podline.errors import ArtifactError
+from podline.base.errors import ArtifactError
 from podline.kinds.classification.objective import Classification
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model

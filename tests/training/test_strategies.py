@@ -13,19 +13,19 @@ from dying_runs import lively_recipe
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.python.framework import config as tf_config
 
+from podline.base.errors import SettingsError
+from podline.base.progress import silent
+from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
-from podline.errors import SettingsError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.kinds.classification.objective import Classification
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.contract import kind_of
 from podline.models.build import build_model
-from podline.progress import silent
 from podline.recipes.settings import Recipe
-from podline.settings import gpus_are_hidden
+from podline.settings.machine import gpus_are_hidden
+from podline.settings.strategies import accelerators
 from podline.stages.specs import TrainSpec
-from podline.strategies import accelerators
 from podline.training import devices
 from podline.training.devices import batch_advice
 from podline.training.schedules import build_schedule

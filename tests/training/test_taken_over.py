@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from metrics_lines import steps_line
 
+from podline.base.errors import OtherWriterError
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog
-from podline.errors import OtherWriterError
 from podline.store import fences
 from podline.store.folder import FolderStore
 from podline.store.one_writer import Writer

@@ -12,15 +12,15 @@ import tensorflow as tf
 from metrics_lines import steps_line
 from small_dataset import FINGERPRINT, publish_dataset, seal, small_recipe
 
+from podline.base.errors import DivergenceError
+from podline.base.progress import silent
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
 from podline.documents.metrics_log import read_events
-from podline.errors import DivergenceError
 from podline.kinds.classification import objective
 from podline.kinds.classification.objective import cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.progress import silent
 from podline.recipes.durations import Duration, Part
 from podline.recipes.settings import ExplosionSettings, ModelSettings, ScheduleSettings
 from podline.stages.specs import TrainSpec

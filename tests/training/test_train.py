@@ -15,9 +15,9 @@ from dying_runs import bare_metrics, finished_after, lively_recipe, losses, spec
 from small_dataset import drawn, publish_dataset
 from tensorflow.core.util.event_pb2 import Event
 
+from podline.base.errors import PreemptedError, SettingsError, StoreError
+from podline.base.progress import Reporter, silent
 from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events
-from podline.errors import PreemptedError, SettingsError, StoreError
-from podline.progress import Reporter, silent
 from podline.stages.completed import find
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store

@@ -10,11 +10,11 @@ from drawn_images import as_folders, encoded, opened
 from drawn_images import drawn as noise
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish, small_recipe
 
+from podline.base.errors import SettingsError, SourceError
+from podline.base.progress import silent
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import EarlyStopLine, EvaluationLine
-from podline.errors import SettingsError, SourceError
 from podline.evaluation.evaluate import evaluate
-from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import EarlyStopSettings
 from podline.stages.from_recipe import evaluation_spec, training_spec

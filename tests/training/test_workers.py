@@ -22,10 +22,10 @@ from dying_runs import lively_recipe
 from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.cluster import Cluster
+from podline.base.errors import PreemptedError, WorkerLostError
+from podline.base.progress import silent
 from podline.documents.metrics_log import StepsLine
-from podline.errors import PreemptedError, WorkerLostError
-from podline.progress import silent
+from podline.settings.cluster import Cluster
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -35,9 +35,9 @@ from tests.support.metrics import read_metrics
 RUN_STAGE = """
 import json
 import sys
-from podline.errors import PodlineError
+from podline.base.errors import PodlineError
 from podline.stages.specs import TrainSpec
-from podline.supervision.supervisor import run_stage
+from podline.stages.supervision.supervisor import run_stage
 
 try:
     run_stage(TrainSpec.model_validate_json(sys.argv[1]), lambda event: print(json.dumps(event), flush=True))

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline.cores import usable_cores
+from podline.base.cores import usable_cores
+from podline.base.errors import SourceError
 from podline.data.decoded_rows import PIXELS, joined
 from podline.data.images.arrow_file import TEXT, compute, encoded
 from podline.data.images.deciding import decide, refuse_empty
@@ -28,12 +29,11 @@ from podline.data.raw_arrays import COLUMNS, Arrays, sides, write_parts
 from podline.data.rawfiles import RawFile, check_official, made_once, raw_file, reading
 from podline.data.record_table import digest_column
 from podline.data.records import label_feature
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.source import Source, splits_of
 from podline.documents.manifest import TRAIN
-from podline.errors import SourceError
-from podline.kinds.table import text_targets
-from podline.sandbox.pool import Sandbox
+from podline.recipes.kind_table import text_targets
 from podline.store import digests
 from podline.store.prefetch import in_order
 
@@ -87,7 +87,7 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
         arrays: the raw files.
         place: name of the source in errors.
         work: the cache folder.
-        sandbox: a sandbox of :data:`podline.sandbox.pool.CALLER`.
+        sandbox: a sandbox of :data:`podline.data.sandbox.pool.CALLER`.
 
     Raises:
         SourceError: a file is damaged, two have images of different shapes, or a split has no image, shares too many

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from podline.base.errors import SourceError
+from podline.base.frozen import is_object
 from podline.data.images.image_table import Texts
 from podline.data.images.items import TESTED, TRAINING, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
@@ -24,8 +26,6 @@ from podline.data.places import IMAGE_ENDINGS
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import whole_numbers
 from podline.data.texts import cleaned
-from podline.errors import SourceError
-from podline.frozen import is_object
 
 _KNOWN = {
     "file": ("filename", "file", "image", "path", "imagepath", "filepath", "imagefile", "imagename", "img"),

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from podline.base.plurals import plural
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.images.image_table import ImageTable
 from podline.data.reasons import DROPPED, Reason
-from podline.plurals import plural
 
 DROP = ""
 """The correction that drops an image; every other correction is its new label."""

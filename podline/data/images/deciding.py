@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
 from podline.data.images.arrow_file import encoded
 from podline.data.images.image_table import ImageTable, Mask, Numbers
 from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, held_out_splits
@@ -21,8 +22,7 @@ from podline.data.reasons import Reason
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
-from podline.errors import SourceError
-from podline.kinds.targets import TextTargets
+from podline.recipes.targets import TextTargets
 
 # Above this share of test images that also occur in training, a test says nothing about new images.
 MAX_SHARED = 0.01

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline import settings as machine
+from podline.base.progress import alive, counted
 from podline.data.decoded_rows import PIXELS, DecodedRows, are_whole, joined, row_bytes, with_checksums
 from podline.data.images.arrow_file import TEXT, encoded, texts_in
 from podline.data.images.image_table import IMAGE_FACTS, ImageTable, Numbers, write_columns
@@ -31,7 +31,7 @@ from podline.data.rawfiles import FACTS, delete_unused, use_of
 from podline.data.record_table import digest_column
 from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
 from podline.data.sources.remote import copy_of
-from podline.progress import alive, counted
+from podline.settings import machine
 from podline.store import digests, locks, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore

@@ -166,7 +166,7 @@ class ImageTable:
         return decoded(self._table[name][number].as_py())
 
     def names(self, numbers: Numbers) -> Any:
-        """Return a table of some images' names and numbers of pixels; see :mod:`podline.datasets.record_names`."""
+        """Return a table of some images' names and numbers of pixels; see :mod:`podline.data.versions.record_names`."""
         pixels = self.column("width")[numbers].astype(np.int64) * self.column("height")[numbers]
         return pa.table({"name": self._table["key"].take(numbers), "pixels": pixels})
 

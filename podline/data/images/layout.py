@@ -12,14 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
+from podline.base.frozen import JsonObject
 from podline.data.images.items import HELD_OUT, TRAINING, Item, Place
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
-from podline.frozen import JsonObject
-from podline.sandbox.child import begin
-from podline.sandbox.limits import Limits
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits
 
 NOTES = "notes"
 """The fact that holds :attr:`Layout.notes`."""
@@ -133,7 +133,7 @@ def limits_of_file(size: int, entries: int) -> Limits:
 
 
 def begin_source(source: str, entries: int) -> None:
-    """Set the limits for the work on a source's list of files; see :func:`podline.sandbox.child.begin`."""
+    """Set the limits for the work on a source's list of files; see :func:`podline.data.sandbox.child.begin`."""
     global _entries  # noqa: PLW0603 (one child, one source)
     _entries = entries
     begin(limits_of_file(0, entries), source)

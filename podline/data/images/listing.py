@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
+from podline.base.errors import SourceError
+from podline.base.progress import alive
 from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts_in, write_rows
 from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
-from podline.errors import SourceError
-from podline.progress import alive
 from podline.store import digests
 from podline.store.contract import SCRATCH
 

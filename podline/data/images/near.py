@@ -17,14 +17,14 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from podline.cores import usable_cores
+from podline.base.cores import usable_cores
+from podline.base.errors import SourceError
+from podline.base.progress import counted
 from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Read, agreement, shown_box
 from podline.data.images.image_table import Image, ImageTable
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
 from podline.documents.manifest import APART, NEARLY_REPEAT, split_in_words
-from podline.errors import SourceError
-from podline.progress import counted
 from podline.store.prefetch import in_order
 
 T = TypeVar("T")

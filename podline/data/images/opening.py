@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from podline import settings as machine
+from podline.base.errors import SettingsError, SourceError
+from podline.base.plurals import plural
 from podline.data.decoders import pixels_digest
 from podline.data.identity import hexadecimal
 from podline.data.images.columns import with_whole_numbers
@@ -32,9 +33,8 @@ from podline.data.sources.class_names import alike
 from podline.data.sources.remote import is_remote, on_this_machine
 from podline.data.sources.source import Source, splits_of
 from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
-from podline.errors import SettingsError, SourceError
-from podline.plurals import plural
 from podline.recipes.datasets import DataSet
+from podline.settings import machine
 from podline.store import digests
 from podline.store.folder import FolderStore
 

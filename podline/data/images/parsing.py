@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError, SourceError
+from podline.base.frozen import JsonObject
 from podline.data.images.arrow_file import start_threads
 from podline.data.images.items import Item, Place, unread_splits, write_items
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
@@ -22,11 +24,9 @@ from podline.data.images.listing import Files, Found
 from podline.data.images.settings import PictureSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.unpacking import unpacking
-from podline.errors import SettingsError, SourceError
-from podline.frozen import JsonObject
 from podline.recipes.parts import LAYOUTS
-from podline.sandbox.pool import Sandbox
 from podline.store.contract import explained
 
 LISTED = "listed.arrow"

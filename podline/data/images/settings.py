@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from podline import entry_points
+from podline.base import entry_points
 from podline.documents.manifest import ORDER, USUAL_KIND, Fit
-from podline.kinds.table import text_targets
-from podline.kinds.targets import TextTargets
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
+from podline.recipes.kind_table import text_targets
 from podline.recipes.parts import LAYOUTS
+from podline.recipes.targets import TextTargets
 from podline.store import digests
 
 # MNIST has up to 5 % test images this near to another writer's digit, CIFAR-10 has 1.5 %.

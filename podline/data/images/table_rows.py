@@ -14,14 +14,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from podline.base.errors import SourceError
+from podline.base.frozen import is_object
 from podline.data import bounds
 from podline.data.images.layout import opened
 from podline.data.images.listing import Found
 from podline.data.rawfiles import reading
 from podline.data.shown import shortened
 from podline.data.texts import cleaned
-from podline.errors import SourceError
-from podline.frozen import is_object
 
 PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)

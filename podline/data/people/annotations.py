@@ -26,16 +26,16 @@ from pydantic import (
     model_validator,
 )
 
+from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.people.deeplabcut import as_coco, is_table
 from podline.data.people.files import AnnotationFile
 from podline.data.people.image import PERSON
 from podline.data.rawfiles import reading
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Limits, limits_of
 from podline.data.shown import printable, shortened
-from podline.errors import SourceError
-from podline.sandbox.child import begin
-from podline.sandbox.limits import Limits, limits_of
 
 _NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 

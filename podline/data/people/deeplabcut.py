@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from podline.base.errors import SourceError
 from podline.data.images.table_rows import mark_of
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
-from podline.errors import SourceError
 
 _LABELS = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")

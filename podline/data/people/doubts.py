@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.plurals import plural
 from podline.data.people.image import People
-from podline.plurals import plural
 
 Numbers = npt.NDArray[np.float64]
 

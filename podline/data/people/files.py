@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from podline.base.errors import SourceError
 from podline.data.images.layout import limits_of_file
 from podline.data.images.listing import Files, Found
 from podline.data.people.deeplabcut import tables_of
 from podline.data.places import IMAGE_ENDINGS, Place
 from podline.data.rawfiles import reading
-from podline.errors import SourceError
-from podline.sandbox.child import begin
-from podline.sandbox.limits import limits_of
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import limits_of
 
 _FOLDERS = ("annotations", "train", "val", "valid", "validation", "dev", "test")
 _OFFICIAL = re.compile(r"person_keypoints_(train|val|test)20(14|17)\.json")

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from podline.base.errors import SourceError
+from podline.base.frozen import JsonObject
+from podline.base.plurals import plural
 from podline.data.images.items import Item, Place
 from podline.data.images.layout import NOTES, Layout
 from podline.data.images.listing import Files, Found
@@ -33,13 +36,10 @@ from podline.data.people.files import AnnotationFile, ImageFiles, annotation_fil
 from podline.data.people.image import PERSON, People
 from podline.data.people.settings import KeypointSettings, PeopleSettings
 from podline.data.people.skeletons import Joints, Summary, joints_of, skeleton_of
+from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.unpacking import unpacking
 from podline.documents.manifest import SPLITS, TEST, TRAIN
 from podline.documents.skeleton import COCO, SKELETON, Skeleton
-from podline.errors import SourceError
-from podline.frozen import JsonObject
-from podline.plurals import plural
-from podline.sandbox.pool import CALLER, Sandbox
 
 LABEL = "people"
 """The label of every annotated image."""

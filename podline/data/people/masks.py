@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as rle
 
+from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.fitting import fitted
 from podline.data.letterbox import LetterBox
 from podline.data.shown import shortened
-from podline.errors import SourceError
 
 Lengths = npt.NDArray[np.int64]
 Runs = npt.NDArray[np.int64]

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
+from podline.base.plurals import plural
 from podline.data.people.files import AnnotationFile
 from podline.data.people.settings import KeypointSettings
 from podline.data.shown import printable, shortened
 from podline.documents.skeleton import COCO, OTHER_SIGMA, Skeleton, mirrored_by_name, sigmas_by_name
-from podline.errors import SourceError
-from podline.plurals import plural
 
 Limb = tuple[int, int]
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
+from podline.base.frozen import JsonObject
 from podline.data.images.arrow_file import encoded, write_rows
 from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.opening import open_images
@@ -31,8 +33,6 @@ from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Source
 from podline.documents.manifest import FileInfo, SourceFile
 from podline.documents.skeleton import ONE, SEVERAL, SKELETON, SUBJECTS, Skeleton
-from podline.errors import SourceError
-from podline.frozen import JsonObject
 from podline.recipes.datasets import DataSet
 from podline.store.contract import Store
 

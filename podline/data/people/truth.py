@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from podline.base.errors import ArtifactError
 from podline.data.people.image import PERSON, People
 from podline.documents.manifest import FileInfo, Manifest
 from podline.documents.skeleton import Skeleton
-from podline.errors import ArtifactError
 from podline.store.contract import Store
 
 

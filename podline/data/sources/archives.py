@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+from podline.base.errors import SourceError
 from podline.data import bounds
-from podline.data.official import official_name
 from podline.data.rawfiles import RawFile, raw_file, reading
-from podline.errors import SourceError
-from podline.sandbox.limits import Limits
-from podline.sandbox.pool import confined
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import confined
+from podline.recipes.official import official_name
 from podline.store.contract import explained
 
 GZIP_MAGIC = b"\x1f\x8b"

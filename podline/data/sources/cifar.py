@@ -17,16 +17,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
+from podline.base.plurals import plural
 from podline.data import bounds
 from podline.data.raw_arrays import Arrays, Part
 from podline.data.rawfiles import RawFile, reading
+from podline.data.sandbox.limits import limits_of
+from podline.data.sandbox.pool import Sandbox
 from podline.data.shown import shortened
 from podline.data.sources import class_names
 from podline.data.sources.pickles import REMEDY, ROW, Label, checked_labels, read_batch, read_names
-from podline.errors import SourceError
-from podline.plurals import plural
-from podline.sandbox.limits import limits_of
-from podline.sandbox.pool import Sandbox
 
 _CHANNELS, _SIDES = 3, (32, 32)
 _ROWS = 1_000  # that are decoded at once

@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.entry_points import reason
+from podline.base.errors import SourceError
 from podline.data.images.arrays import open_arrays
 from podline.data.raw_arrays import Arrays, Part, sides
 from podline.data.rawfiles import raw_file, reading
+from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
 from podline.documents.manifest import SPLITS
-from podline.entry_points import reason
-from podline.errors import SourceError
-from podline.kinds.table import code_of_targets, text_targets
 from podline.recipes.datasets import DataSet
+from podline.recipes.kind_table import code_of_targets, text_targets
 from podline.recipes.own_code import of_dataset
-from podline.sandbox.limits import Limits, limits_of
-from podline.sandbox.pool import CALLER, Sandbox
 
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
 
-A target is a value of the data set's kind (:meth:`podline.kinds.targets.TextTargets.text`): for classes, a number from
-0 on. The function must be importable from a module, since a child process calls it.
+A target is a value of the data set's kind (:meth:`podline.recipes.targets.TextTargets.text`): for classes, a number
+from 0 on. The function must be importable from a module, since a child process calls it.
 """
 
 _MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # memory per byte of a file, with any compression; bytes per second; seconds

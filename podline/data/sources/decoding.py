@@ -25,10 +25,10 @@ from podline.data.pictures import Form, limits_of_pixels, picture_of, ready_for_
 from podline.data.places import MemberError, Place
 from podline.data.rawfiles import reading
 from podline.data.reasons import FORGOTTEN, Reason
+from podline.data.sandbox.child import begin
+from podline.data.sandbox.limits import Breach, Limits
+from podline.data.sandbox.pool import Sandbox
 from podline.documents.manifest import Fit
-from podline.sandbox.child import begin
-from podline.sandbox.limits import Breach, Limits
-from podline.sandbox.pool import Sandbox
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from podline.data.official import RemoteFile, published
+from podline.base.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
+from podline.base.progress import Reporter, silent
 from podline.data.rawfiles import md5_of
-from podline.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
-from podline.progress import Reporter, silent
 from podline.recipes import datasets
+from podline.recipes.official import RemoteFile, published
 from podline.store.contract import explained
 from podline.store.locks import locked
 

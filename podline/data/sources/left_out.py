@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from podline.errors import SourceError
+from podline.base.errors import SourceError
 
 _NAMED = 3
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
+from podline.base.plurals import plural
 from podline.data.raw_arrays import Arrays, Part
 from podline.data.rawfiles import RawFile
+from podline.data.sandbox.pool import Sandbox
 from podline.data.sources import class_names
 from podline.data.sources.pickles import Label, checked_labels
-from podline.errors import SourceError
-from podline.plurals import plural
-from podline.sandbox.pool import Sandbox
 
 SPLITS: Mapping[str, tuple[str, str]] = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

@@ -8,20 +8,20 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from podline.cores import usable_cores
+from podline.base.cores import usable_cores
+from podline.base.errors import SourceError
 from podline.data.images.arrays import open_arrays
-from podline.data.official import official_name
 from podline.data.raw_arrays import Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
+from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, decompress, in_child, unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, of_binaries, of_pickles
 from podline.data.sources.mnist import SPLITS, of_mnist
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
-from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
-from podline.sandbox.pool import CALLER, Sandbox
+from podline.recipes.official import official_name
 from podline.store import digests
 from podline.store.prefetch import in_order
 

@@ -3,7 +3,7 @@
 It uses Python's own unpickler with an allow-list: a pickle that names another object is refused before it runs.
 Functions of this module, which check their arguments, stand for those that build NumPy's arrays. NumPy's own functions
 are never called, because a pickle could give its dtypes fields and flags that make it read bytes as addresses. The
-sandbox limits memory and time (:mod:`podline.sandbox`).
+sandbox limits memory and time (:mod:`podline.data.sandbox`).
 
 The formats are protocols 0 to 5, as written by Python 2 and 3 and by NumPy 1 and 2.
 """
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
+from podline.base.plurals import plural
 from podline.data.shown import printable
-from podline.errors import SourceError
-from podline.plurals import plural
 
 REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 ROW = 3072

@@ -17,12 +17,12 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
+from podline.base.errors import SourceError
+from podline.base.progress import counted
 from podline.data import bounds
 from podline.data.places import IMAGE_ENDINGS, StoredFile
 from podline.data.rawfiles import renaming
 from podline.data.sources.decoding import DECODING
-from podline.errors import SourceError
-from podline.progress import counted
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.opening import open_store

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SettingsError
 from podline.data.order import permutation
 from podline.data.sources import class_names
 from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.pickles import ROW
 from podline.data.sources.shapes import draw
-from podline.errors import SettingsError
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 

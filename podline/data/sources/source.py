@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.frozen import JsonObject
 from podline.data.decoded_rows import DecodedRows
 from podline.data.fitting import SQUEEZE
 from podline.data.identity import IDENTITY_BYTES
@@ -26,7 +27,6 @@ from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.settings import PictureSettings
 from podline.data.jpeg_files import SAMPLED, mean_size
-from podline.data.official import OfficialCheck
 from podline.data.order import shuffled
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import reading
@@ -38,10 +38,10 @@ from podline.data.sources.left_out import LeftOut
 from podline.documents.feature import Feature
 from podline.documents.manifest import TEST, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import Skeleton
-from podline.frozen import JsonObject
-from podline.kinds.table import facts_named
-from podline.kinds.targets import Doubt, TextTargets
 from podline.recipes.datasets import ConverterSettings, DataSet
+from podline.recipes.kind_table import facts_named
+from podline.recipes.official import OfficialCheck
+from podline.recipes.targets import Doubt, TextTargets
 from podline.store.contract import Store
 
 
@@ -51,7 +51,7 @@ class Source:
 
     Attributes:
         dataset: the data set's name.
-        kind: kind of task; see :mod:`podline.kinds.table`.
+        kind: kind of task; see :mod:`podline.recipes.kind_table`.
         files: every raw file of the records, with its checksum.
         images: all images, including those that are left out.
         splits: the existing splits, in the order of :data:`podline.documents.manifest.SPLITS`, with their records.
@@ -229,7 +229,7 @@ class Source:
         return texts, [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
 
     def names(self) -> Mapping[str, Any]:
-        """Return the names of each split's records; see :func:`podline.datasets.record_names.publish_names`."""
+        """Return the names of each split's records; see :func:`podline.data.versions.record_names.publish_names`."""
         return {split.name: self.images.names(split.numbers) for split in self.splits}
 
     def shard_tables(self, _plans: ShardPlans, folder: Path, /) -> tuple[RowsByPlace, Iterator[Path]]:

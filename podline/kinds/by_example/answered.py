@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from podline.evaluation.per_example import PerExample
+from podline.contract.per_example import PerExample
 
 
 @dataclass(frozen=True)

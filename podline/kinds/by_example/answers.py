@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic
 
-from podline.arrays import Tensor
-from podline.compare.answers import Answers, Examples
+from podline.base.arrays import Tensor
+from podline.contract.answers import Answers, Examples
 from podline.data.reader import open_split
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
 from podline.kinds.by_example.hooks import A, ExampleHooks
 from podline.kinds.by_example.measures import figure_of
-from podline.measures import measure_named
+from podline.recipes.measures import measure_named
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.compare.noise import Floats
+from podline.contract.noise import Floats
+from podline.documents.intervals import Z, wilson_interval
 from podline.documents.metric import Metric
-from podline.intervals import Z, wilson_interval
 
 
 class Estimate(NamedTuple):

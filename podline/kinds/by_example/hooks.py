@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVa
 
 import numpy as np
 
-from podline.arrays import Array, Tensor
-from podline.compare.noise import Floats
+from podline.base.arrays import Array, Tensor
+from podline.contract.noise import Floats
+from podline.contract.per_example import PerExample
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
-from podline.evaluation.per_example import PerExample
 from podline.kinds.by_example.document import ImageFigures
 from podline.kinds.by_example.measures import figures_of, gains_of
-from podline.kinds.targets import TextTargets
-from podline.measures import measure_named
+from podline.recipes.measures import measure_named
 from podline.recipes.settings import Recipe
-from podline.reporting.kind_report import ReportedKind
+from podline.recipes.targets import TextTargets
+from podline.report.kind_report import ReportedKind
 from podline.stages.tools import ClassShare, PicturePrediction
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
     Attributes:
         target: the record field that the answer is compared with.
         read_by: the class of its models' answers.
-        tells: see :attr:`podline.evaluation.picture_reader.PictureReader.tells`.
+        tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
         about: the words after the main figure in a report; ``split`` and ``dataset`` are filled in.
         guess: the words before the figure of guessing.
     """

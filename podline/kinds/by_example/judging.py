@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Array, Tensor
+from podline.base.arrays import Array, Tensor
+from podline.base.errors import ArtifactError, DivergenceError
+from podline.base.progress import Reporter
+from podline.contract.case import Case, Judgement
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.manifest import TRAIN, VALIDATION, Manifest
-from podline.errors import ArtifactError, DivergenceError
-from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.by_example.hooks import A, ExampleHooks, Judged, Views
-from podline.kinds.table import read_evaluation
-from podline.measures import measure_named, metric_text
-from podline.progress import Reporter
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.measures import measure_named, metric_text
 from podline.recipes.settings import Recipe
 from podline.store.contract import Store
 from podline.training.plan import plan_training

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from podline.arrays import Array, Arrays, Image
-from podline.compare.answers import LostExamples
-from podline.compare.figures import Compared, Rule
-from podline.compare.noise import Floats
+from podline.base.arrays import Array, Arrays, Image
+from podline.base.frozen import JsonObject
+from podline.base.progress import Reporter
+from podline.contract.answers import LostExamples
+from podline.contract.noise import Floats
+from podline.contract.rules import Compared, Rule
 from podline.data.reader import SplitReader
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.documents.model_description import ModelDescription
-from podline.frozen import JsonObject
 from podline.kinds.by_example import lost_answers, rules
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.answers import ExampleAnswers
 from podline.kinds.by_example.hooks import A, ExampleHooks
 from podline.kinds.by_example.measures import figure_of, value_of
-from podline.measures import Measure, measure_named
-from podline.progress import Reporter
+from podline.recipes.measures import Measure, measure_named
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction, ShowSpec
@@ -36,12 +36,12 @@ from podline.store.contract import Store
 if TYPE_CHECKING:
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.drawing.picture_sheet import Block, Picture
-    from podline.evaluation.case import Case, Judgement
-    from podline.evaluation.picture_reader import PictureReader
-    from podline.reporting.facts import RunFacts
-    from podline.reporting.kind_report import Headline
-    from podline.reporting.sections import Section
+    from podline.base.drawing.picture_sheet import Block, Picture
+    from podline.contract.case import Case, Judgement
+    from podline.contract.picture_reader import PictureReader
+    from podline.report.facts import RunFacts
+    from podline.report.kind_report import Headline
+    from podline.report.sections import Section
 
 
 class ExampleKind(ExampleHooks[A]):
@@ -97,7 +97,7 @@ class ExampleKind(ExampleHooks[A]):
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
         """Return images with their targets as text; mixed images list the share of each."""
-        from podline.drawing.picture_sheet import Picture
+        from podline.base.drawing.picture_sheet import Picture
         from podline.input.mixing import captions
 
         words = captions(records, lambda each: self.truths(each[self.target], manifest))

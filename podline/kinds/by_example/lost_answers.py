@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from podline.compare.answers import LostExample, LostExamples
-from podline.compare.figures import Compared
+from podline.contract.answers import LostExample, LostExamples
+from podline.contract.rules import Compared
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.kinds.by_example.hooks import A, ExampleHooks
 from podline.kinds.by_example.measures import gains_of
-from podline.measures import measure_named
+from podline.recipes.measures import measure_named
 
 MOST_EXAMPLES = 24
 """The number of examples that are listed and shown."""

@@ -1,4 +1,4 @@
-"""Computes figures of a model by the measures of its kind, see :mod:`podline.measures`."""
+"""Computes figures of a model by the measures of its kind, see :mod:`podline.recipes.measures`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from podline import entry_points
-from podline.arrays import Array
-from podline.compare.noise import Floats
+from podline.base import entry_points
+from podline.base.arrays import Array
+from podline.base.errors import SettingsError
+from podline.contract.noise import Floats
+from podline.contract.per_example import PerExample
+from podline.documents.intervals import mean_interval, wilson_interval
 from podline.documents.metric import Metric
-from podline.errors import SettingsError
-from podline.evaluation.per_example import PerExample
-from podline.intervals import mean_interval, wilson_interval
 from podline.kinds.by_example.estimate import Estimate
-from podline.kinds.table import facts_named
-from podline.measures import Measure, loaded, of_kind
+from podline.recipes.kind_table import facts_named
+from podline.recipes.measures import Measure, loaded, of_kind
 
 _RESAMPLES = 1_000
 

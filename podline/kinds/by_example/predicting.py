@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from podline.arrays import Array
-from podline.compare.noise import Floats
+from podline.base.arrays import Array
+from podline.base.progress import Reporter
+from podline.contract.noise import Floats
+from podline.contract.picture_reader import PictureReader, Size
 from podline.data.fitting import SQUEEZE
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Fit, Manifest
-from podline.evaluation.picture_reader import PictureReader, Size
 from podline.kinds.by_example.hooks import ExampleHooks
-from podline.kinds.table import read_evaluation
-from podline.progress import Reporter
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction

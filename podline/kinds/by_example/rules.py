@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from podline.compare.figures import MAIN, Compared, Figure, drawn, rule, shares
-from podline.compare.noise import Noise, luck_of, seeds_of
-from podline.errors import SettingsError
-from podline.evaluation.per_example import PerExample
+from podline.base.errors import SettingsError
+from podline.contract.noise import Noise, luck_of, seeds_of
+from podline.contract.per_example import PerExample
+from podline.contract.rules import MAIN, Compared, Figure, drawn, rule, shares
 from podline.kinds.by_example.estimate import Estimate
 from podline.kinds.by_example.measures import value_of, values_of
-from podline.kinds.table import facts_named
-from podline.measures import Measure, measure_named, of_kind
+from podline.recipes.kind_table import facts_named
+from podline.recipes.measures import Measure, measure_named, of_kind
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 
@@ -56,7 +56,7 @@ def measured(compared: Compared[PerExample], measure: Measure, settings: Promoti
 def estimated(
     name: str, measure: str, known: Sequence[Estimate], now: Estimate, spread: float, margin: Margin
 ) -> Figure:
-    """Return a figure like :func:`podline.compare.figures.shares`, from influences instead of correct answers."""
+    """Return a figure like :func:`podline.contract.rules.shares`, from influences instead of correct answers."""
     values, influences = np.array([[each.value] for each in known]), np.stack([each.influence for each in known])
     trainings, images = influences.shape
     # An image's value is the figure plus its influence times the number of images, so the mean of the values is the

@@ -8,17 +8,18 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from podline import figures, measures
+from podline.base import figures
 from podline.data.reader import open_split
-from podline.datasets.record_names import RecordNames
+from podline.data.versions.record_names import RecordNames
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
-from podline.measures import measure_named, shown
-from podline.reporting import verdict
-from podline.reporting.blocks import Block, Code, Picture, Pictures, Table, Text
-from podline.reporting.facts import RunFacts
-from podline.reporting.kind_report import Headline
-from podline.reporting.pictures import data_uri
-from podline.reporting.sections import section
+from podline.recipes import measures
+from podline.recipes.measures import measure_named, shown
+from podline.report import verdict
+from podline.report.blocks import Block, Code, Picture, Pictures, Table, Text
+from podline.report.facts import RunFacts
+from podline.report.kind_report import Headline
+from podline.report.pictures import data_uri
+from podline.report.sections import section
 
 
 def headline(run: RunFacts, about: str, guess: str) -> Headline:

@@ -8,17 +8,17 @@ import keras  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.base.figures import count, percent
+from podline.base.progress import Reporter
+from podline.contract.per_example import PerExample
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.manifest import TEST, Manifest
-from podline.drawing.picture_sheet import Block, Picture, PictureRow
-from podline.evaluation.per_example import PerExample
-from podline.figures import count, percent
 from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.judging import answered, at_its_thresholds
 from podline.kinds.by_example.measures import figure_of
-from podline.measures import measure_named, metric_text
-from podline.progress import Reporter
+from podline.recipes.measures import measure_named, metric_text
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 

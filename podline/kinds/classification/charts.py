@@ -1,4 +1,4 @@
-"""Draws charts of a classifier's report as SVG text; see :mod:`podline.drawing.drawing`."""
+"""Draws charts of a classifier's report as SVG text; see :mod:`podline.base.drawing.drawing`."""
 
 # pyright: standard
 from __future__ import annotations
@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from podline.base.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
+from podline.base.drawing.svg import Svg
 from podline.documents.metric import Metric
-from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
-from podline.drawing.svg import Svg
 from podline.kinds.classification.document import CalibrationBin, Evaluation
-from podline.reporting.charts import DASHED, THOUSANDS, interval, percent_axis, words_on_the_left
+from podline.report.charts import DASHED, THOUSANDS, interval, percent_axis, words_on_the_left
 
 # Above this number of classes the matrix is drawn as an image without numbers.
 MANY_CLASSES = 20

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from podline.base.frozen import Frozen
 from podline.documents.metric import Metric
-from podline.frozen import Frozen
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 
@@ -81,7 +81,7 @@ class Evaluation(ImageEvaluation[Figures]):
 
     Attributes:
         guessing: the accuracy of always predicting the split's most frequent class, with the range that chance gives
-            it; see :func:`podline.intervals.guessing_interval`.
+            it; see :func:`podline.documents.intervals.guessing_interval`.
         per_class: one entry per class, by label.
         confusion: counts; ``confusion[label][prediction]``; empty above :data:`podline.documents.manifest.MANY_CLASSES`
             classes.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from podline import figures
+from podline.base import figures
+from podline.base.plurals import plural
 from podline.data.shown import shortened
+from podline.documents.intervals import Z, guessing_interval
 from podline.documents.metric import Metric
-from podline.intervals import Z, guessing_interval
-from podline.kinds.targets import Doubt
-from podline.plurals import plural
+from podline.recipes.targets import Doubt
 
 # Guessing may reach this share of the room above its rate by chance before a split counts as small.
 _SMALL = 0.5
@@ -18,7 +18,7 @@ _MOST_TESTED = 0.5  # of all images, in the advice
 
 
 def doubt(names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is_hashed: bool) -> Doubt | None:
-    """Return what the test split cannot prove, or None; see :meth:`podline.kinds.targets.Targets.doubt`."""
+    """Return what the test split cannot prove, or None; see :meth:`podline.recipes.targets.Targets.doubt`."""
     guessing, total, most = guessing_interval(test), sum(test), max(test)
     certain = guessing.high >= 1
     if max(every) == sum(every) or (not certain and _leaves_room(guessing, _SMALL)):

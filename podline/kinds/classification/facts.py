@@ -3,7 +3,7 @@
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.records import ClassTargets
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.facts import KindFacts
+from podline.recipes.kind_facts import KindFacts
 
 CLASSIFICATION = KindFacts(
     name="classification",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from podline.contract.per_example import PerExample
 from podline.documents.manifest import MANY_CLASSES
-from podline.evaluation.per_example import PerExample
 from podline.kinds.classification.document import CalibrationBin
 
 BINS = 15

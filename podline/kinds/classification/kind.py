@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from podline.arrays import Array, Tensor
-from podline.compare.figures import Rule
-from podline.compare.noise import Floats
+from podline.base.arrays import Array, Tensor
+from podline.contract.noise import Floats
+from podline.contract.rules import Rule
 from podline.data.records import LABEL
+from podline.documents.intervals import guessing_interval
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
-from podline.intervals import guessing_interval
 from podline.kinds.by_example.hooks import Judged, Views, shares_of
 from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figures_of
@@ -24,11 +24,11 @@ from podline.kinds.classification.document import Figures
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.recipes.settings import Recipe
-from podline.reporting.sections import Section, sections_in
+from podline.report.sections import Section, sections_in
 from podline.stages.tools import PicturePrediction
 
 if TYPE_CHECKING:
-    from podline.training.objective import Objective
+    from podline.contract.objective import Objective
 
 
 class Classification(ExampleKind[Guesses]):

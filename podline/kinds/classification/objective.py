@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.base.frozen import JsonObject
+from podline.contract.objective import Batch, Objective
 from podline.data.records import IMAGE, LABEL
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
-from podline.frozen import JsonObject
 from podline.input.mixing import SHARE, partners_field
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
-from podline.training.objective import Batch, Objective
 
 Loss = Callable[[Any, Any], Any]
 # TensorFlow's operations that end a model in probabilities, and those that change no value.

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays
+from podline.base.plurals import plural
 from podline.data.images.columns import text_of
 from podline.data.records import LABEL, label_feature
 from podline.data.shown import shortened
 from podline.documents.feature import Feature
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.doubts import doubt
-from podline.kinds.targets import Doubt, TextTargets
-from podline.plurals import plural
+from podline.recipes.targets import Doubt, TextTargets
 
 
 class ClassTargets(TextTargets):

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from podline.compare.figures import Compared, Figure, rule, shares
-from podline.compare.noise import Floats
+from podline.contract.noise import Floats
+from podline.contract.rules import Compared, Figure, rule, shares
 from podline.kinds.by_example.rules import measured
 from podline.kinds.classification.guesses import Guesses
-from podline.measures import measure_named
+from podline.recipes.measures import measure_named
 from podline.recipes.promotion_settings import PromotionSettings
 
 

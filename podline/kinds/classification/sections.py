@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from podline import figures, measures
+from podline.base import figures
 from podline.kinds.by_example.sections import Wrong, pictures_of
 from podline.kinds.classification import charts
 from podline.kinds.classification.document import Evaluation
-from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
-from podline.reporting.facts import RunFacts
-from podline.reporting.run_sections import MOST_CLASSES
-from podline.reporting.sections import section
+from podline.recipes import measures
+from podline.report.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
+from podline.report.facts import RunFacts
+from podline.report.run_sections import MOST_CLASSES
+from podline.report.sections import section
 
 # Number of class pairs in the list of frequent confusions, and of classes in the list of weakest classes.
 _CONFUSIONS = _WEAKEST = 10

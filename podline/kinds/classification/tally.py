@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from podline.documents.intervals import wilson_interval
 from podline.documents.manifest import MANY_CLASSES
-from podline.intervals import wilson_interval
 from podline.kinds.classification.document import ClassFigures, Mistake, most_frequent_first
 from podline.kinds.classification.guesses import Guesses
 

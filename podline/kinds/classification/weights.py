@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.recipes.settings import Recipe
-from podline.settings import nearest
+from podline.settings.machine import nearest
 
 
 def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32] | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from podline.base.frozen import Frozen
 from podline.documents.metric import Metric
-from podline.frozen import Frozen
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 

@@ -1,9 +1,9 @@
 """The facts about the kind with any number of labels per image."""
 
-from podline.kinds.facts import KindFacts
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.records import LabelTargets
 from podline.kinds.labels.settings import LabelsSettings
+from podline.recipes.kind_facts import KindFacts
 
 LABELS = KindFacts(
     name="labels",

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from podline.arrays import Array
-from podline.compare.figures import Rule
-from podline.compare.noise import Floats
+from podline.base.arrays import Array
+from podline.base.errors import ArtifactError
+from podline.contract.noise import Floats
+from podline.contract.rules import Rule
 from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.intervals import mean_interval
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError
-from podline.intervals import mean_interval
 from podline.kinds.by_example.document import ImageFigures
 from podline.kinds.by_example.hooks import Judged, shares_of
 from podline.kinds.by_example.kind import ExampleKind
@@ -24,11 +24,11 @@ from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEval
 from podline.kinds.labels.records import LABELS
 from podline.kinds.labels.scores import Scores, enough, probabilities
 from podline.recipes.settings import Recipe
-from podline.reporting.sections import Section, sections_in
+from podline.report.sections import Section, sections_in
 from podline.stages.tools import PicturePrediction
 
 if TYPE_CHECKING:
-    from podline.training.objective import Objective
+    from podline.contract.objective import Objective
 
 _MOST_MISTAKES = _MOST_PAIRS = 25
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from podline.contract.objective import Batch
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.objective import ImageObjective, focal
 from podline.kinds.labels.records import LABELS
 from podline.kinds.labels.settings import LabelsSettings
 from podline.recipes.settings import Recipe
-from podline.training.objective import Batch
 
 
 class LabelsObjective(ImageObjective):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array
-from podline.compare.noise import Floats
+from podline.base.arrays import Array
+from podline.contract.noise import Floats
 from podline.kinds.by_example.estimate import Estimate
 
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays
 from podline.data.images.settings import MARKS
 from podline.data.shown import shortened
 from podline.data.sources.class_names import problem_of
 from podline.documents.feature import Feature
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.records import ClassTargets
-from podline.kinds.targets import TextTargets
+from podline.recipes.targets import TextTargets
 
 LABELS = "labels"
 """The field: uint8 (labels,), 1 for each label of the image."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from podline.compare.figures import Compared, Figure, rule
+from podline.contract.rules import Compared, Figure, rule
 from podline.kinds.by_example.estimate import Estimate
 from podline.kinds.by_example.rules import estimated
 from podline.kinds.labels.precision import average_precision

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array
-from podline.compare.noise import Floats
+from podline.base.arrays import Array
+from podline.contract.noise import Floats
+from podline.contract.per_example import PerExample
+from podline.documents.intervals import mean_interval
 from podline.documents.metric import Metric
-from podline.evaluation.per_example import PerExample
-from podline.intervals import mean_interval
 from podline.kinds.by_example.estimate import Estimate, mean_of
 from podline.kinds.labels.precision import average_precision, best_threshold, f1
 

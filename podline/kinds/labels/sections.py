@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline import figures, measures
+from podline.base import figures
+from podline.base.plurals import plural
 from podline.kinds.by_example.sections import Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
-from podline.plurals import plural
-from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
-from podline.reporting.facts import RunFacts
-from podline.reporting.run_sections import MOST_CLASSES
-from podline.reporting.sections import section
+from podline.recipes import measures
+from podline.report.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
+from podline.report.facts import RunFacts
+from podline.report.run_sections import MOST_CLASSES
+from podline.report.sections import section
 
 _PAIRS = 10
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
-from podline.compare.answers import Answers, Examples
+from podline.contract.answers import Answers, Examples
 from podline.data.people.truth import read_truth
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID

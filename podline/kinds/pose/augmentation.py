@@ -13,11 +13,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays
+from podline.base.errors import SettingsError
 from podline.data.people.image import MASK_STRIDE
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.errors import SettingsError
 from podline.input.augmentation import resized, with_installed
 from podline.input.chance import Chance
 from podline.input.colours import draw_colours, recoloured

@@ -1,15 +1,15 @@
-"""Draws charts of a pose network's report as SVG text; see :mod:`podline.drawing.drawing`."""
+"""Draws charts of a pose network's report as SVG text; see :mod:`podline.base.drawing.drawing`."""
 
 # pyright: standard
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podline import figures
-from podline.drawing.drawing import ACCENT, MUTED, chart
-from podline.drawing.svg import Svg
+from podline.base import figures
+from podline.base.drawing.drawing import ACCENT, MUTED, chart
+from podline.base.drawing.svg import Svg
 from podline.kinds.pose.figures import JointFigures
-from podline.reporting.charts import words_on_the_left
+from podline.report.charts import words_on_the_left
 
 
 def joints(entries: Sequence[JointFigures]) -> Svg:

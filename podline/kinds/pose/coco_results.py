@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.keypoints import to_annotated
 from podline.data.letterbox import LetterBox
 from podline.data.shown import shortened
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
-from podline.errors import SourceError
 from podline.kinds.pose.decoding import People
 
 Person = dict[str, Any]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Array
+from podline.base.arrays import Array
 from podline.data.letterbox import from_cells
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.settings import DecodingSettings

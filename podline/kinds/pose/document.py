@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from podline.base.frozen import Frozen, JsonObject
 from podline.documents.any_evaluation import RunEvaluation, Scored
 from podline.documents.completion import read_artifact
+from podline.documents.intervals import wilson_interval
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair
-from podline.frozen import Frozen, JsonObject
-from podline.intervals import wilson_interval
 from podline.kinds.pose.figures import PCK, JointFigures, ThresholdFigures
 from podline.kinds.pose.ranked_images import Ranked
-from podline.measures import metric_text, value_text, with_name
+from podline.recipes.measures import metric_text, value_text, with_name
 from podline.store.contract import Store
 
 MAPS = "maps.npz"

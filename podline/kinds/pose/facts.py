@@ -1,9 +1,9 @@
 """The facts about the kind of people and their joints."""
 
-from podline.kinds.facts import KindFacts
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.records import PeopleTargets
 from podline.kinds.pose.settings import PoseSettings
+from podline.recipes.kind_facts import KindFacts
 
 POSE = KindFacts(
     name="pose",

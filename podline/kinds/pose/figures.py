@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from podline.base.frozen import Frozen
 from podline.documents.metric import Metric
-from podline.frozen import Frozen
 
 PCK = "pck"
 """The measure of joints; see :mod:`podline.kinds.pose.pck`."""

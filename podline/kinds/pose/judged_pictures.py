@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import ArtifactError
 from podline.data.letterbox import LetterBox
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
-from podline.datasets.record_names import RecordNames
+from podline.data.versions.record_names import RecordNames
 from podline.documents.completion import read_artifact
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.errors import ArtifactError
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
 from podline.kinds.pose.maps import PoseMaps, maps_from_bytes

@@ -13,7 +13,10 @@ import numpy.typing as npt
 import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
-from podline.arrays import Array
+from podline.base.arrays import Array
+from podline.base.errors import ArtifactError, DivergenceError
+from podline.base.frozen import JsonObject
+from podline.contract.case import Case, Judgement
 from podline.data.letterbox import LetterBox
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
@@ -22,10 +25,7 @@ from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
-from podline.errors import ArtifactError, DivergenceError
-from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import Answers, News, answers_of
-from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
 from podline.kinds.pose.decoding import People, decode_people
@@ -39,7 +39,7 @@ from podline.kinds.pose.pck import Pck, pck
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
 from podline.kinds.pose.targets import pose_targets
-from podline.kinds.table import read_evaluation
+from podline.recipes.kind_table import read_evaluation
 from podline.store.contract import Store
 from podline.training.plan import plan_training
 

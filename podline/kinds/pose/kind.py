@@ -7,33 +7,33 @@ from typing import Any
 
 import keras  # pyright: ignore[reportMissingTypeStubs]
 
-from podline.arrays import Arrays
-from podline.compare.answers import LostExamples
-from podline.compare.figures import Compared, Rule
+from podline.base.arrays import Arrays
+from podline.base.drawing.picture_sheet import Block, Picture
+from podline.base.frozen import JsonObject
+from podline.base.progress import Reporter
+from podline.contract.answers import LostExamples
+from podline.contract.case import Case, Judgement
+from podline.contract.objective import Objective
+from podline.contract.picture_reader import PictureReader
+from podline.contract.rules import Compared, Rule
 from podline.data.reader import SplitReader
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.model_description import ModelDescription
 from podline.documents.skeleton import COCO, SKELETON, Skeleton
-from podline.drawing.picture_sheet import Block, Picture
-from podline.evaluation.case import Case, Judgement
-from podline.evaluation.picture_reader import PictureReader
-from podline.frozen import JsonObject
 from podline.kinds.pose import augmentation, judging, lost_answers, network, pck, predicting, rules, sections, sheet
 from podline.kinds.pose.answers import PoseAnswers
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.objective import pose_objective
 from podline.kinds.pose.settings import PoseSettings
 from podline.models.counts import described
-from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.reporting.facts import RunFacts
-from podline.reporting.kind_report import Headline, ReportedKind
-from podline.reporting.sections import Section, sections_in
+from podline.report.facts import RunFacts
+from podline.report.kind_report import Headline, ReportedKind
+from podline.report.sections import Section, sections_in
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
-from podline.training.objective import Objective
 
 
 class Pose(ReportedKind):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from podline.compare.answers import LostExample, LostExamples
-from podline.compare.figures import Compared
+from podline.base.plurals import plural
+from podline.contract.answers import LostExample, LostExamples
+from podline.contract.rules import Compared
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.lost_people import Found, FoundPair, drawn, lost_people
-from podline.plurals import plural
 
 MOST_IMAGES = 8
 """The number of images that are listed and shown."""

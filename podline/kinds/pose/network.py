@@ -18,9 +18,9 @@ from typing import Any
 
 import keras
 
+from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.errors import SettingsError
 from podline.kinds.pose.settings import PoseModelSettings, PoseSettings
 from podline.models import efficientnet_lite
 from podline.models.blocks import Blocks

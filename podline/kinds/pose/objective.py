@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from podline.base.frozen import JsonObject
+from podline.contract.objective import Batch, Objective
 from podline.data.people.image import MASK_STRIDE
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import SUBJECTS, Skeleton
-from podline.frozen import JsonObject
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
@@ -18,7 +19,6 @@ from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
-from podline.training.objective import Batch, Objective
 
 IGNORED = "ignored"
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.errors import SourceError
-from podline.frozen import Frozen
+from podline.base.errors import SourceError
+from podline.base.frozen import Frozen
 from podline.kinds.pose.coco_results import Person, Results, Truth, check_results, check_truth, judged_joints
 from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 

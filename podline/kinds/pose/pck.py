@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
+from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair
-from podline.errors import SettingsError
 from podline.kinds.pose.coco_results import Person
 from podline.kinds.pose.oks import joint_names, people_in
 from podline.kinds.pose.oks_intervals import drawn_times, interval_of

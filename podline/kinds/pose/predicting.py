@@ -10,17 +10,17 @@ from typing import Literal
 
 import tensorflow as tf
 
-from podline.arrays import Array, Image
+from podline.base.arrays import Array, Image
+from podline.base.progress import Reporter
+from podline.contract.picture_reader import PictureReader, Size
 from podline.data.letterbox import LetterBox
 from podline.documents.manifest import Fit, Manifest
 from podline.documents.skeleton import Skeleton
-from podline.evaluation.picture_reader import PictureReader, Size
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
 from podline.kinds.pose.judging import chosen_threshold, last_stages
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.skeletons import poses_of, with_skeletons
-from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction
 from podline.store.contract import Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
 from podline.documents.manifest import Manifest
-from podline.kinds.targets import Targets
+from podline.recipes.targets import Targets
 
 KEYPOINTS = "keypoints"
 

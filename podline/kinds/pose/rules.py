@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
-from podline.compare.figures import MAIN, Compared, Figure, number, rule, shares
-from podline.compare.noise import Floats
-from podline.errors import SettingsError
+from podline.base.errors import SettingsError
+from podline.contract.noise import Floats
+from podline.contract.rules import MAIN, Compared, Figure, number, rule, shares
 from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names
 from podline.kinds.pose.oks_intervals import drawn_figures, figures_of
 from podline.recipes.promotion_settings import PromotionSettings

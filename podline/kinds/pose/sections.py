@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from podline.base.figures import count, percent
 from podline.compare.settings import NONE
 from podline.documents.any_evaluation import Scored
 from podline.documents.skeleton import Skeleton
-from podline.figures import count, percent
 from podline.kinds.pose import charts
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.figures import PCK
 from podline.kinds.pose.judged_pictures import TRAIN, JudgedPicture, judged_pictures, maps_of_image
 from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
-from podline.measures import measure_named, metric_text, shown
-from podline.reporting import verdict
-from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
-from podline.reporting.facts import RunFacts
-from podline.reporting.kind_report import Headline
-from podline.reporting.pictures import SMALL_PHOTO, photo_uri
-from podline.reporting.sections import section
+from podline.recipes.measures import measure_named, metric_text, shown
+from podline.report import verdict
+from podline.report.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
+from podline.report.facts import RunFacts
+from podline.report.kind_report import Headline
+from podline.report.pictures import SMALL_PHOTO, photo_uri
+from podline.report.sections import section
 
 # Size of pictures; they have twice as many pixels, for screens of high resolution.
 _LONGER_SIDE = 560

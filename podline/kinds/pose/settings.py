@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from podline.base.frozen import Frozen, JsonObject
 from podline.documents.skeleton import SEVERAL, SUBJECTS, Pair
-from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.model_settings import l2_has_layers
 from podline.recipes.published_weights import PUBLISHED, Pretrained

@@ -8,19 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Arrays
+from podline.base.arrays import Arrays
+from podline.base.drawing.picture_sheet import Block, Image, Picture, PictureRow
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
 from podline.data.letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.documents.manifest import TEST, Manifest
 from podline.documents.skeleton import Skeleton
-from podline.drawing.picture_sheet import Block, Image, Picture, PictureRow
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.skeletons import poses_of, with_skeletons
-from podline.plurals import plural
-from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 

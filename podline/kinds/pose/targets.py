@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from podline.arrays import Tensor
+from podline.base.arrays import Tensor
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.settings import PoseTargetSettings
 

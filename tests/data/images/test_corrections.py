@@ -10,14 +10,14 @@ from drawn_images import CLASSES, as_folders, images, opened, reasons, records
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from podline.base.errors import ArtifactError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.data.identity import identified
-from podline.datasets.fingerprint import effective
-from podline.datasets.fingerprint import fingerprint as fingerprint_of
+from podline.data.versions.fingerprint import effective
+from podline.data.versions.fingerprint import fingerprint as fingerprint_of
 from podline.documents.corrections import Correction, corrections, publish_review
 from podline.documents.manifest import read_manifest
-from podline.errors import ArtifactError
-from podline.progress import silent
 from podline.recipes import datasets
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from drawn_images import Row, table_of
 
+from podline.base.errors import SourceError
 from podline.data.images import deciding
 from podline.data.images.deciding import decide
-from podline.errors import SourceError
 from podline.kinds.classification.records import ClassTargets
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, images, opened, records, write_tar
 
+from podline.base.errors import SourceError
 from podline.data.decoded_rows import PIXELS
 from podline.data.images import decoded
 from podline.data.rawfiles import FACTS
 from podline.data.sources.decoding import Decoder, Look, Request
-from podline.errors import SourceError
 from podline.store import uses
 
 PROCESSES = multiprocessing.get_context("fork")

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, images, opened, reasons, records
 
+from podline.base.errors import ChildKilledError, SourceError, StoreError
 from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
+from podline.data.sandbox import pool
+from podline.data.sandbox.limits import Limits
 from podline.data.sources import decoding
 from podline.data.sources.decoding import Decoder, Look, Pictures, Request
 from podline.data.sources.source import open_raw
-from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes import datasets
-from podline.sandbox import pool
-from podline.sandbox.limits import Limits
 
 Decoding = Callable[[str], None]
 BECOMING = Pictures((16, 16, 3), "squeeze", ())

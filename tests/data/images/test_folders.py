@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
 
+from podline.base.errors import SourceError
 from podline.data.identity import identified
 from podline.data.images.layouts.folders import Folders
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.source import Source
-from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

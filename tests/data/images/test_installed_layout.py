@@ -12,12 +12,12 @@ import pytest
 from drawn_images import as_folders, images, opened, records, rows_of
 from support.extending import code_of, install
 
+from podline.base.errors import SettingsError, SourceError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.data.images.settings import ImagesSettings
-from podline.datasets.fingerprint import EffectiveSpec, memory_of
+from podline.data.versions.fingerprint import EffectiveSpec, memory_of
 from podline.documents.manifest import read_manifest
-from podline.errors import SettingsError, SourceError
-from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from drawn_images import drawn, encoded, opened, records, write_tar
 
-from podline.errors import SourceError
+from podline.base.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from drawn_images import as_table, drawn, encoded, images, opened, write_tar
 
+from podline.base.errors import SourceError
 from podline.data.images.columns import Labels, refuse_boxes
 from podline.data.images.settings import ClassesSettings
-from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

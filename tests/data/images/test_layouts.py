@@ -33,8 +33,8 @@ from drawn_images import (
     write_tar,
 )
 
+from podline.base.errors import SourceError
 from podline.data.pictures import picture_of
-from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

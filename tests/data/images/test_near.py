@@ -13,12 +13,12 @@ from drawn_images import KINDS, as_folders, drawn, encoded, opened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from podline.base.errors import SourceError
 from podline.data.fitting import fitted, shown_size
 from podline.data.images import near
 from podline.data.images.hashing import BITS, hashes
 from podline.data.images.near import DISTANCE, close, nearest
 from podline.data.sources.source import Source
-from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from drawn_images import as_folders, as_prepared, drawn, encoded, images, opened, reasons, records
 
+from podline.base.errors import SourceError
 from podline.data.tfrecord import framed
-from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

@@ -15,6 +15,7 @@ import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, people_in, person
 from PIL import Image
 
+from podline.base.errors import SourceError
 from podline.data.headers import PictureError, inspect_jpeg
 from podline.data.keypoints import from_annotated
 from podline.data.letterbox import LetterBox, areas_in_squares, snapped
@@ -23,7 +24,6 @@ from podline.data.people.records import annotations_of
 from podline.data.people.settings import CocoSettings
 from podline.data.sources.source import Source
 from podline.documents.skeleton import COCO
-from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

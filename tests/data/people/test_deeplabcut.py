@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from coco_files import people_in
 
+from podline.base.errors import SourceError
+from podline.data.check import check
 from podline.data.sources.source import Source, open_raw
-from podline.data_check.images import check
-from podline.errors import SourceError
 from podline.recipes import datasets, registry
 from podline.store.folder import FolderStore
 

@@ -21,6 +21,8 @@ from coco_files import people_in
 from PIL import ExifTags, Image
 from raw_cifar import convert_spec
 
+from podline.base.errors import SettingsError, SourceError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.letterbox import LetterBox
@@ -31,9 +33,7 @@ from podline.data.reader import SplitReader
 from podline.data.sources.source import Source, open_raw
 from podline.documents.manifest import read_manifest
 from podline.documents.skeleton import COCO, ONE, OTHER_SIGMA, SEVERAL, SUBJECTS
-from podline.errors import SettingsError, SourceError
 from podline.kinds.pose.augmentation import require_fit
-from podline.progress import silent
 from podline.recipes import datasets, registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store

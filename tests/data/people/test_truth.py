@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from coco_files import CocoFiles, open_coco
 
+from podline.base.errors import ArtifactError
 from podline.data.people.truth import read_truth, truth_name
 from podline.data.sources.source import Source
 from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.shard_table import ShardTable
-from podline.errors import ArtifactError
 from podline.store.folder import FolderStore
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

@@ -23,18 +23,18 @@ from coco_files import CocoFiles, people_in
 from drawn_images import as_folders, as_parquet, as_table, as_webdataset, drawn, encoded, images
 from published import archive_of, write_cifar10_bins, write_cifar10_pickles, write_mnist
 
-from podline import entry_points
+from podline.base import entry_points
+from podline.base.errors import PodlineError
 from podline.data.people.records import annotations_of
 from podline.data.people.truth import truth_of
 from podline.data.records import varint
+from podline.data.sandbox import child, pool
+from podline.data.sandbox.limits import Limits, too_much_memory
 from podline.data.sources.source import open_raw
 from podline.data.tfrecord import framed
-from podline.errors import PodlineError
 from podline.kinds.pose.coco_results import read_truth
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
-from podline.sandbox import child, pool
-from podline.sandbox.limits import Limits, too_much_memory
 
 
 class Kind(NamedTuple):

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from published import write_archive
 
+from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.sources import archives
 from podline.data.sources.archives import decompress, in_child, unpack
-from podline.errors import SourceError
 from podline.store import digests
 
 WANTED = {"data_batch_1", "test_batch"}

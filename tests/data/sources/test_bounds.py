@@ -13,12 +13,12 @@ from coco_files import HEIGHT, WIDTH, CocoFiles, open_coco, person
 from parsing_here import parsing_here
 from published import write_cifar10_pickles
 
+from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.letterbox import LetterBox
 from podline.data.people.masks import check_outlines, ignored_mask
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.errors import SourceError
 from podline.kinds.pose.coco_results import read_truth
 
 CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51}

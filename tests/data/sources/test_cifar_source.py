@@ -25,12 +25,12 @@ from published import (
     write_cifar100_pickles,
 )
 
+from podline.base.errors import SourceError
 from podline.data.records import label_feature
 from podline.data.shards import SourceSplit
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import Label, read_batch, read_names
-from podline.errors import SourceError
 from podline.store import digests
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

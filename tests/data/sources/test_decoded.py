@@ -12,9 +12,9 @@ import reading_case
 from published import names_of
 from reading_case import changed, counted, read
 
+from podline.base.errors import SourceError
 from podline.data.sources.decoded import decoded_source, read_file
 from podline.data.sources.source import Source
-from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 
 TOYS = DataSet("toys", open="")

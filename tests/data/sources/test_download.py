@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from podline.data.official import RemoteFile
+from podline.base.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, TransientError
+from podline.base.progress import Reporter
 from podline.data.sources import download as downloading
 from podline.data.sources.download import download, fetch_all
 from podline.data.sources.opening import open_source
-from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, TransientError
-from podline.progress import Reporter
+from podline.recipes.official import RemoteFile
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 

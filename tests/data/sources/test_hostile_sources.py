@@ -20,9 +20,9 @@ from drawn_images import drawn, encoded, opened
 from hostile_files import KINDS, prepared
 from PIL import Image
 
-from podline.errors import SourceError
-from podline.sandbox.limits import Breach, Limits
-from podline.sandbox.pool import Sandbox
+from podline.base.errors import SourceError
+from podline.data.sandbox.limits import Breach, Limits
+from podline.data.sandbox.pool import Sandbox
 
 
 def tfds(classes: str, shards: int) -> Callable[[Path], None]:

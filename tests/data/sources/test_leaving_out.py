@@ -9,15 +9,15 @@ import pytest
 import reading_case
 from coco_files import CocoFiles, open_coco
 
+from podline.base.errors import SourceError
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
-from podline.data.official import remarks
 from podline.data.sources.decoded import decoded_source
 from podline.data.sources.left_out import LeftOut, refuse_left_out
 from podline.data.sources.source import Source
-from podline.datasets.fingerprint import find_converted
-from podline.errors import SourceError
-from podline.progress import silent
+from podline.data.versions.fingerprint import find_converted
 from podline.recipes.datasets import DataSet
+from podline.recipes.official import remarks
 from podline.stages.specs import ConvertSpec
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

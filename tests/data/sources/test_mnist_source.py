@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from published import MNIST_NAMES, idx, labels_of, mnist_files, names_of, noise, write_archive, write_mnist
 
+from podline.base.errors import SourceError
 from podline.data.sources.opening import open_source
-from podline.errors import SourceError
 from podline.store import digests
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

@@ -20,12 +20,12 @@ from published import (
     write_mnist,
 )
 
+from podline.base.errors import SourceError
 from podline.cli import cli
-from podline.data.official import CIFAR10, OfficialCheck, OtherFile, remarks
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
-from podline.datasets.fingerprint import source_cache
-from podline.errors import SourceError
+from podline.data.versions.fingerprint import source_cache
+from podline.recipes.official import CIFAR10, OfficialCheck, OtherFile, remarks
 from podline.store.opening import open_store
 from podline.store.uses import _leases
 

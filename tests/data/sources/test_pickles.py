@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import python2
 
+from podline.base.errors import SourceError
+from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.pickles import read_names, read_pickle
-from podline.errors import SourceError
-from podline.sandbox.limits import Limits
-from podline.sandbox.pool import CALLER, Sandbox
 
 ROWS = np.arange(3 * 3072, dtype=np.uint32).astype(np.uint8).reshape(3, 3072)
 BATCH: dict[str, Any] = {"batch_label": "training batch 1 of 5", "labels": [3, 1, 9], "data": ROWS}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from podline.base.errors import SourceError, StoreError
 from podline.data.rawfiles import RawFile, made_once, raw_file
-from podline.errors import SourceError, StoreError
 from podline.store import digests
 from podline.store.contract import explained
 

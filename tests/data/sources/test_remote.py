@@ -16,13 +16,13 @@ from drawn_images import as_folders, drawn, encoded
 from gcs_emulator import upload
 from published import same_content, write_cifar10_bins, write_mnist
 
+from podline.base.errors import ArtifactError, SourceError
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
 from podline.data.people.source import open_people
 from podline.data.sources import remote
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
 from podline.store.opening import open_store
 

@@ -11,11 +11,11 @@ import pytest
 from coco_files import open_coco
 from pycocotools import mask as masks
 
+from podline.base.errors import SettingsError
 from podline.data.people.sample import write_coco_sample
 from podline.data.sources.opening import open_source
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
-from podline.errors import SettingsError
 from podline.store import digests
 
 pytestmark = pytest.mark.usefixtures("parsed_here")

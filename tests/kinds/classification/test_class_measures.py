@@ -14,14 +14,14 @@ from ledger_entries import night
 from support.extending import code_of, install
 from support.guessed import guesses_of
 
-from podline import measures
+from podline.base.errors import SettingsError
 from podline.commands.runs import runs_group
-from podline.errors import SettingsError
-from podline.intervals import wilson_interval
+from podline.documents.intervals import wilson_interval
 from podline.kinds.by_example.measures import figures_of, value_of
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.ledger import publish
-from podline.measures import SHIPPED, Measure, measure_named, shown
+from podline.recipes import measures
+from podline.recipes.measures import SHIPPED, Measure, measure_named, shown
 from podline.recipes.parts import Loaded
 from podline.store.opening import open_store
 

@@ -11,15 +11,15 @@ import pytest
 import tensorflow as tf
 from small_dataset import publish_dataset, small_recipe
 
+from podline.base.errors import DivergenceError
+from podline.base.progress import silent
+from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.documents.manifest import dataset_folder
-from podline.errors import DivergenceError
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.classification import tally
 from podline.kinds.classification.guesses import Guesses
-from podline.kinds.contract import kind_of
-from podline.progress import silent
 from podline.store.opening import open_store
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
+from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
-from podline.errors import SettingsError
 from podline.kinds.classification.objective import Classification, cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights

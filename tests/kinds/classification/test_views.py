@@ -10,13 +10,13 @@ import tensorflow as tf
 from small_dataset import drawn, publish_dataset, small_recipe
 from trained_runs import untrained
 
+from podline.base.progress import silent
 from podline.documents.completion import read_completion
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.views import over_views
-from podline.kinds.table import read_evaluation
-from podline.progress import silent
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import ModelSettings
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.specs import TrainResult

@@ -7,13 +7,13 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from podline.compare.figures import Compared, ModelCost
+from podline.base.errors import SettingsError
+from podline.champions.rules import checks_of
+from podline.contract.rules import Compared, ModelCost
 from podline.documents.promotion import Check
-from podline.errors import SettingsError
 from podline.kinds.labels.objective import LabelsObjective
 from podline.kinds.labels.precision import average_precision, best_threshold, f1
 from podline.kinds.labels.scores import Scores
-from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.0, 4.0]], np.float32)

@@ -11,21 +11,21 @@ import pytest
 from parsing_here import parsing_here
 from several_labels import COLOURS, as_joined, drawn
 
+from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
+from podline.champions.promote import promote
+from podline.champions.serving.exporting import export
 from podline.compare.comparison import compare
 from podline.compare.known import Evaluated
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
-from podline.inventory.catalogue import run_of
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
-from podline.kinds.table import read_evaluation
-from podline.progress import silent
-from podline.promotion.promote import promote
+from podline.ledger.inventory.catalogue import run_of
 from podline.recipes.durations import Duration
-from podline.reporting.report import report
-from podline.serving.exporting import export
+from podline.recipes.kind_table import read_evaluation
+from podline.report.report import report
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec
 from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainResult, TrainSpec
 from podline.stages.tools import ExportSpec, PredictSpec

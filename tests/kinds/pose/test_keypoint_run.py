@@ -13,7 +13,9 @@ from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 from small_poses import RECIPE
 
+from podline.base.progress import Reporter, silent
 from podline.beam_jobs.conversion import convert
+from podline.champions.serving.exporting import export
 from podline.data.people.truth import truth_name
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
@@ -21,19 +23,17 @@ from podline.documents.metrics_log import StepsLine
 from podline.documents.skeleton import SKELETON
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
-from podline.inventory.catalogue import training_of
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.network import pose_model
 from podline.kinds.pose.objective import pose_objective
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.table import read_evaluation
+from podline.ledger.inventory.catalogue import training_of
 from podline.models.published_weights import published_layers
-from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.phases import PhaseSettings
 from podline.recipes.published_weights import Pretrained
-from podline.reporting.report import report
-from podline.serving.exporting import export
+from podline.report.report import report
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import WEIGHTS, ConvertSpec, ReportSpec, TrainResult
 from podline.stages.tools import ExportSpec, PredictSpec

@@ -13,9 +13,9 @@ from coco_people import CATEGORIES, annotation, random_results, random_truth
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 
+from podline.base.errors import SourceError
 from podline.data.letterbox import LetterBox
 from podline.documents.skeleton import COCO
-from podline.errors import SourceError
 from podline.kinds.pose import oks_intervals
 from podline.kinds.pose.coco_results import check_results, people_to_results, read_truth
 from podline.kinds.pose.decoding import People

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from podline.base.errors import SettingsError
 from podline.documents.skeleton import COCO
-from podline.errors import SettingsError
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import build_pose_model, pose_network, stage_names
 from podline.kinds.pose.settings import PoseModelSettings, PoseTargetSettings

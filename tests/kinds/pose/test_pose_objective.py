@@ -13,7 +13,7 @@ from podline.kinds.pose.objective import Pose
 from podline.kinds.pose.settings import PoseTargetSettings
 from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
-from podline.kinds.table import facts_of
+from podline.recipes.kind_table import facts_of
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 OBJECTIVE, TARGETS = Pose(POSE, COCO), facts_of(RECIPE).targets

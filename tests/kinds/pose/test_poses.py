@@ -10,17 +10,17 @@ from independent_pck import pck as independent_pck
 from pose_oracle import POSES, RECIPE, nothing, perfect
 from small_coco import publish_people
 
+from podline.base.errors import ArtifactError, DivergenceError, SanityError, SettingsError
+from podline.base.progress import Reporter, silent
 from podline.data.people.truth import read_truth
 from podline.documents.manifest import dataset_folder
 from podline.documents.skeleton import COCO
-from podline.errors import ArtifactError, DivergenceError, SanityError, SettingsError
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.pose.document import MAPS, SEEN, people_name
 from podline.kinds.pose.judging import judge_answers
 from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.oks import evaluate_results
 from podline.kinds.pose.pck import require_fit
-from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec

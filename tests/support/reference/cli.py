@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from podline import cli
-from podline.options import (
+from podline.stages.options import (
     ConvertOptions,
     DataGroup,
     MachineGroup,

@@ -6,11 +6,11 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 
+from podline.contract.kind import Kind
 from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.kind import ExampleKind
-from podline.kinds.contract import Kind
-from podline.kinds.facts import KindFacts
-from podline.reporting.kind_report import ReportedKind
+from podline.recipes.kind_facts import KindFacts
+from podline.report.kind_report import ReportedKind
 from reference import attributes_of, table
 
 

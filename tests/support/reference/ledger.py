@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from podline.documents.ledger_entry import Entry, SplitChange
-from podline.reporting.ledger import columns
+from podline.report.ledger import columns
 from reference import attributes_of, table
 from reference.fields import inner_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic.fields import FieldInfo
 
-from podline import settings
+from podline.settings import machine as settings
 from reference import table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline.errors import PodlineError, TransientError
+from podline.base.errors import PodlineError, TransientError
 from reference import table
 
 OTHERS = [

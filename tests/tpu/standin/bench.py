@@ -14,10 +14,10 @@ from standin.servers import serving
 from standin.timeline import Script
 from turned_clock import TurnedClock
 
+from podline.settings.tpu_settings import ApiSettings, NodeSpec, TpuSettings
 from podline.tpu.client import CloudTpu
 from podline.tpu.gate import admitted
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu_settings import ApiSettings, NodeSpec, TpuSettings
 
 NOON = 1_800_000_000.0
 SPEC = NodeSpec(accelerator_type="v4-8", runtime_version="tpu-vm-tf-2.20.0-pjrt")

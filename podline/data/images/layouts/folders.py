@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+from podline.base.errors import SourceError
 from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, TRAINING, Item, Place, split_in_name
 from podline.data.images.layout import Layout, outside
 from podline.data.images.listing import Files
@@ -20,7 +21,6 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
 from podline.data.sources.class_names import likeness
 from podline.data.texts import cleaned
-from podline.errors import SourceError
 
 Folder = tuple[str, ...]
 """The parts of a folder's path in the source."""

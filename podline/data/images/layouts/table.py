@@ -19,6 +19,8 @@ from typing import IO, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.errors import SourceError
+from podline.base.frozen import is_object
 from podline.data.images.columns import (
     NONE,
     Columns,
@@ -48,8 +50,6 @@ from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
 from podline.data.texts import cleaned, cleaned_path
-from podline.errors import SourceError
-from podline.frozen import is_object
 
 # Above this share of files with several rows, a table describes something else, for example boxes of objects.
 _MAX_REPEATED = 0.1

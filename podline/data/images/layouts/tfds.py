@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
 
+from podline.base.errors import SourceError
+from podline.base.frozen import is_object
 from podline.data import bounds
 from podline.data.images.items import SPLIT_NAMES, Item, Place
 from podline.data.images.layout import Layout, opened
@@ -24,8 +26,6 @@ from podline.data.rawfiles import reading
 from podline.data.shown import printable
 from podline.data.texts import cleaned
 from podline.data.tfrecord import HEADER_BYTES, masked_crc
-from podline.errors import SourceError
-from podline.frozen import is_object
 
 INFO, FEATURES = "dataset_info.json", "features.json"
 _REMEDY = "prepare the data set again"

@@ -17,6 +17,9 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
+from podline.base.entry_points import reason
+from podline.base.errors import SourceError
+from podline.base.frozen import is_object
 from podline.data import bounds
 from podline.data.images.columns import (
     NONE,
@@ -36,9 +39,6 @@ from podline.data.images.listing import Files, Found, is_hidden
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
 from podline.data.shown import printable
-from podline.entry_points import reason
-from podline.errors import SourceError
-from podline.frozen import is_object
 
 ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})

@@ -7,7 +7,7 @@ The accuracy depends on the images. docs/how-to/images.md describes DIR, and the
 
 from __future__ import annotations
 
-from podline.frozen import Json
+from podline.base.frozen import Json
 from podline.kinds.classification.recipes.small_images import MUON, SCHEDULE
 from podline.recipes.durations import Duration
 from podline.recipes.settings import (

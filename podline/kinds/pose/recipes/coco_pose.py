@@ -9,7 +9,7 @@ COCO's layout.
 
 from __future__ import annotations
 
-from podline.frozen import Json
+from podline.base.frozen import Json
 from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.recipes.bounds import MOST
 from podline.recipes.durations import Duration, Part

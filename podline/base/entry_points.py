@@ -1,0 +1,148 @@
+"""Imports code by ``module:name``: for calls from a lower layer to a higher one, and for installed packages.
+
+It also knows which packages an extra of Podline needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from podline.base.errors import PodlineError, SettingsError, one_line
+
+# A command's help must not import pydantic or installed packages.
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.metadata import EntryPoint
+
+SECTIONS = "podline.sections"
+"""The group of a report's sections."""
+# A requirement of an extra, as in `ray[default]<3,>=2.50; extra == "ray"`.
+_OF_EXTRA = re.compile(r"""([\w.-]+)([^;]*?)\s*;\s*extra\s*==\s*["']([\w-]+)["']""")
+
+
+def load(place: str) -> Any:
+    """Import the object of a name ``module:name`` in Podline."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def installed(group: str) -> list[EntryPoint]:
+    """Return the entry points of installed packages in a group, as ``podline.measures``, without importing them."""
+    return list(_found(group, tuple(sys.path)))
+
+
+@functools.cache
+def _found(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Read the entry points of every package once per search path; it takes 20 ms for 270 packages."""
+    import importlib.metadata  # noqa: PLC0415
+
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+def title(what: str, point: EntryPoint) -> str:
+    """Return a part with its place and its package, for messages: ``hook memory (my_hooks:memory of my-hooks)``."""
+    package = point.dist.name if point.dist else point.module.partition(".")[0]
+    return f"{what} {point.name} ({point.value} of {package})"
+
+
+def load_installed(what: str, point: EntryPoint) -> Any:
+    """Import and return the object of an installed package's entry point.
+
+    Raises:
+        SettingsError: the object cannot be imported, or does not exist.
+    """
+    with explained(title(what, point)), _keras_defaults_kept():
+        return point.load()
+
+
+@contextlib.contextmanager
+def explained(what: str, *passed: type[Exception]) -> Iterator[None]:
+    """Turn an error of external code, ``sys.exit`` included, into one that names the part; see :func:`title`.
+
+    Args:
+        what: the part.
+        passed: classes of errors that stay as they are, besides PodlineErrors and interrupts.
+
+    Raises:
+        SettingsError: the body raised another exception.
+    """
+    try:
+        yield
+    except (PodlineError, KeyboardInterrupt, GeneratorExit, *passed):
+        raise
+    except BaseException as error:
+        if hasattr(error, "signal"):  # Prefect's TerminationSignal, from the handler of SIGTERM
+            raise
+        raise SettingsError(f"{what}: {reason(error)}") from error
+
+
+def require_extra(extra: str, asked: str, instead: str = "") -> None:
+    """Check that the packages of an extra of Podline are installed.
+
+    Args:
+        extra: name of the extra.
+        asked: what needs the packages.
+        instead: the option that does without them.
+
+    Raises:
+        SettingsError: one is missing; the message begins with what asked for it, and ends with the remedies.
+    """
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    needed = _needs(extra)
+    missing = [name for name in needed if not any(distributions(name=name))]
+    if missing:
+        otherwise = f", or give {instead}" if instead else ""
+        raise SettingsError(
+            f"{asked}: got no {' and no '.join(missing)}, expected {' and '.join(needed)}; "
+            f"`{install_command(extra)}`{otherwise}"
+        )
+
+
+def install_command(extra: str) -> str:
+    """Return the shell command that installs an extra's packages here; no package index has Podline itself."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    python, wanted = shlex.quote(sys.executable), " ".join(map(shlex.quote, _needs(extra).values()))
+    return f"{python} -m pip install {wanted}" if find_spec("pip") else f"uv pip install --python {python} {wanted}"
+
+
+def _needs(extra: str) -> dict[str, str]:
+    """Return the requirements of an extra by the names of their packages."""
+    from importlib.metadata import requires  # noqa: PLC0415
+
+    found = map(_OF_EXTRA.fullmatch, requires("podline") or ())
+    return {match[1]: match[1] + match[2] for match in found if match and match[3] == extra}
+
+
+@contextlib.contextmanager
+def _keras_defaults_kept() -> Iterator[None]:
+    """Undo changes of Keras's global settings, which would change the models of others."""
+    keras: Any = sys.modules.get("keras")
+    defaults = ("floatx", "image_data_format", "dtype_policy")
+    before = {name: getattr(keras.config, name)() for name in defaults} if keras else {}
+    try:
+        yield
+    finally:
+        if keras := sys.modules.get("keras"):
+            for name, usual in zip(defaults, ("float32", "channels_last", "float32"), strict=True):
+                getattr(keras.config, f"set_{name}")(before.get(name, usual))
+
+
+def reason(error: BaseException) -> str:
+    """Return an exception of external code in one line; for an invalid value, name the value."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from podline.base.frozen import problem_in  # noqa: PLC0415
+
+    if isinstance(error, ValidationError):
+        problem = problem_in(error)
+        where = ".".join(map(str, problem.loc))
+        return f"{where} = {problem.input!r}: {problem.msg}" if where else problem.msg
+    return f"{type(error).__name__}: {one_line(error)}"

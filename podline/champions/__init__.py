@@ -1,0 +1,1 @@
+"""What is in use: promotion, exports, checks of models, serving. What makes a run better is in compare and contract."""

@@ -1,0 +1,385 @@
+"""The promotion stage: decides whether a model becomes the champion of its recipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from podline.base.errors import ArtifactError, SettingsError, StoreError
+from podline.base.progress import Reporter
+from podline.champions.exports import IMAGES, checked_exports
+from podline.champions.rules import checks_of, export_checks, thresholds
+from podline.compare.comparison import Grounds, examples_of
+from podline.compare.examples import Places, SharedExamples
+from podline.compare.known import answers_on, evaluated, known_trainings
+from podline.contract.answers import AnyAnswers, Examples
+from podline.contract.descriptions import describe_run
+from podline.contract.kind import kind_of
+from podline.contract.rules import MAIN, Compared, ModelCost
+from podline.data.reader import open_split
+from podline.documents import champions
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.champions import Candidate, Crowned
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
+from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.measures import measure_named, metric_text
+from podline.stages.completed import complete
+from podline.stages.specs import WEIGHTS, PromoteResult, PromoteSpec, TrainSpec
+from podline.stages.table import EVALUATE
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.export import load_model
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The candidate of a decision.
+
+    Attributes:
+        spec: the stage's spec.
+        store: the store.
+        training: the spec of the candidate's training.
+        manifest: the manifest of its data.
+        evaluation: its evaluation.
+        reporter: reports progress.
+    """
+
+    spec: PromoteSpec
+    store: Store
+    training: TrainSpec
+    manifest: Manifest
+    evaluation: AnyEvaluation
+    reporter: Reporter
+
+    @property
+    def measure(self) -> str:
+        """The main metric."""
+        return self.evaluation.measure
+
+    @property
+    def answers(self) -> AnyAnswers:
+        """The provider of answers for this kind of model."""
+        return kind_of(self.evaluation).answers()
+
+    @property
+    def examples(self) -> Examples:
+        """The examples of the candidate's evaluation."""
+        return Examples(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
+
+
+def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
+    """Compare a model with its recipe's champion; make it the champion if it is shown not to be worse.
+
+    It writes to ``runs/<run>``: ``promotion.json``, and the published forms of the model
+    (:mod:`podline.champions.exports`). The change itself is one entry in the champion's history
+    (:mod:`podline.documents.champions`), which makes it atomic.
+
+    Args:
+        spec: the model and the rules.
+        reporter: reports progress.
+
+    Raises:
+        StoreError: the run does not exist, or a file cannot be written.
+        ArtifactError: the weights, the evaluation or the data have changed.
+        OvertakenError: another process changed the champion meanwhile.
+    """
+    started = time.monotonic()
+    case = _opened(spec, reporter)
+    store = case.store
+    model: Any = load_model(store, spec.folder, spec.weights_sha256)
+    entries = champions.history(store, spec.recipe)
+    before, crowned = _against(entries, spec)
+    # A former champion that is promoted again is not compared with itself.
+    line = [entry for entry in champions.standing(entries) if entry.run != spec.run]
+    reference = reference_of(line, spec.rules.reference)
+    compared = _compared_if_whole(case, reference) if reference is not None else _Comparison([])
+    # Last, as these files replace those of an earlier promotion.
+    images = _some_images(case)
+    reporter.log(f"checking each export of the model on {len(images)} test images")
+    exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
+    checks = [*_sanity(case), *export_checks(exports), *compared.checks]
+    # A file with other answers must not be used, even if a person promotes the model.
+    refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
+    undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
+    promoted = crowned is not None or not (refused or undecided)
+    if crowned is None and promoted and not spec.dry_run:
+        crowned = champions.crown(
+            store,
+            spec.recipe,
+            Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint, spec.anyway or compared.better),
+            entries[-1] if entries else None,
+            "promoted anyway" if spec.anyway else "promoted",
+            spec.reason,
+        )
+    decision = Promotion(
+        run=spec.run,
+        recipe=spec.recipe,
+        weights_sha256=spec.weights_sha256,
+        reference=reference.run if reference else "",
+        champion=before.run if before else "",
+        known=compared.known,
+        better=compared.better,
+        measure=case.measure,
+        thresholds=compared.thresholds,
+        promoted=promoted,
+        anyway=spec.anyway,
+        undecided=undecided and not promoted,
+        number=crowned.number if crowned else len(entries) + 1 if promoted else 0,
+        checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided, not check.warned))),
+        exports=tuple(exports),
+        compared=compared.examples,
+    )
+    return _published(case, decision, time.monotonic() - started)
+
+
+def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:
+    spec, store = case.spec, case.store
+    name = f"{spec.folder}/{PROMOTION}"
+    if not spec.dry_run:
+        store.publish_json(name, decision.model_dump(mode="json"), replace=True)
+    for line in () if spec.dry_run else decision.lines():
+        case.reporter.log(line)
+    result = PromoteResult(
+        seconds=seconds,
+        run=spec.run,
+        recipe=spec.recipe,
+        promoted=decision.promoted,
+        reference=decision.reference,
+        measure=decision.measure,
+        refusals=decision.reasons,
+        doubt=decision.doubt(),
+        more_trainings=decision.more_trainings(),
+        thresholds=decision.thresholds,
+        notes=decision.notes,
+        floor=decision.floor(
+            case.evaluation.trained.metrics[case.measure].value,
+            higher_is_better=measure_named(case.measure).higher_is_better,
+        ),
+        compared=decision.compared.sentence() if decision.compared else "",
+        headline=decision.headline(),
+        promotion_sha256="" if spec.dry_run else store.sha256(name),
+    )
+    if spec.dry_run:
+        return result
+    made = [tflite] if store.exists(tflite := f"{spec.folder}/{TFLITE}") else []
+    complete(store, spec.folder, spec, result, [name, *store.list(f"{spec.folder}/{SAVED_MODEL}"), *made])
+    return result
+
+
+def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
+    store = open_store(spec.root)
+    _require_same_as_promoted(store, spec)
+    evaluation = read_evaluation(store, spec.record_folder, spec.evaluation_sha256)
+    training = training_of(store, spec.run)
+    manifest = read_manifest(store, training.dataset_folder)
+    return _Case(spec, store, training, manifest, evaluation, reporter)
+
+
+def _require_same_as_promoted(store: Store, spec: PromoteSpec) -> None:
+    """Refuse a run that was promoted with other weights, before its exports are replaced.
+
+    Raises:
+        ArtifactError: the run has other weights now.
+    """
+    for entry in champions.history(store, spec.recipe):
+        if entry.run == spec.run and entry.weights_sha256 != spec.weights_sha256:
+            raise ArtifactError(
+                f"{store.where(spec.folder)} has weights {spec.weights_sha256[:12]}… vs {entry.weights_sha256[:12]}… "
+                f"when it was promoted as number {entry.number}; put its files back, or promote another run; if it is "
+                f"the champion, `podline models rollback {spec.recipe}`"
+            )
+
+
+def _some_images(case: _Case) -> Any:
+    reader = open_split(case.store, case.spec.dataset_folder, case.manifest, case.spec.split)
+    chosen = np.unique(np.linspace(0, len(reader), min(IMAGES, len(reader)), endpoint=False).astype(np.int64))
+    return reader.gather(chosen, ["image"])["image"]
+
+
+def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
+    """Return the champion to compare with, and the entry that already makes this model the champion, or None.
+
+    A promotion that was killed directly after its change is completed by the next call, with the previous champion.
+    """
+    line = champions.standing(entries)
+    if line and (line[-1].run, line[-1].weights_sha256) == (spec.run, spec.weights_sha256):
+        return (line[-2] if len(line) > 1 else None), line[-1]
+    return (line[-1] if line else None), None
+
+
+def _sanity(case: _Case) -> list[Check]:
+    better = case.evaluation.better_than_guessing
+    metrics, name = case.evaluation.trained.metrics, measure_named(case.measure).label
+    figure = metrics[case.measure]
+    told = " or ".join(f"{measure_named(each).label} {metrics[each].value:.3f}" for each in case.evaluation.guessed)
+    message = f"{told} {'is better than' if better else 'cannot be told from'} guessing"
+    return [Check(rule="guessing", name=name, after=figure.value, refused=not better, message=message)]
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """The result of comparing a model with the reference.
+
+    Attributes:
+        checks: the results of the rules.
+        known: the runs whose figures were compared, the reference first.
+        better: whether the model is shown to be better.
+        thresholds: the thresholds as text.
+        examples: the compared examples, if the data differ.
+    """
+
+    checks: list[Check]
+    known: tuple[str, ...] = ()
+    better: bool = False
+    thresholds: str = ""
+    examples: ComparedExamples | None = None
+
+
+def _compared_if_whole(case: _Case, reference: Crowned) -> _Comparison:
+    """Compare with the reference; a promotion anyway needs none.
+
+    Raises:
+        ArtifactError: the reference is damaged.
+    """
+    problem = _damage(case.store, reference)
+    if not problem:
+        return _compared(case, reference)
+    if case.spec.anyway:
+        message = f"not compared: {problem}"
+        return _Comparison([Check(rule="comparable", name="reference", refused=False, warned=True, message=message)])
+    raise ArtifactError(
+        f"the reference {reference.run} cannot be compared with: {problem}; put the file back, or `podline models "
+        f"rollback {case.spec.recipe}`, or `podline models promote {case.spec.run} --anyway`"
+    )
+
+
+def _damage(store: Store, entry: Crowned) -> str:
+    """Return why a champion of the history is not the model that was promoted; empty if it is."""
+    name = f"runs/{entry.run}/{WEIGHTS}"
+    try:
+        read_manifest(store, training_of(store, entry.run).dataset_folder)
+        found = store.sha256(name)
+    except (ArtifactError, StoreError) as error:
+        return str(error)
+    if found == entry.weights_sha256:
+        return ""
+    return f"{store.where(name)} has sha256 {found[:12]}… vs {entry.weights_sha256[:12]}… when it was promoted"
+
+
+def _compared(case: _Case, reference: Crowned) -> _Comparison:
+    store, spec = case.store, case.spec
+    strange = _incomparable(case, reference)
+    if strange:
+        return _Comparison([Check(rule="comparable", name="data", refused=True, message=strange)])
+    training = training_of(store, reference.run)
+    grounds = examples_of(store, training, case.training, spec.split, case.reporter, leaks=True)
+    answers, examples = case.answers, grounds.examples
+    sides = (
+        _reference(case, training, reference.weights_sha256),
+        answers.left(store, spec.record_folder, case.evaluation),
+    )
+    other, own = (answers.part(examples, each) for each in sides)
+    more = known_trainings(store, training, (spec.run,), lambda run: answers_on(store, run, grounds.splits))
+    *known, candidate = (answers.judged(examples, each) for each in (other, *(found for _, found in more), own))
+    costs, names = (_cost(case, training), _cost(case, case.training)), case.manifest.class_names
+    checks = checks_of(Compared(case.evaluation.kind, known, candidate, names, costs), spec.rules)
+    return _Comparison(
+        [*(grounds.shared.leaks if grounds.shared else ()), *checks],
+        (reference.run, *(run for run, _ in more)),
+        any(check.better for check in checks if check.rule == MAIN),
+        thresholds(checks),
+        _described(case, training, grounds, *sides),
+    )
+
+
+def _described(
+    case: _Case, training: TrainSpec, grounds: Grounds, reference: Any, candidate: Any
+) -> ComparedExamples | None:
+    shared: SharedExamples | None = grounds.shared
+    if shared is None or training.fingerprint == case.training.fingerprint:
+        return None
+
+    def figures(places: Places) -> list[str | None]:
+        if not (len(places) and len(shared.fresh)):
+            return [None, None]
+        examples = replace(case.examples, places=places)
+        found = [case.answers.part(examples, each) for each in (reference, candidate)]
+        return [metric_text(case.measure, case.answers.main(examples, each)) for each in found]
+
+    both, fresh = figures(shared.after), figures(shared.fresh)
+    return ComparedExamples(
+        before=f"{training.recipe.dataset}-{training.fingerprint}",
+        after=f"{case.spec.dataset}-{case.spec.fingerprint}",
+        shared=len(shared.after),
+        fresh=len(shared.fresh),
+        all_count=not shared.enough,
+        measure=measure_named(case.measure).label,
+        shared_before=both[0],
+        shared_after=both[1],
+        fresh_before=fresh[0],
+        fresh_after=fresh[1],
+    )
+
+
+def _incomparable(case: _Case, before: Crowned) -> str:
+    """Return why a model cannot be compared with the champion at all; empty if it can."""
+    spec = case.spec
+    remedy = f"start again with `podline models promote {spec.run} --anyway`, or give the recipe another name"
+    if before.dataset != spec.dataset:
+        return f"data set: the reference {before.run} was trained on {before.dataset} vs {spec.dataset}; {remedy}"
+    was = read_manifest(case.store, training_of(case.store, before.run).dataset_folder)
+    if was.class_names != case.manifest.class_names:
+        return (
+            f"classes: the reference {before.run} has {len(was.class_names)} vs {len(case.manifest.class_names)}, or "
+            f"others by name; {remedy}"
+        )
+    if was.image_shape != case.manifest.image_shape:
+        return f"images: the reference {before.run} takes {was.image_shape} vs {case.manifest.image_shape}; {remedy}"
+    return ""
+
+
+def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
+    """Return the reference's answers to the candidate's examples: from its evaluation, or by running it."""
+    store, spec = case.store, case.spec
+    if EVALUATE.name in run_of(store, training.run).stages:
+        found = evaluated(store, training.run)
+        if found.evaluation.weights_sha256 == weights_sha256:
+            answers = found.answers(store, [case.examples])
+            if answers is not None:
+                return answers
+    case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
+    model: Any = load_model(store, training.folder, weights_sha256)
+    return case.answers.again(case.examples, training, model)
+
+
+def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
+    """Return the champion that candidates are compared with, or None.
+
+    It is the last champion that was shown to be better than its reference, or that a person promoted against the rules;
+    otherwise the first champion. So losses within a margin cannot add up from champion to champion.
+
+    Args:
+        line: champions that were not rolled back, the current one last.
+        named: the run in the settings, or empty.
+
+    Raises:
+        SettingsError: the run in the settings was never a champion.
+    """
+    if named:
+        found = [entry for entry in line if entry.run == named]
+        if not found:
+            listed = ", ".join(entry.run for entry in line) or "there is none yet"
+            raise SettingsError(f"promotion.reference: got {named}, expected a champion: {listed}")
+        return found[-1]
+    return next((entry for entry in reversed(line) if entry.reference), line[0] if line else None)
+
+
+def _cost(case: _Case, training: TrainSpec) -> ModelCost:
+    model = describe_run(case.store, training)
+    return ModelCost(model.bytes, model.multiply_adds)

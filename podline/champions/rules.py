@@ -1,0 +1,177 @@
+"""The rules of promotion: a model is promoted, refused or undecided. Pure functions.
+
+A candidate is compared with the *reference*: the last champion that was shown to be better than the previous reference.
+Each figure has two thresholds (:class:`podline.contract.rules.Thresholds`). A loss beyond the second one refuses the
+model, a loss up to the first one promotes it, between them it is undecided.
+
+The error budget covers a year. A recipe that is worse by the margin in one figure, tried every night with a new seed,
+is promoted within a year with at most the probability ``promotion.rate``. An equally good recipe is refused with at
+most the same probability. A promotion needs every figure, so more figures do not make a wrong one more likely (Berger:
+"Multiparameter Hypothesis Testing and Acceptance Sampling", Technometrics 1982).
+
+If the main figure is better beyond chance, all other figures only warn, except those in ``promotion.strict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from podline.base import entry_points
+from podline.compare.words import Chance
+from podline.contract.kind import kind_named
+from podline.contract.rules import MAIN, PARTS, Compared, Figure, Rule, rule
+from podline.documents.promotion import Check, ExportedFile
+from podline.recipes.measures import change_bound, change_text, measure_named, value_text
+from podline.recipes.parts import Registry
+from podline.recipes.promotion_settings import RULES, PromotionSettings
+
+# Rules that only warn, unless they are strict.
+_ADVISORY = ("calibration",)
+
+
+@rule("size")
+def size(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check]:
+    """Require that the size of the parameters does not grow."""
+    if compared.costs:
+        before, after = compared.costs
+        yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
+
+
+@rule("operations")
+def operations(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check]:
+    """Require that the multiply-adds per example do not grow."""
+    if compared.costs:
+        before, after = compared.costs
+        allowed = settings.operations
+        yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
+
+
+def rules_for(kind: str) -> list[Rule]:
+    """Return the rules for models of a kind: Podline's own, and those of installed packages.
+
+    Raises:
+        SettingsError: a rule cannot be imported, is not a Rule, or has the name of another.
+    """
+    shipped = {each.name: each for each in (*kind_named(kind).rules(), size, operations)}
+    found = Registry("rule of promotion", RULES, shipped, Rule).all().values()
+    return [each for each in found if each.name in shipped or each.kind in ("", kind)]
+
+
+def checks_of(compared: Compared[Any], settings: PromotionSettings) -> list[Check]:
+    """Return the results of every rule for a candidate and the known trainings.
+
+    Raises:
+        SettingsError: a rule of an installed package fails; or see :func:`rules_for`.
+    """
+    found = [each for judge in rules_for(compared.kind) for each in _applied(judge, compared, settings)]
+    found = [each for each in found if not isinstance(each, Figure) or each.counts]
+    figures = sum(isinstance(each, Figure) for each in found)
+    checks = [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in found]
+    better = any(check.better for check in checks if check.rule == MAIN)
+    weighed = (_weighed(check, settings, main_is_better=better) for check in checks)
+    return [
+        check.changed(message=_message(each, check)) if isinstance(each, Figure) else check
+        for each, check in zip(found, weighed, strict=True)
+    ]
+
+
+def _applied(judge: Rule, compared: Compared[Any], settings: PromotionSettings) -> list[Figure | Check]:
+    with entry_points.explained(f"promotion rule {judge.name}"):
+        return [*judge(compared, settings)]
+
+
+def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool) -> Check:
+    """Return a check that only warns if the main figure outweighs it, or its rule is advisory."""
+    strict = check.rule == MAIN or not {check.rule, check.name, check.measure}.isdisjoint(settings.strict)
+    if check.margin is None or strict or not (main_is_better or check.rule in _ADVISORY):
+        return check
+    return check.changed(refused=False, warned=not check.shown, shown=True, more_trainings=0)
+
+
+def thresholds(checks: Sequence[Check]) -> str:
+    """Return the thresholds as text: those of the main metric, and those of the class or joint with the widest."""
+    said = [_limits(check) for check in checks if check.rule == MAIN]
+    parts = [check for check in checks if check.rule in PARTS]
+    if parts:
+        widest = min(parts, key=lambda check: check.refused_from or 0.0)
+        said.append(f"the least certain {widest.rule}, {widest.name}: {_limits(widest)}")
+    return "; ".join(said)
+
+
+def _judged(figure: Figure, figures: int, rate: float) -> Check:
+    """Return the test of a figure."""
+    change, limits = figure.change, figure.thresholds(figures, rate)
+    refused, shown = bool(change < limits.refused), bool(change >= limits.promoted)
+    sign = 1 if measure_named(figure.measure).higher_is_better else -1
+    return Check(
+        rule=figure.rule,
+        name=figure.name,
+        measure=figure.measure,
+        before=sign * figure.before,
+        after=sign * figure.value,
+        promoted_to=float(limits.promoted),
+        refused_from=float(limits.refused),
+        margin=float(limits.margin),
+        variances=(float(figure.sampled), figure.noise.luck, figure.noise.seeds),
+        refused=refused,
+        shown=shown,
+        better=bool(change > figure.beyond(figures, rate)),
+        more_trainings=0 if refused or shown else figure.more_trainings(figures, rate),
+        message="",
+    )
+
+
+def _message(figure: Figure, check: Check) -> str:
+    """Describe the result of a figure's test, with its thresholds if it fails."""
+    sign, known = 1 if measure_named(figure.measure).higher_is_better else -1, figure.noise.trainings
+    of = "the reference" if known == 1 else f"the mean of {known} trainings of the reference's recipe"
+    before, after = (value_text(figure.measure, sign * value) for value in (figure.before, figure.value))
+    said = f"{check.what}: {after} vs {before} of {of}, {change_text(figure.measure, sign * figure.change)}"
+    if check.warned:
+        return f"{said} (equally good models: up to {change_text(figure.measure, sign * (check.promoted_to or 0.0))})"
+    chance = f": {Chance.BEYOND.said(measured=figure.noise.measured)}" if check.refused else ""
+    if check.undecided and change_bound(figure.measure, figure.change) == change_bound(
+        figure.measure, check.promoted_to or 0.0
+    ):
+        chance = ", just too much"
+    return said if check.shown else f"{said}{chance} ({_limits(check)})"
+
+
+def _limits(check: Check) -> str:
+    """Return the two thresholds of a figure as text."""
+    measure = measure_named(check.measure)
+    sign = 1 if measure.higher_is_better else -1
+    to, since = (sign * (each or 0.0) for each in (check.promoted_to, check.refused_from))
+    word = "up to" if (check.promoted_to or 0.0) <= 0 else "from"
+    if measure.higher_is_better and not measure.in_units and (check.before or 0.0) + since < 0:
+        return f"promoted {word} {change_text(check.measure, to)}, never refused"
+    return f"promoted {word} {change_bound(check.measure, to)}, refused from {change_text(check.measure, since)}"
+
+
+def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int, allowed: float) -> Check:
+    share = after / before - 1 if before else 0.0
+    refused = share > allowed
+    word = f"{100 * share:+.1f} %, and at most {100 * allowed:+g} % is allowed" if share else "the same"
+    message = f"{name_of_rule}, {name}: {after:,} {unit} vs {before:,} of the reference: {word}"
+    return Check(rule=name_of_rule, name=name, before=before, after=after, refused=refused, message=message)
+
+
+def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
+    """Return the checks of the exports: each must give the answers of the evaluated model."""
+    return [
+        Check(
+            rule="export",
+            name=file.form,
+            after=file.difference,
+            before=file.allowed,
+            refused=not file.same,
+            message=(
+                f"export {file.form}: {file.name} gives no answers: {file.problem}"
+                if file.difference is None
+                else f"export {file.form}: {file.name} differs by {file.difference:.2g} vs at most {file.allowed:.2g} "
+                f"from the trained model, on {file.images} test images"
+            ),
+        )
+        for file in exports
+    ]

@@ -1,0 +1,180 @@
+"""The stage that exports a run's model as SavedModel, ONNX or TensorFlow Lite, and evaluates both on test examples.
+
+The kind's own evaluation code runs both on the same examples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from podline.base.entry_points import reason, require_extra
+from podline.base.errors import ArtifactError
+from podline.base.progress import Reporter
+from podline.champions.exports import (
+    Answers,
+    Images,
+    flat,
+    in_batches,
+    largest,
+    lite_file,
+    lite_model,
+    saved_model,
+    write_saved_model,
+)
+from podline.contract.answers import Examples
+from podline.contract.kind import kind_of
+from podline.data.order import permutation
+from podline.data.reader import open_split
+from podline.data.records import IMAGE
+from podline.documents.manifest import TRAIN, Manifest, read_manifest
+from podline.ledger.inventory.catalogue import training_of
+from podline.stages.specs import JUDGED, TrainSpec
+from podline.stages.tools import ExportResult, ExportSpec
+from podline.store.contract import Store, explained
+from podline.store.local_files import appearing
+from podline.store.opening import open_store
+from podline.training.export import load_model
+
+# Training examples whose activations define the ranges of 8-bit integers.
+_CALIBRATING = 200
+_COMPARED = 100
+
+
+def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
+    """Write the file, evaluate it and the model on test examples, and write the result beside it.
+
+    Raises:
+        SettingsError: a package is missing.
+        StoreError: the run or data set does not exist, or the file cannot be written.
+        ArtifactError: the weights or the data have changed, or the model cannot be converted.
+    """
+    if spec.format == "onnx":
+        require_extra("onnx", "--format onnx")
+    started, store = time.monotonic(), open_store(spec.root)
+    training = training_of(store, spec.run)
+    manifest = read_manifest(store, training.dataset_folder)
+    model = load_model(store, training.folder, spec.weights_sha256)
+    reporter.log(f"making {spec.file} of {spec.run}")
+    with store.workspace("export") as folder:
+        made = folder / "made"
+        try:
+            run = _made(spec, store, training, manifest, model, made)
+        except Exception as error:
+            # Converters may raise anything for a model that they cannot convert.
+            raise ArtifactError(
+                f"{spec.run} cannot be exported as {spec.format}: {reason(error)}; give another --format"
+            ) from error
+        result = _judged(spec, store, training, manifest, model, run, reporter)
+        files = [path for path in (made, *made.rglob("*")) if path.is_file()]
+        result = result.changed(bytes=sum(path.stat().st_size for path in files), seconds=time.monotonic() - started)
+        _publish(made, Path(spec.file), result)
+    return result
+
+
+def _publish(made: Path, file: Path, result: ExportResult) -> None:
+    """Move a file or folder to its place, where it appears complete, with the result beside it."""
+    with appearing(file) as temporary:
+        shutil.move(made, temporary)
+    beside = file.with_name(f"{file.name}.json")
+    with explained("write", beside):
+        beside.write_text(result.model_dump_json(indent=2, exclude={"reused"}) + "\n")
+
+
+def _judged(
+    spec: ExportSpec,
+    store: Store,
+    training: TrainSpec,
+    manifest: Manifest,
+    model: keras.Model,
+    run: Callable[[Images], Answers],
+    reporter: Reporter,
+) -> ExportResult:
+    reader = open_split(store, training.dataset_folder, manifest, JUDGED, reporter)
+    count = min(spec.examples or len(reader), len(reader))
+    images = reader.gather(np.arange(min(_COMPARED, count)), (IMAGE,))[IMAGE]
+    difference = largest(in_batches(lambda batch: flat(model(batch, training=False)), images), in_batches(run, images))
+    kind = kind_of(training.recipe)
+    answers, examples = (
+        kind.answers(),
+        Examples(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
+    )
+    said = [answers.again(examples, training, each) for each in (model, _as_model(run, model))]
+    before, after = (answers.main(examples, each).value for each in said)
+    return ExportResult(
+        run=spec.run,
+        format=spec.format,
+        file=spec.file,
+        bytes=0,
+        examples=count,
+        measure=kind.measure,
+        model=before,
+        exported=after,
+        differing=answers.differing(*said),
+        difference=difference,
+    )
+
+
+def _made(
+    spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifest, model: keras.Model, made: Path
+) -> Callable[[Images], Answers]:
+    """Write the file or folder; return a function that computes with it."""
+    if spec.format == "saved-model":
+        write_saved_model(model, made)
+        return saved_model(made)
+    if spec.format == "onnx":
+        made.write_bytes(data := _onnx_file(store, model))
+        return _onnx_model(data)
+    calibrating = None
+    if spec.format == "tflite-int8":
+        reader = open_split(store, training.dataset_folder, manifest, TRAIN)
+        chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
+        calibrating = reader.gather(chosen, (IMAGE,))[IMAGE]
+    made.write_bytes(data := lite_file(store, model, calibrating))
+    return lite_model(data)
+
+
+def _onnx_file(store: Store, model: keras.Model) -> bytes:
+    _blank_answer(model)  # Keras can only export a model that was called
+    with store.workspace("onnx") as folder, warnings.catch_warnings():
+        # Keras uses names that NumPy 2 no longer has.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="keras")
+        model.export(folder / "model.onnx", format="onnx", verbose=False)
+        return (folder / "model.onnx").read_bytes()
+
+
+def _blank_answer(model: keras.Model) -> Any:
+    return model(np.zeros((1, *model.input_shape[1:]), np.uint8), training=False)
+
+
+def _onnx_model(data: bytes) -> Callable[[Images], Answers]:
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    [argument] = session.get_inputs()
+    return lambda images: session.run(None, {argument.name: images})
+
+
+def _as_model(run: Callable[[Images], Answers], model: keras.Model) -> Callable[..., Any]:
+    """Wrap an exported file as a function for evaluations, with outputs in the structure of the model's."""
+    blank = _blank_answer(model)
+    outputs = tf.nest.flatten(blank)
+
+    def asked(images: Any, training: bool = False) -> Any:  # noqa: ARG001 (as a Keras model)
+        found = tf.numpy_function(
+            lambda batch: in_batches(run, batch), [images], [output.dtype for output in outputs], stateful=False
+        )
+        shaped = [
+            tf.ensure_shape(answer, (None, *output.shape[1:])) for answer, output in zip(found, outputs, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(blank, shaped)
+
+    return asked

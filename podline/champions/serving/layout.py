@@ -1,0 +1,112 @@
+"""Copies a champion's SavedModel into the layout of TensorFlow Serving and KServe: ``<folder>/<recipe>/<number>/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podline.base.errors import ArtifactError, StoreError
+from podline.documents.champions import Crowned, champion, recipes
+from podline.documents.completion import Artifact, read_artifact, read_completion
+from podline.documents.promotion import SAVED_MODEL, read_promotion
+from podline.ledger.inventory.catalogue import run_of
+from podline.stages.table import PROMOTE, TRAIN
+from podline.store import digests
+from podline.store.contract import Store, explained
+from podline.store.local_files import appearing
+
+
+def require_champion(store: Store, recipe: str) -> Crowned:
+    """Return a recipe's champion.
+
+    Raises:
+        StoreError: the recipe has no champion.
+        ArtifactError: its history is damaged.
+    """
+    found = champion(store, recipe)
+    if found is None:
+        known = ", ".join(recipes(store)) or "none"
+        raise StoreError(
+            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
+        )
+    return found
+
+
+def require_unchanged(store: Store, entry: Crowned) -> None:
+    """Refuse a champion whose run has other weights now.
+
+    Raises:
+        StoreError: the run is missing.
+        ArtifactError: the weights are not the champion's.
+    """
+    trained = run_of(store, entry.run).stages.get(TRAIN.name)
+    found = str(trained.result["weights_sha256"]) if trained else "none"
+    if found != entry.weights_sha256:
+        raise ArtifactError(
+            f"{store.where(f'runs/{entry.run}')} has weights {found[:12]}… vs {entry.weights_sha256[:12]}… of the "
+            f"champion number {entry.number}; `podline models rollback`, or promote a run again"
+        )
+
+
+def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
+    """Return the files of a champion's SavedModel, by their names in its folder.
+
+    Raises:
+        StoreError: the promotion has not ended.
+        ArtifactError: the files are not the champion's.
+    """
+    run = f"runs/{entry.run}"
+    remedy = f"`podline models promote {entry.run}` makes it again"
+    decided = read_promotion(store, run)
+    if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
+        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} is from an incomplete promotion; {remedy}")
+    if decided.weights_sha256 != entry.weights_sha256:
+        raise ArtifactError(
+            f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}… vs "
+            f"{entry.weights_sha256[:12]}… of the champion number {entry.number}; {remedy}"
+        )
+    within, found = f"{run}/{SAVED_MODEL}/", read_completion(store, run, PROMOTE.name).artifacts
+    return {made.name.removeprefix(within): made for made in found if made.name.startswith(within)}
+
+
+def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
+    """Copy a champion's SavedModel into a new folder, and verify each file's checksum.
+
+    Raises:
+        StoreError: a file cannot be read or written, or the promotion has not ended.
+        ArtifactError: the files are not the champion's.
+    """
+    for name, made in saved_model(store, entry).items():
+        data = read_artifact(store, f"runs/{entry.run}", PROMOTE.name, made.name)
+        target = folder / name
+        with explained("write", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+
+
+def lay_out(store: Store, recipe: str, folder: Path) -> Path:
+    """Copy a recipe's champion to ``<folder>/<recipe>/<number>`` atomically; keep an existing copy of it.
+
+    Raises:
+        StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
+        ArtifactError: see :func:`copy_saved_model`, or the place has another model.
+    """
+    entry = require_champion(store, recipe)
+    place = folder / recipe / str(entry.number)
+    if place.exists():
+        _require_copy(store, entry, place)
+        return place
+    with appearing(place) as temporary:
+        copy_saved_model(store, entry, temporary)
+    return place
+
+
+def _require_copy(store: Store, entry: Crowned, place: Path) -> None:
+    """Refuse an existing folder that is not a copy of the champion."""
+    for name, made in saved_model(store, entry).items():
+        file = place / name
+        found = digests.of_file(file) if file.is_file() else "no file"
+        if found != made.sha256:
+            raise ArtifactError(
+                f"{file} has sha256 {found[:12]} vs {made.sha256[:12]} of the champion number {entry.number}, "
+                f"{entry.run}; move {place} away, or give another FOLDER"
+            )

@@ -1,0 +1,152 @@
+"""Loads the model of a champion or of any run into memory, as a SavedModel, and warms it up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.base.arrays import Array
+from podline.base.progress import silent
+from podline.champions.exports import write_saved_model
+from podline.champions.serving.layout import copy_saved_model, require_champion
+from podline.contract.kind import kind_of
+from podline.data.pictures import Form
+from podline.documents.champions import HISTORY, recipes
+from podline.documents.manifest import read_manifest
+from podline.evaluation.forward import finished_model
+from podline.evaluation.predicting import PictureReader
+from podline.ledger.inventory.catalogue import training_of
+from podline.store.contract import Store
+
+Images = npt.NDArray[np.uint8]
+
+_WARM_UP = (1, 2)  # TensorFlow traces the second batch size for any further one
+_TOP = 5  # classes of an answer
+_BATCH = 16  # images in memory at once, with all activations of the network
+
+
+# Seconds between two attempts to load a bad champion.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+
+class Served(NamedTuple):
+    """A loaded model.
+
+    Attributes:
+        version: the champion's number, or 1 for a run.
+        run: its run.
+        function: the SavedModel's serving signature.
+        reader: formats answers.
+        form: what becomes of a picture's file.
+        loaded: the SavedModel, which keeps its variables alive.
+    """
+
+    version: int
+    run: str
+    function: Any
+    reader: PictureReader
+    form: Form
+    loaded: Any
+
+    @property
+    def input(self) -> tuple[str, Any]:
+        """The name and the TensorSpec of the only input."""
+        [named] = self.function.structured_input_signature[1].items()
+        return named
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an image, (height, width, channels)."""
+        return tuple(self.input[1].shape[1:])
+
+    def outputs(self, images: Images) -> dict[str, Array]:
+        """Return the model's outputs for images by name, (n, …)."""
+        name, _ = self.input
+        parts = [
+            self.function(**{name: tf.constant(images[start : start + _BATCH])})
+            for start in range(0, len(images), _BATCH)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in sorted(parts[0])}
+
+    def answers(self, outputs: dict[str, Array]) -> list[Any]:
+        """Return what the outputs mean for each image: the most probable classes, or a value; nothing for people."""
+        if self.reader.tells == "people":
+            return []
+        [values] = outputs.values()
+        tall, wide = self.shape[:2]
+        said = [self.reader.said("", place, (wide, tall), row, _TOP) for place, row in enumerate(values, 1)]
+        return [
+            each.answer if each.classes is None else [share.model_dump(mode="json") for share in each.classes]
+            for each in said
+        ]
+
+
+def load_served(store: Store, name: str) -> Served:
+    """Load a recipe's champion, or a finished run's model, and warm it up.
+
+    Raises:
+        StoreError: there is no such champion or run, or it cannot be read.
+        ArtifactError: its files differ from the promoted or trained ones.
+    """
+    entry = require_champion(store, name) if name in recipes(store) else None
+    run = entry.run if entry else name
+    training = training_of(store, run)
+    manifest = read_manifest(store, training.dataset_folder)
+    reader = kind_of(training.recipe).reader(store, training, manifest, None, silent())
+    with store.workspace("serving") as folder:
+        if entry:
+            copy_saved_model(store, entry, folder / "model")
+        else:
+            write_saved_model(finished_model(store, run), folder / "model")
+        loaded: Any = tf.saved_model.load(str(folder / "model"))
+    version, function = entry.number if entry else 1, loaded.signatures["serving_default"]
+    served = Served(version, run, function, reader, reader.form(manifest), loaded)
+    for count in _WARM_UP:
+        served.outputs(np.zeros((count, *served.shape), np.uint8))
+    return served
+
+
+class Follower:
+    """The served model; follows changes of the recipe's champion. A run never changes.
+
+    One thread at a time may call :meth:`refresh`; other threads may read ``served`` meanwhile.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        """Load the model; raise as :func:`load_served` does."""
+        self._store, self._name = store, name
+        self._names = self._changes()
+        self._failed, self._again, self._pause = list[str](), 0.0, _SHORTEST_PAUSE
+        self.served = load_served(store, name)
+        self.problem = ""
+
+    def _changes(self) -> list[str]:
+        """Return the entries of the champion's history; other files of the folder change without it."""
+        return [name for name in self._store.list(f"models/{self._name}") if HISTORY.has(name)]
+
+    def refresh(self) -> str:
+        """Load a new champion if there is one, and switch to it.
+
+        Returns:
+            A description of the change, for the log; empty without one. If the new champion cannot be loaded, the old
+            one stays, ``problem`` has the reason, and a call after a pause tries again.
+        """
+        before = self.problem
+        try:
+            names = self._changes()
+            if names == self._names or (names == self._failed and time.monotonic() < self._again):
+                return ""
+            # A bad champion is downloaded again after a pause that doubles.
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if names == self._failed else _SHORTEST_PAUSE
+            self._failed, self._again = names, time.monotonic() + self._pause
+            self.served = load_served(self._store, self._name)
+            self._names, self.problem = names, ""
+        except Exception as error:
+            # With any problem of the new champion, the old one is still served.
+            self.problem = f"number {self.served.version} stays: {error}"
+            return "" if self.problem == before else f"warning: {self.problem}"
+        return f"serves number {self.served.version}, {self.served.run}"

@@ -1,0 +1,104 @@
+"""Stores models' answers to each example of a split, as arrays in a file beside ``evaluation.json``."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.base.arrays import Array
+from podline.base.errors import ArtifactError, StoreError
+from podline.documents.completion import read_artifact
+from podline.store.contract import Store
+
+Bools, Floats = npt.NDArray[np.bool_], npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """Arrays with one entry per example, in the order of the split.
+
+    Attributes:
+        file: name of the file.
+        holds: noun for its content.
+        decides: name of the array of answers.
+        has_thresholds: whether answers depend on thresholds, which examples held out of the training choose.
+        labels: the truth about each example, (n, …).
+    """
+
+    file: ClassVar[str]
+    holds: ClassVar[str]
+    decides: ClassVar[str]
+
+    labels: Array
+
+    has_thresholds: ClassVar[bool] = False
+
+    @property
+    def right(self) -> Bools | None:
+        """Return which answers are right, (n,); None if answers are not right or wrong."""
+        return None
+
+    def surest_mistakes(self) -> npt.NDArray[np.int64]:
+        """Return the places of the wrong answers, most confident first, (m,); by default none."""
+        return np.empty(0, np.int64)
+
+    def thresholds(self) -> Floats:
+        """Return the thresholds of the classes that suit these examples best, (classes,); empty without thresholds."""
+        return np.empty(0)
+
+    def at_thresholds(self, thresholds: Floats) -> Self:  # noqa: ARG002 (without thresholds)
+        """Return the answers with other thresholds."""
+        return self
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Concatenate the examples of all parts."""
+        return cls(**{name: np.concatenate([getattr(each, name) for each in parts]) for name in _names(cls)})
+
+    @classmethod
+    def read(cls, store: Store, folder: str) -> Self:
+        """Read the file of an evaluation from its folder.
+
+        Raises:
+            StoreError: the run has no evaluation, or one of another kind.
+            ArtifactError: the file is damaged.
+        """
+        name = f"{folder}/{cls.file}"
+        if not store.exists(name):
+            raise StoreError(f"{store.where(name)} does not exist; `podline evaluate` writes it")
+        try:
+            with np.load(io.BytesIO(read_artifact(store, folder, "evaluate", name)), allow_pickle=False) as arrays:
+                found = cls(**{each: arrays[each] for each in _names(cls)})
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ArtifactError(
+                f"{store.where(name)} holds no {cls.holds} ({error}); evaluate the run again"
+            ) from error
+        if len({len(getattr(found, each)) for each in _names(cls)}) != 1:
+            raise ArtifactError(f"{store.where(name)} holds {cls.holds} of unequal length; evaluate the run again")
+        return found
+
+    def at(self, places: npt.NDArray[np.int64]) -> Self:
+        """Return the examples at some places of the split, in the given order, (n,)."""
+        return type(self)(**{name: getattr(self, name)[places] for name in _names(type(self))})
+
+    @property
+    def decided(self) -> Array:
+        """Return the answers, (n, …)."""
+        return getattr(self, self.decides)
+
+    def to_bytes(self) -> bytes:
+        """Encode the arrays as a file that depends only on the values."""
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _names(type(self))}
+        np.savez_compressed(buffer, **arrays)
+        return buffer.getvalue()
+
+
+def _names(cls: type[PerExample]) -> list[str]:
+    return [field.name for field in fields(cls)]

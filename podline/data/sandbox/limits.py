@@ -1,0 +1,72 @@
+"""Limits on parsing one untrusted item, and what it means to exceed them."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_OF_USER = (resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_DATA)[1])
+
+
+class Limits(NamedTuple):
+    """The limits of parsing one item.
+
+    Attributes:
+        memory: bytes beyond those of the idle child.
+        seconds: CPU seconds of all threads together.
+        wait: wall-clock seconds, in addition to four times the CPU seconds.
+    """
+
+    memory: int
+    seconds: float
+    wait: float = 10.0
+
+    @property
+    def patience(self) -> float:
+        """Return the wall-clock limit in seconds."""
+        return 4 * self.seconds + self.wait
+
+    def times(self, factor: float) -> Limits:
+        """Return the limits multiplied by a factor."""
+        return Limits(int(self.memory * factor), self.seconds * factor, self.wait)
+
+
+def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> Limits:
+    """Return the limits for an input of a size.
+
+    Args:
+        size: bytes of the input.
+        memory: memory per byte of the input, in addition to 64 MB.
+        rate: bytes that are parsed per CPU second at least, in addition to 0.4 s.
+    """
+    return Limits(64_000_000 + int(memory * size), 0.4 + size / rate)
+
+
+@dataclass(frozen=True)
+class Breach:
+    """An exceeded limit of an item, or a crash of its parser.
+
+    Attributes:
+        reason: the event, as a phrase after the item's name.
+        limited: whether higher limits could help.
+        what: the parsed file, if the parser named it with :func:`podline.data.sandbox.child.begin`.
+        killed: whether another cause ended the process, like a lack of memory.
+    """
+
+    reason: str
+    limited: bool
+    what: str = ""
+    killed: bool = False
+
+    def refusal(self, what: str, factor: float) -> str:
+        """Return an error's text: the file ``what``, the limit and the setting that raises it."""
+        remedy = f" to read (parse_limits={factor:g}); if you trust it, raise the setting parse_limits"
+        return f"{self.what or what} {self.reason}{remedy if self.limited else ''}"
+
+
+def too_much_memory(limits: Limits, what: str) -> Breach:
+    """Return the breach of a limit on memory: the item's, or a lower one that the user has set for all processes."""
+    users = min(_OF_USER, key=lambda limit: limit % (1 << 64))  # without a limit it is -1
+    or_users = f" or the {users / 1e6:,.0f} MB of `ulimit -v` or `-d`" if users != resource.RLIM_INFINITY else ""
+    return Breach(f"takes more than {limits.memory / 1e6:,.0f} MB{or_users} of memory", limited=True, what=what)

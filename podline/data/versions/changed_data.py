@@ -1,0 +1,225 @@
+"""Describes the changes between two versions of the user's own images, and tests whether new images look different."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.base.arrays import Array
+from podline.base.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.base.figures import percent
+from podline.base.plurals import plural
+from podline.data.order import permuted
+from podline.data.records import IMAGE
+from podline.data.versions import looks
+from podline.data.versions.looks import LEAST, Floats, Key, Sample
+from podline.data.versions.record_names import SourceFacts
+from podline.data.versions.version_changes import Ids, VersionChanges, VersionRecords, version_changes
+from podline.documents.manifest import Manifest
+from podline.stages.data_changes import DataChanges
+from podline.store.contract import Store
+
+SHOWN = 8
+"""Number of pictures of each kind of change."""
+_NEW, _OLD = 1_000, 2_000  # largest numbers of compared images
+_READ = 20 * _OLD  # number of old records whose class is read for the draw
+_RELABELS = 6
+_FORM = ("side", "fit", "channels", "images")
+
+
+class Versions(NamedTuple):
+    """Two versions and the changes between them."""
+
+    before: VersionRecords
+    after: VersionRecords
+    changes: VersionChanges
+
+
+def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChanges, Versions]:
+    """Compare two versions.
+
+    Args:
+        store: the store of both versions.
+        before: manifest of the earlier version.
+        after: manifest of the later version.
+
+    Raises:
+        ArtifactError: a version is damaged, or was converted by an older Podline.
+    """
+    started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
+    changes = version_changes(then, now)
+    of_class = [_by_class(manifest) for manifest in (before, after)]
+    there = [{name for name, number in counts.items() if name and number} for counts in of_class]
+    told, shifted = _looks(Versions(then, now, changes))
+    old, new = changes.relabelled
+    some = old[:_RELABELS], new[:_RELABELS]
+    words = zip(now.named(some[1]), then.words(some[0]), now.words(some[1]), strict=True)
+    result = DataChanges(
+        seconds=time.monotonic() - started,
+        dataset=after.dataset,
+        before=before.fingerprint,
+        after=after.fingerprint,
+        counts=_counts(before, after),
+        added=len(changes.added),
+        removed=len(changes.removed),
+        relabelled=len(new),
+        moved=len(changes.moved[0]),
+        new_classes=tuple(sorted(there[1] - there[0])),
+        vanished_classes=tuple(sorted(there[0] - there[1])),
+        relabels=tuple(f"{name} {was} → {is_now}" for name, was, is_now in words),
+        looks=tuple(told),
+        shifted=shifted,
+    )
+    return result, Versions(then, now, changes)
+
+
+def _by_class(manifest: Manifest, split: str = "") -> dict[str, int]:
+    """Return the number of records of each class, in all splits or in one; without classes, of an empty name."""
+    found = dict.fromkeys(manifest.class_names or ("",), 0)
+    for info in manifest.splits:
+        if split in ("", info.name):
+            for name, number in zip(found, info.class_counts if manifest.class_names else (info.records,), strict=True):
+                found[name] += number
+    return found
+
+
+def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int, int]]]:
+    splits = dict.fromkeys(split.name for manifest in (before, after) for split in manifest.splits)
+    found = dict[str, dict[str, tuple[int, int]]]()
+    for split in splits:
+        old, new = _by_class(before, split), _by_class(after, split)
+        found[split] = {name: (old.get(name, 0), new.get(name, 0)) for name in dict.fromkeys([*old, *new])}
+    return found
+
+
+def _looks(versions: Versions) -> tuple[list[str], bool]:
+    """Return sentences that compare new images with old ones, and whether a test shows a difference."""
+    before, after, changes = versions
+    forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
+    if forms[0] != forms[1]:
+        told = [f"{name} {forms[0][name]} → {forms[1][name]}" for name in _FORM if forms[0][name] != forms[1][name]]
+        return [f"other settings ({', '.join(told)}): images are compared only by their files"], False
+    if not len(changes.added):
+        return [], False
+    drawn = _drawn(versions, before.drawn(_READ))
+    if min(drawn.new.sum(), (~drawn.new).sum()) < LEAST:
+        few = plural(int(drawn.new.sum()), "new image")
+        return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
+    numbers, formats = _quantities(versions, drawn)
+    found = looks.chances(drawn.sample, numbers, formats)
+    return _sentences(looks.significant(found), numbers, formats, drawn, len(found))
+
+
+class Drawn(NamedTuple):
+    """New and old images of the same classes, drawn for a comparison."""
+
+    sample: Sample
+    new_ids: Ids
+    old_ids: Ids
+
+    @property
+    def new(self) -> npt.NDArray[np.bool_]:
+        """Return whether each image is new."""
+        return self.sample.new
+
+    def images(self, versions: Versions) -> npt.NDArray[np.uint8]:
+        """Return the pixels of all images."""
+        sides = ((versions.after, self.new_ids), (versions.before, self.old_ids))
+        return np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides if len(ids)])
+
+
+def _drawn(versions: Versions, old: Ids) -> Drawn:
+    """Draw new images, and ``old`` ones with the same shares of classes."""
+    before, after, changes = versions
+    places = np.arange(min(_NEW, len(changes.added)))
+    new = changes.added[permuted(0, "new images", 0, len(changes.added), places)]
+    of_new, of_old = np.array(after.classes(new), "U"), np.array(before.classes(old), "U")
+    names = np.intersect1d(of_new, of_old)
+    new, of_new = new[np.isin(of_new, names)], of_new[np.isin(of_new, names)]
+    wanted = [-(-_OLD * int((of_new == name).sum()) // max(1, len(new))) for name in names]
+    parts = [np.flatnonzero(of_old == name)[:number] for name, number in zip(names, wanted, strict=True)]
+    chosen = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    is_new = np.arange(len(new) + len(chosen)) < len(new)
+    stratum = np.searchsorted(names, np.concatenate([of_new, of_old[chosen]]))
+    return Drawn(Sample(is_new, stratum, looks.groups_of(is_new, stratum, names.tolist())), new, old[chosen])
+
+
+def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[str, Floats], Sequence[str]]:
+    """Return the quantities of all images by name, and their files' formats; without formats if some are unknown."""
+    images = drawn.images(versions)
+    numbers: dict[str, Floats] = {
+        "brightness": images.mean(axis=(1, 2, 3)),
+        "contrast": images.mean(axis=-1, dtype=np.float32).std(axis=(1, 2)),
+    }
+    new, old = versions.after.facts(drawn.new_ids), versions.before.facts(drawn.old_ids)
+    facts = SourceFacts(new.names + old.names, np.concatenate([new.pixels, old.pixels]))
+    if not facts.complete:
+        return numbers, ()
+    return numbers | {"size": facts.pixels.astype(float)}, facts.formats
+
+
+def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) -> str:
+    """Describe by how much new images exceed old ones of the same classes in a quantity."""
+    mine = np.isin(sample.stratum, sample.groups[group])
+    new, old = mine & sample.new, mine & ~sample.new
+    means = np.bincount(sample.stratum[old], values[name][old]) / np.maximum(1, np.bincount(sample.stratum[old]))
+    expected = means[sample.stratum[new]].mean()
+    return f"{name} {100 * (values[name][new].mean() / max(expected, 1e-9) - 1):+.0f} %"
+
+
+def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
+    """Return the format with the largest change of its share."""
+    mine, found = np.isin(sample.stratum, sample.groups[group]), np.array(formats)
+    shares = {
+        name: tuple(float((found[mine & side] == name).mean()) for side in (sample.new, ~sample.new))
+        for name in np.unique(found).tolist()
+    }
+    name = max(shares, key=lambda each: abs(shares[each][0] - shares[each][1]))
+    return f"format {name} {percent(shares[name][0])} vs {percent(shares[name][1])}"
+
+
+def _sentences(
+    found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], drawn: Drawn, tests: int
+) -> tuple[list[str], bool]:
+    """Return a sentence about the differences of each group, or one sentence if there are none."""
+    sample = drawn.sample
+    new, old = int(drawn.new.sum()), int((~drawn.new).sum())
+    how = f"{plural(tests, 'test')} of {', '.join([*numbers, *(['format'] if formats else [])])}, Holm's correction at"
+    compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes, {how}"
+    told = list[str]()
+    for group in sample.groups:
+        mine = [
+            f"{_formats(sample, group, formats) if name == 'format' else _change(sample, group, name, numbers)} "
+            f"(p = {chance:.2g})"
+            for (place, name), chance in found.items()
+            if place == group
+        ]
+        if mine:
+            told.append(f"new images{f' of class {group}' if group else ''} differ: {', '.join(mine)}")
+    last = f"{compared_with} {percent(looks.LEVEL)}"
+    return ([*told, last], True) if told else ([f"new images look like old ones: {last}"], False)
+
+
+def pictures(versions: Versions) -> list[PictureRow]:
+    """Return some of the added, removed and relabelled images, drawn by the kind of task."""
+    before, after, changes = versions
+    sides = {"added": (after, changes.added), "removed": (before, changes.removed)}
+    sides["relabelled"] = after, changes.relabelled[1]
+    return [PictureRow(name, _pictures(records, ids[:SHOWN])) for name, (records, ids) in sides.items() if len(ids)]
+
+
+def _pictures(records: VersionRecords, ids: Ids) -> list[Picture]:
+    captions = zip(records.words(ids), records.named(ids), strict=True)
+    images = records.gather(ids, [IMAGE])[IMAGE]
+    return [Picture(image, f"{words}\n{name}") for image, (words, name) in zip(images, captions, strict=True)]
+
+
+def block(versions: Versions) -> Block | None:
+    """Return these pictures as a block of a sheet; None without changes."""
+    rows = pictures(versions)
+    about = f"{versions.before.manifest.fingerprint} → {versions.after.manifest.fingerprint}"
+    return Block(f"What changed in {versions.after.manifest.dataset}", about, rows) if rows else None

@@ -1,0 +1,136 @@
+"""Reads examples of a converted data set as NumPy arrays, by position or in training batches; needs no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.base.arrays import Array
+from podline.base.progress import Reporter
+from podline.data.order import TrainingOrder
+from podline.data.reader import open_split
+from podline.data.versions.record_names import RecordNames
+from podline.documents.manifest import read_manifest
+from podline.store.opening import open_store
+
+Ids = npt.NDArray[np.int64]
+
+
+class Examples:
+    """The examples of a split, numbered 0 … len-1; also a data set for PyTorch.
+
+    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields in
+    the manifest. A copy in another process opens the store again.
+
+    Attributes:
+        manifest: the manifest of the data set.
+        split: the name of the split.
+    """
+
+    def __init__(self, root: str, folder: str, split: str, reporter: Reporter | None = None) -> None:
+        """Open a split of the data set in a folder of a store.
+
+        Raises:
+            StoreError: the data set does not exist, or cannot be read.
+            ArtifactError: the split does not exist, or a file differs from the manifest.
+        """
+        store = open_store(root)
+        self.manifest, self.split = read_manifest(store, folder), split
+        self._reader = open_split(store, folder, self.manifest, split, reporter)
+        self._opened_by = root, folder, split
+
+    def __reduce__(self) -> tuple[type[Examples], tuple[str, str, str]]:
+        return Examples, self._opened_by
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {self.split} examples of {self.manifest.dataset}/{self.manifest.fingerprint}>"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes; a label is an index of them."""
+        return self.manifest.class_names
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __getitem__(self, ids: int | slice | Sequence[int] | Ids) -> dict[str, Array]:
+        """Return the example at a position, or those of a slice or of several positions, in the given order.
+
+        Raises:
+            IndexError: a position is out of range.
+            ArtifactError: a record is damaged.
+        """
+        found = np.arange(*ids.indices(len(self))) if isinstance(ids, slice) else np.asarray(ids)
+        if found.size and found.dtype.kind not in "iu":
+            raise TypeError(f"got positions of type {found.dtype}, expected integers; see numpy.flatnonzero for a mask")
+        places = found.astype(np.int64).reshape(-1)
+        arrays = self._reader.gather(np.where(places < 0, places + len(self), places))
+        return {name: values.reshape(found.shape + values.shape[1:])[()] for name, values in arrays.items()}
+
+    def names(self, ids: int | slice | Sequence[int] | Ids) -> Any:
+        """Return the names of examples in their source, as ``cat/1.png``, in the form of :meth:`__getitem__`.
+
+        A name is empty if the data set was converted by Podline 1.0.
+
+        Raises:
+            IndexError: a position is out of range.
+            ArtifactError: the file of names is damaged.
+        """
+        return self._names[np.arange(len(self))[ids]]
+
+    @cached_property
+    def _names(self) -> npt.NDArray[np.str_]:
+        facts = RecordNames(open_store(self._opened_by[0]), self.manifest).facts(self.split, np.arange(len(self)))
+        return np.array(facts.names, str)
+
+    def batches(self, batch_size: int, seed: int, *, epochs: int = 1, start: int = 0) -> Batches:
+        """Return the batches of a training in Podline's order.
+
+        Args:
+            batch_size: examples in a batch; the incomplete last batch of an epoch is dropped.
+            seed: seed of the order; a recipe's ``seed`` gives the order of its training.
+            epochs: number of passes over the split.
+            start: the step of the first batch, for resuming.
+
+        Raises:
+            ValueError: a batch is empty or larger than the split, or ``start`` is out of range.
+        """
+        order = TrainingOrder(len(self), batch_size, seed)
+        steps = epochs * order.steps_per_epoch
+        if not 0 <= start <= steps:
+            raise ValueError(f"got start={start}, expected 0 to {steps}, the steps of {epochs} epochs")
+        return Batches(self, order, range(start, steps))
+
+
+class Batches(Sequence[dict[str, Array]]):
+    """Batches of a training by number. Each depends only on its step: every process gets the same, in any order."""
+
+    def __init__(self, examples: Examples, order: TrainingOrder, steps: range) -> None:
+        """Select the batches of some steps of an order."""
+        self._examples, self._order, self.steps = examples, order, steps
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @overload
+    def __getitem__(self, place: int) -> dict[str, Array]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Batches: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        """Return a batch, or the batches of a slice.
+
+        Raises:
+            IndexError: the number is out of range.
+            ArtifactError: a record is damaged.
+        """
+        if isinstance(place, slice):
+            return Batches(self._examples, self._order, self.steps[place])
+        return self._examples[self.ids(place)]
+
+    def ids(self, place: int) -> Ids:
+        """Return the positions of a batch's examples in the split, (batch_size,)."""
+        return self._order.batch(self.steps[place])[1]

@@ -1,0 +1,48 @@
+"""Chooses at the first conversion of a name whether its recipe takes the values for few images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from podline.base.plurals import plural
+from podline.data.versions.fingerprint import effective, source_of
+from podline.documents.first_images import FirstImages, is_first, publish_first_images
+from podline.documents.manifest import TRAIN
+from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import few_in_words, for_first_images, require_weights, settled
+from podline.stages.specs import ConvertSpec
+from podline.store.contract import Store
+
+Tell = Callable[[str], object]
+
+
+def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], ConvertSpec], tell: Tell) -> ConvertSpec:
+    """Return the conversion for a recipe with the values for few images, if its data set has few.
+
+    The first conversion of a name opens the source to count its images, and later ones keep its choice.
+
+    Args:
+        store: the store.
+        recipe: the recipe that the data are for.
+        spec_of: returns the conversion for a recipe.
+        tell: called with a description of a new choice.
+
+    Raises:
+        SettingsError: the weights that the training begins with are missing.
+        SourceError: see :func:`podline.data.versions.fingerprint.source_of`.
+        StoreError: the store cannot be written.
+    """
+    if recipe.few and is_first(store, recipe.dataset):
+        source = source_of(effective(spec_of(recipe), store), store)
+        found = FirstImages(images=source.sizes[TRAIN], side=source.images.usual_side)
+        chosen = for_first_images(recipe, found)
+        require_weights(store, chosen)
+        publish_first_images(store, recipe.dataset, found)
+        if (values := few_in_words(recipe, found.images, found.side)) and chosen.pretrained:
+            tell(
+                f"{plural(found.images, 'training image')}, of {found.side} pixels mostly: {recipe.dataset} takes "
+                f"{values}, also on later nights; --set {chosen.pretrained.instead} keeps the recipe's own values"
+            )
+    recipe = settled(store, recipe)
+    require_weights(store, recipe)
+    return spec_of(recipe)

@@ -1,0 +1,247 @@
+"""Computes the fingerprint of a data set, and finds an earlier conversion of a source.
+
+A conversion records the resulting data set in the store, under a hash of its settings and of the names, sizes and
+times of the source's files. So flow and Prefect worker never parse a raw file, and a night without new data reads none
+of its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NewType
+
+from podline.base.errors import PodlineError, SourceError
+from podline.base.progress import Reporter
+from podline.data.images.listing import listing, one
+from podline.data.sources.left_out import refuse_left_out
+from podline.data.sources.remote import is_remote, objects_of
+from podline.data.sources.source import Source, open_raw
+from podline.data.versions.other_data import refuse_other_data
+from podline.documents.corrections import corrections
+from podline.documents.forgotten import forgotten
+from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
+from podline.documents.versions import Version, compacted, versions
+from podline.recipes import datasets
+from podline.recipes.datasets import ConverterSettings
+from podline.recipes.kind_table import code_of_targets
+from podline.recipes.own_code import of_dataset
+from podline.stages import completed
+from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+_DIGITS = 16
+CONVERSIONS = "conversions"
+"""The folder, in a store, with the records of converted sources."""
+_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
+
+
+EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
+"""A spec from :func:`effective`; whatever opens or looks up a source takes no other."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The store's record of one source, converted with one set of settings.
+
+    Attributes:
+        store: the store of the data set.
+        key: a hash of the files' names, sizes and times, and of the settings.
+    """
+
+    store: Store
+    key: str
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the converted data set; empty if unknown or damaged, so that the source must be opened.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        text = self.store.read_bytes(self._name).decode(errors="replace") if self.store.exists(self._name) else ""
+        known = text[:_DIGITS]
+        return known if text == self._content(known) else ""
+
+    def remember(self, fingerprint: str) -> None:
+        """Record the data set of the source.
+
+        Raises:
+            StoreError: the record cannot be written.
+        """
+        self.store.publish_bytes(self._name, self._content(fingerprint).encode(), replace=True)
+
+    def forget(self) -> None:
+        """Delete the record, so that the source is opened the next time.
+
+        Raises:
+            StoreError: the record cannot be deleted.
+        """
+        self.store.delete(self._name)
+
+    def _content(self, fingerprint: str) -> str:
+        return f"{fingerprint} {digests.of_json([self.key, fingerprint])}"
+
+    @property
+    def _name(self) -> str:
+        return f"{CONVERSIONS}/{self.key}"
+
+
+def source_cache(store: Store) -> Path:
+    """Return the folder that caches unpacked archives and decoded images between runs."""
+    return store.scratch / "sources"
+
+
+def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
+    """Return the settings of a conversion that its bytes depend on.
+
+    Raises:
+        SettingsError: the data set does not exist.
+    """
+    dataset = datasets.find(spec.dataset)
+    version, code, of_kind = dataset.version, of_dataset(dataset), code_of_targets(dataset.kind)
+    return {
+        "seed": spec.seed,
+        "shard_bytes": spec.shard_bytes,
+        "min_shards": spec.min_shards,
+        **({"version": version} if version else {}),
+        **({"source_code": code} if code else {}),
+        **({"kind_code": of_kind} if of_kind else {}),
+        **spec.settings.converter(),
+    }
+
+
+def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Return the settings that determine the form of records, without corrections, which only change targets."""
+    return {name: value for name, value in settings.items() if name not in ("corrections", "forgotten")}
+
+
+def effective(spec: ConvertSpec, store: Store) -> EffectiveSpec:
+    """Return a conversion with its data set's corrections and forgotten images, if its settings support them.
+
+    Raises:
+        ArtifactError: a review, or the document of a forgotten image, is damaged.
+    """
+    if "corrections" not in type(spec.settings).model_fields:
+        return EffectiveSpec(spec)
+    said = corrections(store, spec.dataset)
+    labels = {image: each.label for image, each in sorted(said.items()) if each.decision != "keep"}
+    settings = spec.settings.model_copy(update={"corrections": labels, "forgotten": forgotten(store, spec.dataset)})
+    return EffectiveSpec(spec.model_copy(update={"settings": settings}))
+
+
+def source_of(spec: EffectiveSpec, store: Store) -> Source:
+    """Open the source of a conversion.
+
+    Raises:
+        SettingsError: the data set does not exist.
+        SourceError: the source is missing, damaged or another data set; or see :func:`require_convertible`.
+        StoreError: the cache folder cannot be written.
+    """
+    source = opened(spec, store)
+    require_convertible(spec, store, source)
+    return source
+
+
+def opened(spec: EffectiveSpec, store: Store) -> Source:
+    """Open the source of a conversion, also one that a conversion refuses; see :func:`source_of`."""
+    work = store.own_folder(source_cache(store).name)
+    return open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
+
+
+def require_convertible(spec: EffectiveSpec, store: Store, source: Source) -> None:
+    """Check an opened source as its conversion does.
+
+    Raises:
+        SourceError: it leaves out more than the spec allows, its splits have too many near-duplicates, or it continues
+            no version of its data set.
+    """
+    refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
+    source.notes()
+    refuse_other_data(store, spec.dataset, source)
+
+
+def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
+    """Hash everything that a converted data set's bytes depend on: 16 hexadecimal digits.
+
+    The hash covers the raw files, with their checksums, and the settings. It does not cover the data set's own name,
+    paths and the division of the work.
+    """
+    return digests.of_json(
+        {
+            "dataset": datasets.find(spec.dataset).base,
+            "converter": converter_settings(spec),
+            "layout_version": LAYOUT_VERSION,
+            "files": [file.model_dump(mode="json") for file in files],
+        }
+    )[:_DIGITS]
+
+
+def memory_of(spec: EffectiveSpec, store: Store) -> Memory:
+    """Return the store's record of a conversion's source in its present state.
+
+    Raises:
+        SourceError: the source does not exist, or cannot be listed.
+    """
+    depends = [
+        datasets.find(spec.dataset).base,
+        converter_settings(spec),
+        spec.settings.model_dump(mode="json"),
+        spec.settings.code,
+        LAYOUT_VERSION,
+        spec.allow_left_out,
+    ]
+    return Memory(store, digests.of_json([_state(spec.source, spec.settings), depends]))
+
+
+def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
+    """Return an earlier conversion of the same files with the same settings, if all its files are still complete.
+
+    A conversion that is no longer the newest version does not count: a return to it makes a new version.
+
+    Raises:
+        SourceError: the source does not exist.
+    """
+    store = open_store(spec.root)
+    wanted = effective(spec, store)
+    if not (known := memory_of(wanted, store).fingerprint):
+        return None
+    found = versions(store, spec.dataset)
+    if _superseded(store, wanted, found, known):
+        return None
+    return completed.find(wanted, reporter, dataset_folder(spec.dataset, compacted(found, known)))
+
+
+def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
+    """Return whether the newest version with a conversion's form of records has another content."""
+    form = record_form(converter_settings(spec))
+    for version in reversed(found):
+        if version.content == known:
+            return False
+        with contextlib.suppress(PodlineError):  # the version was deleted
+            manifest = read_manifest(store, dataset_folder(spec.dataset, version.fingerprint))
+            if record_form(manifest.converter) == form:
+                return True
+    return False
+
+
+def _state(source: str, settings: ConverterSettings) -> object:
+    """Return names, sizes and times of all files that a source's records may come from."""
+    if is_remote(source):
+        objects = objects_of(source)[1]
+        return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]
+    place = Path(source).expanduser().absolute()
+    if not place.exists():
+        raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
+    folders = [place.parent / name for name in settings.folders]
+    if place.is_dir():
+        folders = [place, *(place / name for name in settings.folders)]
+    elif place.suffix not in _ARCHIVES:
+        folders.append(place.parent)  # a table names files in its folder
+    files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
+    return [str(place), digests.of_list(file.state for file in files)]

@@ -1,0 +1,257 @@
+"""Plans a data set's records; a version of the user's own images extends an older one, so only new ones are written.
+
+A record is unchanged if its image's identity, its pixels and its targets are. The version's manifest equals that of a
+conversion of all records at once, except for the places and first versions of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from podline.base.errors import PodlineError
+from podline.data.pixels import PixelSums, add_up, pixel_sums, without
+from podline.data.reader import open_split
+from podline.data.record_table import (
+    NOTHING,
+    Records,
+    RecordTable,
+    digest_column,
+    equal_pairs,
+    in_shards,
+    rows_of,
+    with_columns,
+)
+from podline.data.records import IMAGE, stored_layout
+from podline.data.sources.source import Source
+from podline.data.versions.draft import Written
+from podline.data.versions.fingerprint import converter_settings, record_form
+from podline.data.versions.version_changes import KnownRecords, version_changes
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    Manifest,
+    OlderShards,
+    SplitInfo,
+    dataset_folder,
+    listed_files,
+    read_manifest,
+)
+from podline.documents.shard_table import ShardTable
+from podline.recipes.kind_table import facts_named
+from podline.stages.specs import ConvertSpec
+from podline.store.contract import Store
+
+CHANGES = ("added", "removed", "relabelled", "moved")
+_READ_AT_ONCE = 1_000
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SplitGrowth:
+    """The kept and new records of a split.
+
+    Attributes:
+        records: number of records now.
+        content: sha256 of the records' keys and digests, in their order.
+        new: records that the older version lacks.
+        dead: records of the older version that the split no longer has.
+        older: the shards with the kept records.
+        counts: number of kept records of each class.
+        pixels: pixel sums of the kept records; None without any.
+    """
+
+    records: int
+    content: str
+    new: Records
+    dead: Records
+    older: tuple[OlderShards, ...]
+    counts: npt.NDArray[np.int64]
+    pixels: PixelSums | None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The plan of a version.
+
+    Attributes:
+        fingerprint: fingerprint of the version.
+        base: the version that it extends, or None.
+        before: the newest other version, mostly the base; another one after a return to an earlier content.
+        table: the table of the base's records.
+        splits: the splits of the source, and those that only the base has, which are now empty.
+        changes: numbers of added, removed, relabelled and moved records since the previous version.
+    """
+
+    fingerprint: str
+    base: Manifest | None
+    before: Manifest | None
+    table: RecordTable | None
+    splits: Mapping[str, SplitGrowth]
+    changes: Mapping[str, int]
+
+    @property
+    def new(self) -> dict[str, Ids]:
+        """The positions of the records to write, by split."""
+        return {name: split.new.ids for name, split in self.splits.items()}
+
+    def prefix(self, dataset: str) -> str:
+        """Return the prefix of new shards' names, so that a plan from another base never uses them."""
+        return f"{dataset}.{self.base.fingerprint}" if self.base else dataset
+
+    def infos(
+        self, written: Mapping[str, Written], truths: Mapping[str, FileInfo]
+    ) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
+        """Return the manifest's entry of each split, and the pixel sums by split.
+
+        Args:
+            written: the new shards by split.
+            truths: the file of annotations of people by split.
+        """
+        infos, sums = [], {}
+        for name, split in self.splits.items():
+            part = written.get(name)
+            if not split.records:
+                continue
+            sums[name] = pixels = add_up([each for each in (split.pixels, part and part.pixels) if each])
+            infos.append(
+                SplitInfo(
+                    name=name,
+                    records=split.records - len(split.new.ids) + (part.shards.records if part else 0),
+                    shards=part.shards if part else ShardTable.of([]),
+                    class_counts=tuple((split.counts + (part.counts if part else 0)).tolist()),
+                    mean=pixels.mean,
+                    std=pixels.std,
+                    older=split.older,
+                    content=split.content,
+                    truth=truths.get(name),
+                )
+            )
+        return tuple(infos), sums
+
+    def rows(self, written: Mapping[str, Written]) -> pa.Table:
+        """Return the table of records; see :meth:`infos`."""
+        current = [self._rows_of(name, written.get(name)) for name in self.splits]
+        gone = [self._stored(name).take(split.dead.ids) for name, split in self.splits.items()]
+        dead = [self._named(self.table.dead())] if self.table else []
+        return pa.concat_tables([*current, *dead, *(with_columns(rows, split=None) for rows in gone)])
+
+    def _rows_of(self, name: str, part: Written | None) -> pa.Table:
+        """Return the rows of a split's records: those of the base, and the new ones at their positions."""
+        kept, change = self._stored(name), self.splits[name]
+        kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
+        if part is None:
+            return kept
+        columns = {
+            "split": name,
+            "key": digest_column(change.new.keys),
+            "digest": digest_column(change.new.digests),
+            "target": pa.array(change.new.targets, pa.binary()).dictionary_encode(),
+        }
+        both = pa.concat_tables([in_shards(rows_of(columns), part.shards), kept]).unify_dictionaries()
+        count, new = len(change.new.ids), np.arange(len(change.new.ids))
+        return both.take(np.insert(count + np.arange(len(kept)), change.new.ids - new, new))
+
+    def _stored(self, name: str) -> pa.Table:
+        """Return the base's rows for the records of a split."""
+        return self._named(self.table.of_split(name)) if self.table else rows_of({})
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the base's table with shard names relative to another version of the data set."""
+        above = f"../{self.base.fingerprint}/" if self.base else ""
+        shards = rows["shard"].unify_dictionaries().combine_chunks()
+        names = [name if name.startswith("../") else above + name for name in shards.dictionary.to_pylist()]
+        return with_columns(rows, shard=pa.DictionaryArray.from_arrays(shards.indices, pa.array(names, pa.string())))
+
+
+def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
+    """Return the first of some versions, by fingerprint, that a conversion can extend: same settings, same classes.
+
+    A version with a missing file is skipped.
+    """
+    layout = stored_layout(source.features)
+    wanted = (
+        record_form(converter_settings(spec)),
+        source.kind,
+        source.class_names,
+        layout.fields,
+        layout.record_length,
+    )
+    for known in candidates:
+        folder = dataset_folder(spec.dataset, known)
+        try:
+            found = read_manifest(store, folder) if store.exists(f"{folder}/{MANIFEST}") else None
+        except PodlineError:
+            continue
+        if found is None or found.records is None:
+            continue
+        has = (record_form(found.converter), found.kind, found.class_names, found.fields, found.record_length)
+        if has == wanted and all(there and there.bytes == file.bytes for file, there in listed_files(store, found)):
+            return found
+    return None
+
+
+def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None, before: Manifest | None) -> Growth:
+    """Plan a version.
+
+    Args:
+        store: the store of the base.
+        source: the source of all records.
+        fingerprint: fingerprint of the version.
+        base: manifest of the version to extend, or None.
+        before: manifest of the newest other version, or None.
+
+    Raises:
+        ArtifactError: a file of the base is damaged.
+        StoreError: a file of the base cannot be read.
+    """
+    now, table = source.identities(), RecordTable.of(store, base) if base else None
+    names = dict.fromkeys([*now, *(table.pixels if table else ())])
+    then = {name: table.records(name) if table else NOTHING for name in names}
+    splits = dict[str, SplitGrowth]()
+    for name in names:
+        wanted = now.get(name, NOTHING)
+        old, new = equal_pairs(then[name].keys, wanted.keys)
+        same = then[name].digests[old] == wanted.digests[new]
+        fresh, dead = wanted.without(new[same]), then[name].without(old[same])
+        counts, pixels, older = np.zeros(len(source.class_names), np.int64), None, ()
+        if base and table and name in table.pixels and len(wanted.ids):
+            counts, pixels = _statistics(store, base, table.pixels[name], name, dead.ids, source.kind)
+            older = _older(base, table, name, dead.ids) if same.any() else ()
+        splits[name] = SplitGrowth(len(wanted.ids), wanted.content(), fresh, dead, older, counts, pixels)
+    changes = version_changes(KnownRecords(RecordTable.of(store, before)) if before else {}, now)
+    counts = map(len, (changes.added, changes.removed, changes.relabelled[0], changes.moved[0]))
+    return Growth(fingerprint, base, before, table, splits, dict(zip(CHANGES, counts, strict=True)))
+
+
+def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[OlderShards, ...]:
+    """Return the older versions' shards, all of a version together, if a split still has a record of them."""
+    info = base.split(split)
+    shards = table.of_split(split, "shard")["shard"].unify_dictionaries().combine_chunks()
+    names = shards.dictionary.to_pylist()
+    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), dead)
+    used = {
+        name.split("/")[1] if name.startswith("../") else base.fingerprint
+        for name in map(names.__getitem__, np.unique(kept))
+    }
+    every = (*info.older, OlderShards(fingerprint=base.fingerprint, shards=info.shards))
+    return tuple(each for each in every if each.fingerprint in used)
+
+
+def _statistics(
+    store: Store, base: Manifest, pixels: PixelSums, split: str, dead: Ids, kind: str
+) -> tuple[npt.NDArray[np.int64], PixelSums | None]:
+    """Return the class counts and pixel sums of a base's split without some of its records."""
+    counts = np.array(base.split(split).class_counts, np.int64)
+    if len(dead):
+        reader, census = open_split(store, base.folder, base, split), facts_named(kind).targets.census
+        for first in range(0, len(dead), _READ_AT_ONCE):
+            records = reader.gather(dead[first : first + _READ_AT_ONCE])
+            pixels = without(pixels, pixel_sums(records[IMAGE]))
+            counts = counts - census(records, len(counts))
+    return counts, pixels if pixels.count else None

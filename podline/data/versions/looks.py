@@ -1,0 +1,101 @@
+"""Tests whether new images look like old ones of the same classes: by class and in total, with Holm's correction.
+
+Numbers are compared by their ranks within a class, and names by their counts within a class. So changed shares of
+classes do not count as changed looks.
+"""
+
+# pyright: standard
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import chi2, chi2_contingency, mannwhitneyu, rankdata
+
+from podline.documents.intervals import holm
+
+LEVEL = 0.02
+"""The probability of any false alarm among all tests of a comparison: two in a hundred nights."""
+LEAST, MOST_CLASSES = 8, 30
+"""The number of new and of old images that a class needs for its own test; classes with most new images are tested."""
+EVERY = ""
+"""The group of all images."""
+
+Floats = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.int64]
+Key = tuple[str, str]
+"""A test: its group and its quantity."""
+
+
+class Sample(NamedTuple):
+    """New and old images of the same classes.
+
+    Attributes:
+        new: whether each image is new, (n,).
+        stratum: number of the class of each image.
+        groups: strata of each tested group; see :func:`groups_of`.
+    """
+
+    new: npt.NDArray[np.bool_]
+    stratum: Ids
+    groups: Mapping[str, Ids]
+
+
+def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) -> dict[str, Ids]:
+    """Return the group of all images, and each class with enough images, by name."""
+    news, olds = (np.bincount(stratum[side], minlength=len(names)) for side in (new, ~new))
+    enough = [
+        number for number in np.argsort(-news, kind="stable").tolist() if min(news[number], olds[number]) >= LEAST
+    ]
+    apart = enough[:MOST_CLASSES] if len(names) > 1 else []
+    return {EVERY: np.arange(len(names)), **{names[int(number)]: np.array([number]) for number in apart}}
+
+
+def chances(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str] = ()) -> dict[Key, float]:
+    """Return the p-value of each quantity in each group, where it varies.
+
+    Args:
+        sample: the sample of images.
+        numbers: the quantities of each image that are numbers, by name: compared by Mann and Whitney's test.
+        formats: the format of each image, compared by Pearson's test of each class, summed; empty if unknown.
+    """
+    found, ranks = dict[Key, float](), {name: ranked(sample, values) for name, values in numbers.items()}
+    for group, strata in sample.groups.items():
+        mine = np.isin(sample.stratum, strata)
+        for name, values in ranks.items():
+            new, old = values[mine & sample.new], values[mine & ~sample.new]
+            if np.ptp(values[mine]):
+                found[group, name] = float(mannwhitneyu(new, old, method="asymptotic").pvalue)
+        if (chance := _of_formats(sample, strata, np.array(formats))) is not None:
+            found[group, "format"] = chance
+    return found
+
+
+def ranked(sample: Sample, values: Floats) -> Floats:
+    """Return numbers as centred ranks within each stratum, as shares of its images."""
+    found = np.zeros(len(sample.new))
+    for number in np.unique(sample.stratum):
+        mine = sample.stratum == number
+        ranks = rankdata(values[mine])
+        found[mine] = (ranks - ranks.mean()) / len(ranks)
+    return found
+
+
+def _of_formats(sample: Sample, strata: Ids, formats: npt.NDArray[np.str_]) -> float | None:
+    """Return the p-value of formats in some strata; None if each stratum has one format, or few images."""
+    statistic, degrees = 0.0, 0
+    for number in strata.tolist() if len(formats) else ():
+        mine = sample.stratum == number
+        names, sides = np.unique(formats[mine]), (sample.new, ~sample.new)
+        table = [[int((formats[mine & side] == name).sum()) for name in names.tolist()] for side in sides]
+        if len(names) > 1 and min(map(sum, table)) >= LEAST:
+            tested: Any = chi2_contingency(table)
+            statistic, degrees = statistic + float(tested.statistic), degrees + int(tested.dof)
+    return float(chi2.sf(statistic, degrees)) if degrees else None
+
+
+def significant(chances: Mapping[Key, float]) -> dict[Key, float]:
+    """Return the tests that chance does not explain, with their corrected p-values."""
+    return {name: chance for name, chance in holm(chances).items() if chance <= LEVEL}

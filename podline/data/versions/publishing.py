@@ -1,0 +1,159 @@
+"""Publishes a converted data set: the files beside its shards, its manifest, its completion record, its version.
+
+They come in this order, so a conversion that is killed leaves a state that the next one completes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from podline.base.errors import PodlineError, StoreUnavailableError
+from podline.base.progress import Reporter
+from podline.data.planning import ShardPlans
+from podline.data.record_table import publish_records
+from podline.data.shards import WrittenShard
+from podline.data.sources.source import Source
+from podline.data.tfds import tfds_files
+from podline.data.versions.draft import class_names_of, manifest_of, written_splits
+from podline.data.versions.fingerprint import EffectiveSpec
+from podline.data.versions.growth import Growth, fitting_base, growth_of
+from podline.data.versions.record_names import NAMES, publish_names
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    Manifest,
+    dataset_folder,
+    has_many_shards,
+    listed_files,
+    publish_manifest,
+    read_manifest,
+    shard_record,
+)
+from podline.documents.versions import Version, extension, publish_version, versions
+from podline.stages.completed import complete
+from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.store.contract import Store
+from podline.store.prefetch import in_order
+
+
+@contextlib.contextmanager
+def growth_since(
+    store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
+) -> Iterator[Growth]:
+    """Yield how the user's own images extend an older version; other data extend none.
+
+    A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
+    anew if the base has many shards, which keeps their number within limits; that costs no decoding.
+    """
+    if not source.grows:
+        yield growth_of(store, source, known, None, None)
+        return
+    dataset, folder = spec.dataset, dataset_folder(spec.dataset, known)
+    found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
+    others = bases = [other for other in found if other != known]
+    if again := store.exists(f"{folder}/{MANIFEST}"):
+        with contextlib.suppress(PodlineError):
+            bases = [base for base in (read_manifest(store, folder).base,) if base]
+    with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
+        base = fitting_base(store, spec, source, iter(bases))
+        if base:
+            store.publish_bytes(extension(job, base.folder), b"", replace=True)
+        before = base if others[:1] == bases[:1] else fitting_base(store, spec, source, iter(others))
+        if base and before is base and not again and has_many_shards(base):
+            reporter.log(f"all records will be written: version {base.fingerprint} has many small shards")
+            base = None
+        growth = growth_of(store, source, known, base, before)
+        if growth.before:
+            changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
+            reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
+        elif others:
+            reporter.log("all records will be written: no older version has these settings, classes and files")
+        yield growth
+
+
+def publish_dataset(
+    store: Store,
+    spec: ConvertSpec,
+    source: Source,
+    truths: Mapping[str, FileInfo],
+    folder: str,
+    plans: ShardPlans,
+    growth: Growth,
+) -> list[str]:
+    """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
+
+    TFDS reads a data set whose shards are in a single folder.
+    """
+    names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
+    shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
+    written, base = written_splits(plans, shards), growth.base.fingerprint if growth.base else ""
+    publish_names(store, folder, source.names())
+    splits, sums = growth.infos(written, truths)
+    table = publish_records(store, folder, growth.rows(written), sums)
+    if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
+        raise StoreUnavailableError(
+            f"version {base} of {spec.dataset}, which this one extends, was deleted meanwhile; nothing was published, "
+            "the next start writes all records"
+        )
+    manifest = manifest_of(spec, source, splits, table, base)
+    beside = {} if base else tfds_files(manifest, class_names_of(source))
+    publish_last(store, manifest, beside)
+    return [*beside, table.file, NAMES, MANIFEST]
+
+
+def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) -> None:
+    """Publish files, by name, into a data set's folder, and then its manifest, once all files there are complete."""
+    folder = manifest.folder
+    for name, content in beside.items():
+        store.publish_bytes(f"{folder}/{name}", content, replace=True)
+    store.flush(found.name for found in store.listing(folder))
+    publish_manifest(store, manifest)
+
+
+def complete_conversion(
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], source: Source, seconds: float, reused: int
+) -> ConvertResult:
+    """Write the completion record of a conversion, and return its result."""
+    manifest = read_manifest(store, folder)
+    shards = sum(len(split.shards) for split in manifest.splits)
+    result = ConvertResult(
+        seconds=seconds,
+        dataset=spec.dataset,
+        fingerprint=manifest.fingerprint,
+        folder=folder,
+        read=manifest.read,
+        written=manifest.written,
+        quarantined=len(manifest.quarantined),
+        splits={split.name: split.records for split in manifest.splits},
+        bytes=manifest.bytes,
+        shards_written=shards - reused,
+        shards_reused=reused,
+        official=source.official,
+        contradicting=dict(source.contradicting),
+    )
+    published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
+    complete(store, folder, spec, result, beside, published=published)
+    return result
+
+
+def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporter) -> None:
+    """Publish a finished data set as the newest version of its source."""
+    base = growth.before.fingerprint if growth.before else ""
+    known, changes = growth.fingerprint, dict(growth.changes)
+    version = Version(number=0, fingerprint=known, content=known, base=base, **changes)
+    published = publish_version(store, dataset, version)
+    reporter.log(f"this is version {published.number}: {dataset}@{published.number}")
+
+
+def delete_orphans(store: Store, folder: str) -> None:
+    """Delete shards in a finished folder that interrupted conversions with other base versions left there.
+
+    The caller must be the only writer of the folder.
+    """
+    shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
+    kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
+    kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
+    orphans = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.name not in kept)
+    deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

@@ -1,0 +1,175 @@
+"""The names of a version's records in its source, with the sizes of their pictures, in a file beside its shards.
+
+They belong neither to the records nor to the fingerprint: a file that is renamed makes no new version. Reports, the
+notebook and ``podline data show`` name records by this file. Versions of Podline 1.0 have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.plain import plain
+from podline.data.identity import hexadecimal
+from podline.data.images.arrow_file import decoded, encoded
+from podline.data.record_table import RecordTable
+from podline.documents.manifest import TRAIN, Manifest, stored_name
+from podline.store.contract import Store, explained
+
+NAMES = "names.parquet"
+"""The file's name in a data set's folder."""
+_PLACE = re.compile(r"(\w+)\[(\d+)\]")
+_SCHEMA = pa.schema({"split": pa.string(), "name": pa.binary(), "pixels": pa.int64()})
+
+compute: Any = pyarrow.compute  # its functions are created at import
+
+
+class SourceFacts(NamedTuple):
+    """Facts about the sources of some records.
+
+    Attributes:
+        names: the place of each record's image in the source, as ``cat/1.png``; empty if unknown.
+        pixels: width times height of each picture, (n,); -1 if unknown.
+    """
+
+    names: list[str]
+    pixels: npt.NDArray[np.int64]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all facts are known."""
+        return bool((self.pixels >= 0).all())
+
+    @property
+    def formats(self) -> list[str]:
+        """Return the ending of each name, as ``.jpg``."""
+        return [f".{name.rpartition('.')[2].lower()}".replace(".jpeg", ".jpg") for name in self.names]
+
+
+def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
+    """Publish the names of a version's records.
+
+    Args:
+        store: the store of the version.
+        folder: the version's folder.
+        splits: split → table of the columns ``name`` and ``pixels`` of its records, in their order.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    parts = [
+        rows.select(["name", "pixels"]).add_column(0, "split", pa.array([split] * len(rows), pa.string()))
+        for split, rows in splits.items()
+    ]
+    with store.workspace("names") as workspace:
+        with explained("write", workspace):
+            pq.write_table(pa.concat_tables(parts).cast(_SCHEMA), workspace / NAMES, compression="zstd")
+        store.publish_file(workspace / NAMES, f"{folder}/{NAMES}", replace=True, flush=False)
+
+
+class RecordNames:
+    """The names of a version's records; a version of Podline 1.0 has none.
+
+    Args:
+        store: the store of the version.
+        manifest: its manifest.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self._store, self._manifest = store, manifest
+
+    @cached_property
+    def _table(self) -> Any:
+        name = stored_name(self._manifest.folder, NAMES)
+        if not self._store.exists(name):
+            return _SCHEMA.empty_table()
+        try:
+            return pq.read_table(self._store.local(name), schema=_SCHEMA)
+        except (pa.ArrowException, OSError) as error:
+            raise ArtifactError(f"{self._store.where(name)} is damaged ({error}); convert the data again") from error
+
+    def of_split(self, split: str) -> Any:
+        """Return the rows of a split's records, in their order."""
+        return self._table.filter(compute.equal(self._table["split"], split))
+
+    def facts(self, split: str, records: Sequence[int] | npt.NDArray[np.int64]) -> SourceFacts:
+        """Return the facts about some records.
+
+        Raises:
+            ArtifactError: the file is damaged.
+        """
+        rows, places = self.of_split(split), np.asarray(records, np.int64)
+        if not len(rows):
+            return SourceFacts([""] * len(places), np.full(len(places), -1))
+        found = rows.take(places)
+        return SourceFacts([plain(decoded(name)) for name in found["name"].to_pylist()], found["pixels"].to_numpy())
+
+    def having(self, name: str) -> Iterator[tuple[str, int]]:
+        """Yield the records with a name, as split and position.
+
+        Raises:
+            ArtifactError: the file is damaged.
+        """
+        for split in self._manifest.splits:
+            found = compute.equal(self.of_split(split.name)["name"], pa.scalar(encoded(name), pa.binary()))
+            yield from ((split.name, place) for place in np.flatnonzero(found.to_numpy()).tolist())
+
+
+class NamedRecord(NamedTuple):
+    """A record with its name.
+
+    Attributes:
+        split: name of the split.
+        record: its position in the split.
+        name: its image's place in the source; empty if unknown.
+        image: its image's identity.
+    """
+
+    split: str
+    record: int
+    name: str
+    image: str
+
+    @property
+    def words(self) -> str:
+        """Return its place, name and identity as text."""
+        return f"{self.split}[{self.record}]: {self.name or 'without a name'}, image {self.image}"
+
+
+def find_records(store: Store, manifest: Manifest, wanted: str) -> list[NamedRecord]:
+    """Find records by their place, as ``train[3]``, or by their name in the source.
+
+    Raises:
+        SettingsError: there is no such record.
+        ArtifactError: a table is damaged.
+    """
+    names, place = RecordNames(store, manifest), _PLACE.fullmatch(wanted)
+    sizes = {split.name: split.records for split in manifest.splits}
+    found = [(place[1], int(place[2]))] if place and int(place[2]) < sizes.get(place[1], 0) else names.having(wanted)
+    records = [
+        NamedRecord(split, record, *names.facts(split, [record]).names, *identities(store, manifest, split, [record]))
+        for split, record in found
+    ]
+    if not records:
+        raise SettingsError(
+            f"got --record {wanted}, expected a place as train[0] to train[{sizes[TRAIN] - 1}], or a name in the source"
+        )
+    return records
+
+
+def identities(store: Store, manifest: Manifest, split: str, records: Sequence[int]) -> list[str]:
+    """Return the identities of some records' images.
+
+    Raises:
+        ArtifactError: the table of records is damaged.
+    """
+    return hexadecimal(RecordTable.of(store, manifest).records(split).keys[np.array(records, np.int64)])

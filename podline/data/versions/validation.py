@@ -1,0 +1,202 @@
+"""The validation stage: compares a data set's files with its manifest.
+
+It verifies each file's sha256. In a differing shard it checks the frames, so that the error names the record and its
+byte. With ``deep`` it decodes every record and recomputes everything in the manifest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.base.arrays import Arrays
+from podline.base.errors import ArtifactError
+from podline.base.progress import Reporter
+from podline.data.identity import identities_of
+from podline.data.people.truth import read_truth, truth_name
+from podline.data.pixels import PixelSums, add_up, pixel_sums
+from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
+from podline.data.records import IMAGE, IMAGE_ID, stored_layout
+from podline.data.tfrecord import count_records
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    Manifest,
+    SplitInfo,
+    listed_files,
+    read_manifest,
+    stored_name,
+)
+from podline.documents.shard_table import ShardInfo
+from podline.recipes.kind_table import facts_named
+from podline.stages.completed import complete, manifest_sha256
+from podline.stages.specs import ValidateResult, ValidateSpec
+from podline.store.contract import Listed, Store
+from podline.store.opening import open_store
+from podline.store.prefetch import in_order
+
+Counts = npt.NDArray[np.int64]
+
+
+def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
+    """Verify a converted data set; the validation stage.
+
+    Raises:
+        ArtifactError: the data set differs from its manifest or, with ``deep``, its splits share an image.
+        StoreError: the data set is missing, or cannot be read.
+    """
+    started = time.monotonic()
+    store = open_store(spec.root)
+    found = manifest_sha256(store, spec.folder)
+    if found != spec.manifest_sha256:
+        raise ArtifactError(
+            f"{store.where(spec.folder)}/{MANIFEST} has sha256 {found} vs {spec.manifest_sha256} when it was "
+            f"converted; {REMEDY}"
+        )
+    manifest = read_manifest(store, spec.folder)
+    published = check_files(store, manifest, reporter)
+    duplicates = check_records(store, spec.folder, manifest, reporter) if spec.deep else None
+    result = ValidateResult(
+        seconds=time.monotonic() - started,
+        records=manifest.written,
+        shards=sum(len(split.every_shard) for split in manifest.splits),
+        duplicates_within=duplicates,
+    )
+    complete(store, spec.folder, spec, result, [f"{spec.folder}/{MANIFEST}"], published=published)
+    return result
+
+
+def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[float]:
+    """Verify the sha256 of a data set's shards and other files; return their publication times.
+
+    Raises:
+        ArtifactError: the message has the file, the record and both values.
+        StoreError: a file cannot be read.
+    """
+
+    def checked(listed: tuple[FileInfo, Listed | None]) -> float:
+        info, found = listed
+        name = stored_name(manifest.folder, info.file)
+        try:
+            return require_content(store, name, found, info).published
+        except ArtifactError:
+            if found and isinstance(info, ShardInfo):
+                count_records(store.local(name, found))  # raises an error that names the damaged record
+            raise
+
+    published, total = array("d"), sum(1 for _ in manifest.files)
+    for time_of_file in in_order(checked, listed_files(store, manifest), max(store.parallel, HASHED_AT_ONCE)):
+        published.append(time_of_file)
+        reporter.progress(len(published), total, "files")
+    return published
+
+
+def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
+    """Decode every record, recompute everything in a manifest, and compare its splits.
+
+    Returns:
+        The number of records whose image occurs more than once in their split.
+
+    Raises:
+        ArtifactError: the message has the file, the record and both values.
+        StoreError: a file cannot be read.
+    """
+    layout = stored_layout(manifest.fields)
+    where = f"{store.where(folder)}/{MANIFEST}"
+    if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
+        raise ArtifactError(f"{where}: the fields do not add up to the record length; {REMEDY}")
+    readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
+    done, started, hashes, targets = 0, time.monotonic(), [], facts_named(manifest.kind).targets
+    for split, reader in zip(manifest.splits, readers, strict=True):
+        pixels, ids, of_images = [], [], []
+        counts = np.zeros(len(manifest.class_names), np.int64)
+        shards = split.every_shard
+        of_shards, edges = np.zeros((len(shards), shards.classes), np.int64), np.cumsum([0, *shards.lengths])
+        for first, records in reader.chunks():
+            images = records[IMAGE]
+            if wrong := targets.check(records, manifest):
+                file, record, byte = reader.locate(first + wrong[0])
+                raise ArtifactError(
+                    f"{store.where(folder)}/{file}: record {record}, at byte {byte}, {wrong[1]}; {REMEDY}"
+                )
+            pixels.append(pixel_sums(images))
+            for shard, part in _by_shard(edges, first, records):
+                found = targets.census(part, len(counts))
+                counts += found
+                of_shards[shard] += found[: shards.classes]  # all classes, or none
+            ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
+            of_images.append(identities_of(images))
+            done += len(images)
+            rate = done / (time.monotonic() - started)
+            reporter.progress(done, manifest.written, "records", {"records/s": rate})
+        hashes.append(np.concatenate(of_images))
+        _check_split(where, split, add_up(pixels), counts, of_shards)
+        if split.truth:
+            _check_truth(store, folder, manifest, split.name, set(ids))
+    return _check_images(store.where(folder), readers, hashes)
+
+
+def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iterator[tuple[int, Arrays]]:
+    """Yield the shards of some records with their parts of the records; ``first`` is the first record's place."""
+    end = first + len(records[IMAGE])
+    for shard in range(int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, end))):
+        part = slice(max(edges[shard], first) - first, min(edges[shard + 1], end) - first)
+        yield shard, {name: values[part] for name, values in records.items()}
+
+
+def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
+    """Check a split's totals; they are exact, so they agree to the last bit.
+
+    Args:
+        where: the place of the manifest.
+        split: the split's entry in the manifest.
+        pixels: pixel sums of all records.
+        counts: number of records of each class.
+        of_shards: the same per shard, for the classes with counts in the manifest.
+    """
+    claims: list[tuple[str, Any, Any]] = [
+        (f"{shard.file}: class counts", tuple(found.tolist()), shard.class_counts)
+        for shard, found in zip(split.every_shard, of_shards, strict=True)
+        if shard.class_counts
+    ]
+    of_split = f"split {split.name!r}:"
+    claims.append((f"{of_split} class counts", tuple(counts.tolist()), split.class_counts))
+    claims.append((f"{of_split} mean", pixels.mean, split.mean))
+    claims.append((f"{of_split} standard deviation", pixels.std, split.std))
+    for what, found, said in claims:
+        if found != said:
+            raise ArtifactError(f"{where}: {what} {found} in the records vs {said} in the manifest; {REMEDY}")
+
+
+def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, written: set[int]) -> None:
+    """Check that a split's annotations of people belong to exactly its images."""
+    judged = {image["id"] for image in read_truth(store, folder, manifest, split)["images"]}
+    odd = sorted(judged ^ written)
+    if odd:
+        places = ["the records", truth_name(split)]
+        there, lacking = places if odd[0] in written else places[::-1]
+        where = f"{store.where(folder)}: split {split!r}"
+        raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {REMEDY}")
+
+
+def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.bytes_]]) -> int:
+    """Count repeated images by each split's hashes; an image in two splits is an error."""
+    for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
+        shared = np.intersect1d(ours, theirs)
+        if len(shared):
+            at = [
+                "record {1} of {0}".format(*reader.locate(int(np.flatnonzero(split == shared[0])[0])))
+                for reader, split in ((one, ours), (other, theirs))
+            ]
+            raise ArtifactError(
+                f"{where}: one image is in two splits, as {at[0]} and as {at[1]}: test images are training images; "
+                "delete this folder and convert again"
+            )
+    _, counts = np.unique(np.concatenate(hashes), return_counts=True)
+    return int(counts[counts > 1].sum())

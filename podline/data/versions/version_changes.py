@@ -1,0 +1,262 @@
+"""Compares two data sets by their tables of records: which are added, removed, relabelled, moved to another split.
+
+Records are compared by the identity of their image and by their target, so data with different settings can be compared
+as well. A copy of a validated data set's table stays in the store when the data set is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from podline.base.arrays import Arrays
+from podline.base.errors import PodlineError, one_line
+from podline.base.plain import plain
+from podline.data.images.arrow_file import decoded
+from podline.data.order import permuted
+from podline.data.reader import SplitReader, open_split
+from podline.data.record_table import NOTHING, Ids, Records, RecordTable, equal_pairs, together
+from podline.data.records import IMAGE, LABEL
+from podline.data.versions.record_names import RecordNames, SourceFacts
+from podline.documents.completion import completion_name, read_artifact, record_files
+from podline.documents.ledger_entry import ChangedRecords, Data, SplitChange
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.recipes.kind_table import facts_named
+from podline.recipes.targets import TextTargets
+from podline.stages.table import VALIDATE
+from podline.store.contract import Store
+
+FOLDER = "ledger/data"
+MOST_RECORDS, TOLD_RECORDS = 20, 6
+"""Largest number of added, removed or changed records with names, in a change and in a sentence."""
+
+Change = dict[str, SplitChange] | str
+"""The changes of a data set's splits by name, or the reason why they are unknown."""
+
+
+class KnownRecords(Mapping[str, Records]):
+    """The records of a data set by split, numbered over all splits; its table is read in parts.
+
+    Args:
+        table: the table of records.
+
+    Attributes:
+        splits: the names of its splits.
+    """
+
+    def __init__(self, table: RecordTable) -> None:
+        self._table, sizes = table, table.sizes
+        self.splits = list(sizes)
+        self._firsts = np.cumsum([0, *sizes.values()])
+
+    def __getitem__(self, split: str) -> Records:
+        if split not in self.splits:
+            raise KeyError(split)
+        return self._table.records(split, int(self._firsts[self.splits.index(split)]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def targets(self, ids: Ids) -> list[str]:
+        """Return the targets of some records as text."""
+        splits, found = self._splits_of(ids), np.empty(len(ids), object)
+        for number in np.unique(splits).tolist():
+            mine = splits == number
+            found[mine] = self[self.splits[number]].targets[ids[mine] - self._firsts[number]]
+        return [plain(decoded(text)) for text in found]
+
+    def named(self, ids: Ids) -> list[str]:
+        """Return the names of some records, as ``train[3]``."""
+        splits = self._splits_of(ids)
+        places = zip(splits.tolist(), (ids - self._firsts[splits]).tolist(), strict=True)
+        return [f"{self.splits[split]}[{place}]" for split, place in places]
+
+    def in_split(self, ids: Ids, split: str) -> Ids:
+        """Return those of some records that are in a split, ascending."""
+        at = self._splits_of(ids)
+        return np.sort(ids[at == self.splits.index(split)]) if split in self.splits else ids[:0]
+
+    def _splits_of(self, ids: Ids) -> Ids:
+        return np.searchsorted(self._firsts, ids, side="right") - 1
+
+
+class VersionRecords(KnownRecords):
+    """The records of a data set whose shards exist.
+
+    Attributes:
+        manifest: its manifest.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        """Open the table of records.
+
+        Raises:
+            ArtifactError: the table is damaged or missing.
+        """
+        super().__init__(RecordTable.of(store, manifest))
+        self.manifest, self._store, self._readers = manifest, store, dict[int, SplitReader]()
+
+    def facts(self, ids: Ids) -> SourceFacts:
+        """Return the names of some records in the source, and the sizes of their pictures."""
+        splits, found = self._splits_of(ids), RecordNames(self._store, self.manifest)
+        names, pixels = np.empty(len(ids), object), np.empty(len(ids), np.int64)
+        for number in np.unique(splits).tolist():
+            mine = splits == number
+            names[mine], pixels[mine] = found.facts(self.splits[number], ids[mine] - self._firsts[number])
+        return SourceFacts(names.tolist(), pixels)
+
+    def drawn(self, most: int) -> Ids:
+        """Draw records from all splits."""
+        count = int(self._firsts[-1])
+        return permuted(0, "old images", 0, count, np.arange(min(most, count)))
+
+    def gather(self, ids: Ids, fields: Sequence[str] | None = None) -> Arrays:
+        """Return fields of some records, in the given order; see :meth:`SplitReader.gather`."""
+        names = fields or [field.name for field in self.manifest.fields]
+        splits = self._splits_of(ids)
+        parts, order = list[Arrays](), np.argsort(splits, kind="stable")
+        for number in np.unique(splits).tolist():
+            mine = ids[order][splits[order] == number] - self._firsts[number]
+            parts.append(self._reader(number).gather(mine, names))
+        back = np.argsort(order, kind="stable")
+        return {name: np.concatenate([part[name] for part in parts])[back] for name in names} if parts else {}
+
+    def _reader(self, number: int) -> SplitReader:
+        if number not in self._readers:
+            manifest, split = self.manifest, self.splits[number]
+            self._readers[number] = open_split(self._store, manifest.folder, manifest, split)
+        return self._readers[number]
+
+    def classes(self, ids: Ids) -> list[str]:
+        """Return the class of some records; an empty text for records with no class or several."""
+        has_class = any((field.name, field.encoding) == (LABEL, "varint") for field in self.manifest.fields)
+        return self.targets(ids) if has_class else [""] * len(ids)
+
+    def words(self, ids: Ids) -> list[str]:
+        """Return the targets of some records in words; empty texts for people."""
+        targets = facts_named(self.manifest.kind).targets
+        if not isinstance(targets, TextTargets) or not len(ids):
+            return [""] * len(ids)
+        found = self.gather(ids, [field.name for field in self.manifest.fields if field.name != IMAGE])
+        return targets.words(found, self.manifest.class_names)
+
+
+def known_records(store: Store, dataset: str, fingerprint: str) -> KnownRecords:
+    """Return the records of a data set; of a deleted one by the copy of its table.
+
+    The copy is made, if the data set was validated, when it is first compared.
+
+    Raises:
+        StoreError: neither the data set nor a copy exists, or it cannot be read.
+        ArtifactError: the table is damaged, or an older Podline converted the data.
+    """
+    folder, stage = dataset_folder(dataset, fingerprint), f"{dataset}-{fingerprint}"
+    copy = f"{FOLDER}/{stage}.parquet"
+    if store.exists(copy) and not store.exists(f"{folder}/{MANIFEST}"):
+        read_artifact(store, FOLDER, stage, copy)
+        return KnownRecords(RecordTable(store.local(copy)))
+    table = RecordTable.of(store, read_manifest(store, folder))
+    if not store.exists(copy) and store.exists(completion_name(folder, VALIDATE.name)):
+        store.publish_bytes(copy, table.path.read_bytes())
+        record_files(store, FOLDER, stage, [copy])
+    return KnownRecords(table)
+
+
+class VersionChanges(NamedTuple):
+    """The changes from a data set to another.
+
+    Attributes:
+        added: records of the later one.
+        removed: records of the earlier one.
+        relabelled: records of both with different targets, as two arrays.
+        moved: records of both in different splits, as two arrays.
+    """
+
+    added: Ids
+    removed: Ids
+    relabelled: tuple[Ids, Ids]
+    moved: tuple[Ids, Ids]
+
+
+def version_changes(before: Mapping[str, Records], after: Mapping[str, Records]) -> VersionChanges:
+    """Compare two data sets: first each split with itself, then the remaining records of all splits.
+
+    The order of records is ignored; a repeated image counts repeatedly.
+
+    Raises:
+        ArtifactError: a table is damaged.
+    """
+    gone, come, relabelled = list[Records](), list[Records](), [(NOTHING.ids, NOTHING.ids)]
+
+    def compare(then: Records, now: Records) -> tuple[Ids, Ids]:
+        old, new = equal_pairs(then.keys, now.keys)
+        other = then.targets[old] != now.targets[new]
+        relabelled.append((then.ids[old[other]], now.ids[new[other]]))
+        return old, new
+
+    for split in dict.fromkeys([*before, *after]):
+        then, now = before.get(split, NOTHING), after.get(split, NOTHING)
+        old, new = compare(then, now)
+        gone.append(then.without(old))
+        come.append(now.without(new))
+    removed, added = together(gone), together(come)
+    old, new = compare(removed, added)
+    differ = tuple(map(np.concatenate, zip(*relabelled, strict=True)))
+    moved = removed.ids[old], added.ids[new]
+    return VersionChanges(np.delete(added.ids, new), np.delete(removed.ids, old), (differ[0], differ[1]), moved)
+
+
+def same_examples(before: Records, after: Records) -> tuple[Ids, Ids]:
+    """Return the places, in each of two splits, of the records that both have, image and target; as pairs, (n,)."""
+    then, now = equal_pairs(before.keys, after.keys)
+    same = before.targets[then] == after.targets[now]
+    return then[same], now[same]
+
+
+def change_between(store: Store, before: Data, after: Data) -> Change:
+    """Return the changes by split, without unchanged splits, or the reason why two data sets cannot be compared."""
+    try:
+        then, now = (known_records(store, after.dataset, data.fingerprint) for data in (before, after))
+        return dict(_of_splits(then, now, version_changes(then, now)))
+    except PodlineError as error:
+        return one_line(error)
+
+
+def _of_splits(then: KnownRecords, now: KnownRecords, changes: VersionChanges) -> Iterator[tuple[str, SplitChange]]:
+    """Yield the changes of each split, to which a record that moved is added and from which it is removed."""
+    added = np.concatenate([changes.added, changes.moved[1]])
+    removed = np.concatenate([changes.removed, changes.moved[0]])
+    stayed = ~np.isin(changes.relabelled[1], changes.moved[1])
+    old, new = (side[stayed] for side in changes.relabelled)
+    for split in dict.fromkeys([*then, *now]):
+        mine = np.flatnonzero(np.isin(new, now.in_split(new, split)))
+        shown = mine[:MOST_RECORDS]
+        words = zip(now.named(new[shown]), then.targets(old[shown]), now.targets(new[shown]), strict=True)
+        relabels = tuple(f"{name} {was} → {is_now}" for name, was, is_now in words)
+        change = SplitChange(
+            added=_changed(now, now.in_split(added, split)),
+            removed=_changed(then, then.in_split(removed, split)),
+            relabelled=ChangedRecords(count=len(mine), records=relabels),
+        )
+        if any(changed.count for _, changed in change):
+            yield split, change
+
+
+def _changed(records: KnownRecords, ids: Ids) -> ChangedRecords:
+    return ChangedRecords(count=len(ids), records=tuple(records.named(ids[:MOST_RECORDS])))
+
+
+def in_words(change: SplitChange) -> str:
+    """Describe a split's change: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
+    return "; ".join(_told(moved, what) for what, moved in change if moved.count)
+
+
+def _told(moved: ChangedRecords, what: str) -> str:
+    told = moved.records[:TOLD_RECORDS]
+    more = moved.count - len(told)
+    return f"{moved.count:,} {what} ({', '.join(told)}{f' and {more:,} more' if more else ''})"

@@ -1,1 +1,0 @@
-"""The check of raw data before a conversion, ``podline data check``."""

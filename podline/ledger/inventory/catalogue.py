@@ -1,0 +1,232 @@
+"""Lists a store's data sets and runs, by their completion records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podline.base.errors import SettingsError, StoreError
+from podline.base.progress import Reporter
+from podline.documents.completion import Completion, completion_name, read_completion
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.documents.reading import read_model
+from podline.documents.versions import version_of, versions
+from podline.recipes import official
+from podline.recipes.datasets import settings_of
+from podline.recipes.settings import Recipe
+from podline.stages.specs import ConvertResult, TrainSpec
+from podline.stages.table import CONVERT, STAGES
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A converted data set; ``published`` is the Unix time of its manifest."""
+
+    name: str
+    fingerprint: str
+    published: float
+
+    @property
+    def folder(self) -> str:
+        """The folder, relative to the store's root."""
+        return dataset_folder(self.name, self.fingerprint)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A training run with the completion records of its stages, in the stages' order; ``touched`` is a Unix time."""
+
+    name: str
+    stages: dict[str, Completion]
+    touched: float
+
+    @property
+    def folder(self) -> str:
+        """The folder, relative to the store's root."""
+        return f"runs/{self.name}"
+
+
+def datasets(store: Store, name: str | None = None) -> list[Dataset]:
+    """Return the data sets in the store that have a manifest, the newest first.
+
+    Args:
+        store: the store.
+        name: only those of this data set.
+    """
+    of_names = [f"datasets/{name}"] if name else store.folders("datasets")
+    manifests = [store.find(f"{folder}/{MANIFEST}") for each in of_names for folder in store.folders(each)]
+    there = [(facts.name.split("/"), facts.published) for facts in manifests if facts]
+    found = [Dataset(parts[1], parts[2], published) for parts, published in there]
+    return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
+
+
+def choose_dataset(
+    store: Store,
+    name: str,
+    fingerprint: str | None,
+    reporter: Reporter,
+    side: int | None = None,
+    settings: Mapping[str, int | str] | None = None,
+) -> Dataset:
+    """Return the data set with a fingerprint, which may be shortened, or of a version, as ``@3``.
+
+    Without a fingerprint, choose the newest version, or where there are none the newest data set; log the choice.
+
+    Args:
+        store: the store.
+        name: the name of the data set.
+        fingerprint: the first digits of its fingerprint, or ``@`` and the number of a version.
+        reporter: logs the choice among several data sets.
+        side: without a fingerprint, the height of the images, in pixels.
+        settings: without a fingerprint, settings of the conversion.
+
+    Raises:
+        StoreError: no data set fits, or several fit.
+    """
+    if fingerprint and fingerprint.startswith("@"):
+        fingerprint = version_of(store, name, fingerprint[1:]).fingerprint
+    found = datasets(store, name)
+    if not fingerprint:
+        found = _newest_version_first(store, name, found)
+    if side and not fingerprint:
+        found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]
+    if settings and not fingerprint:
+        found = [dataset for dataset in found if settings.items() <= manifest_of(store, dataset).converter.items()]
+    if not found:
+        of_side, option = (f" with images of {side} pixels", f" --side {side}") if side else ("", "")
+        of_side += "".join(f", {key} {value}" for key, value in (settings or {}).items())
+        others = ", ".join(sorted({dataset.name for dataset in datasets(store)} - {name}))
+        raise StoreError(
+            f"{store.uri} has no data set {name}{of_side}{f', only {others}' if others else ''}; "
+            f"make one with `podline convert {name} --source DIR --root {store.uri}{option}`"
+        )
+    fitting = [dataset for dataset in found if dataset.fingerprint.startswith(fingerprint or "")]
+    if fingerprint and len(fitting) != 1:
+        known = ", ".join(dataset.fingerprint for dataset in found)
+        raise StoreError(
+            f"{store.uri}: {len(fitting)} data sets {name} have a fingerprint that starts with {fingerprint}; "
+            f"there are: {known}"
+        )
+    if len(fitting) > 1:
+        reporter.log(f"{store.uri} has {len(fitting)} data sets {name}; taking the newest, {fitting[0].fingerprint}")
+    return fitting[0]
+
+
+def _newest_version_first(store: Store, name: str, found: list[Dataset]) -> list[Dataset]:
+    """Return the data sets that are versions; all of them where none is.
+
+    A conversion or compaction that was killed leaves a folder that no version names.
+    """
+    numbers = {version.fingerprint: version.number for version in versions(store, name)}
+    complete = [dataset for dataset in found if dataset.fingerprint in numbers]
+    return sorted(complete, key=lambda dataset: -numbers[dataset.fingerprint]) or found
+
+
+def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
+    """Return the data set that a recipe trains on, converted with the recipe's settings of the conversion.
+
+    For poses, its images have the size of the network's input.
+
+    Raises:
+        StoreError: see :func:`choose_dataset`.
+    """
+    converter = {} if fingerprint else settings_of(recipe.dataset, recipe.conversion).converter()
+    settings = {name: converter[name] for name in recipe.conversion if name in converter}
+    return choose_dataset(store, recipe.dataset, fingerprint, reporter, recipe.task.image_side, settings)
+
+
+def version_before(store: Store, manifest: Manifest) -> Manifest | None:
+    """Return the manifest of the version before a manifest's; None if there is none, or if it was deleted."""
+    known = [version.fingerprint for version in versions(store, manifest.dataset)]
+    at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
+    others = [known[at - 1]] if at else []
+    folders = [dataset_folder(manifest.dataset, other) for other in others]
+    return next((read_manifest(store, folder) for folder in folders if store.exists(f"{folder}/{MANIFEST}")), None)
+
+
+def manifest_of(store: Store, dataset: Dataset) -> Manifest:
+    """Return a data set's manifest."""
+    return read_manifest(store, dataset.folder)
+
+
+def conversion_of(store: Store, folder: str) -> ConvertResult | None:
+    """Return the result of a data set's conversion; None if it left no completion record.
+
+    Raises:
+        ArtifactError: its record cannot be read.
+    """
+    if not store.exists(completion_name(folder, CONVERT.name)):
+        return None
+    return ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
+
+
+def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
+    """Return remarks on a data set: whether it is the official one, and whether its labels contradict each other.
+
+    Args:
+        manifest: the manifest of the data set.
+        conversion: the result of :func:`conversion_of`.
+    """
+    check, contradicting = (conversion.official, conversion.contradicting) if conversion else (None, {})
+    converted = {split.name: split.records for split in manifest.splits}
+    return official.remarks(manifest.dataset, converted, manifest.quarantined, check, contradicting)
+
+
+def runs(store: Store) -> list[StoredRun]:
+    """Return the runs with at least one finished stage, the last touched first."""
+    records = (name.split("/") for name in store.list("runs"))
+    found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
+    return sorted(found, key=lambda run: (-run.touched, run.name))
+
+
+def run_of(store: Store, name: str) -> StoredRun:
+    """Return a run by name.
+
+    Raises:
+        StoreError: the run does not exist.
+        ArtifactError: a stage's completion record cannot be read.
+    """
+    folder = f"runs/{name}"
+    found = {record.name.split("/")[-1].removesuffix(".json"): record for record in store.listing(f"{folder}/stages")}
+    # An installed stage comes last: its package may be gone.
+    order = [*(stage for stage in STAGES if stage in found), *sorted(found.keys() - STAGES.keys())]
+    present = {stage: found[stage] for stage in order}
+    if not present:
+        raise StoreError(f"{store.where(folder)}: no stage of such a run is done; {_instead_of(store, name)}")
+    touched = max(record.published for record in present.values())
+    return StoredRun(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
+
+
+def _instead_of(store: Store, name: str) -> str:
+    """Return the remedy for a name without a run, which may be a recipe's."""
+    those = [run for folder in store.folders("runs") if (run := folder.rpartition("/")[2]).rpartition("-")[0] == name]
+    if those:
+        return f"{name} is a recipe; give one of its runs, as {those[0]}"
+    return "`podline runs list` shows the runs that there are"
+
+
+def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
+    """Return the training spec of a run, finished or not.
+
+    Args:
+        store: the store.
+        name: the name of the run.
+        recipe: if given, the run must use the recipe's data set.
+
+    Raises:
+        StoreError: the run does not exist.
+        ArtifactError: the run's spec cannot be read.
+        SettingsError: the run uses another data set.
+    """
+    file = f"runs/{name}/spec.json"
+    if not store.exists(file):
+        raise StoreError(f"{store.where(file)} is not there; {_instead_of(store, name)}")
+    stored = read_model(store, file, TrainSpec, "a training spec", "train the run again")
+    training = stored.model_copy(update={"root": store.uri})
+    if recipe is not None and training.recipe.dataset != recipe.dataset:
+        raise SettingsError(
+            f"run {name} was trained on {training.recipe.dataset}, and the recipe {recipe.name} is for "
+            f"{recipe.dataset}; give the run's recipe"
+        )
+    return training

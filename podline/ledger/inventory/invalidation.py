@@ -1,0 +1,70 @@
+"""Invalidates a stage: deletes its completion record. ``podline run --start-from STAGE`` uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+
+from podline.base.errors import OtherWriterError
+from podline.data.versions.fingerprint import effective, memory_of
+from podline.documents import champions
+from podline.documents.completion import completion_name
+from podline.settings.machine import load
+from podline.stages.specs import ConvertSpec, Spec, TrainSpec
+from podline.stages.table import stage_of
+from podline.store.contract import Store, explained
+from podline.store.folder import mirror_of
+from podline.store.one_writer import writing
+from podline.store.opening import open_store
+
+# In lease times; a lease that nobody renews can be taken after one.
+_PATIENCE = 1.5
+
+
+def forget(spec: Spec) -> None:
+    """Delete the completion record of a stage, so that its next call repeats the work.
+
+    The stage's files stay until they are rewritten, so others may use them: a data set's shards are compared with their
+    plan, and a model is replaced after the new training. A training's checkpoints and TensorBoard curves are deleted,
+    so that it starts from the beginning.
+
+    Args:
+        spec: the next spec of the stage.
+
+    Raises:
+        SourceError: the source of a conversion does not exist.
+        StoreError: the store cannot be written, or has no marker.
+        SettingsError: the training is that of a run that was a champion.
+        OtherWriterError: another process is at the work.
+    """
+    store = open_store(spec.root)
+    store.require_marker()
+    if isinstance(spec, ConvertSpec):
+        memory_of(effective(spec, store), store).forget()
+        return
+    if isinstance(spec, TrainSpec):
+        champions.require_never_champion(store, spec.recipe.name, spec.run)
+    with writing(store, spec.record_folder, "delete results", _require_idle):
+        # This comes first, so that after any failure the stage does not look finished.
+        store.delete(completion_name(spec.record_folder, stage_of(spec).name))
+        if isinstance(spec, TrainSpec):
+            _forget_training(store, spec)
+
+
+def _forget_training(store: Store, spec: TrainSpec) -> None:
+    near = mirror_of(store).local(spec.folder)  # a training goes on from the newer side
+    with explained("delete", near), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(near)
+    for part in ("checkpoints", "tensorboard"):
+        for found in store.listing(f"{spec.folder}/{part}"):
+            store.delete(found.name, found.version)
+
+
+def _require_idle(holder: str, seconds: float) -> None:
+    """Refuse to wait for a living process; whether it lives shows when its lease would end.
+
+    Raises:
+        OtherWriterError: it lives.
+    """
+    if seconds > _PATIENCE * load().store.lease:
+        raise OtherWriterError(f"another process writes what should be made again; end it or wait for it: {holder}")

@@ -1,0 +1,280 @@
+"""Lists data sets and runs with their size, their users, and whether they can be pruned.
+
+One listing covers the whole store. Only manifests, specs and completion records are read besides; in a bucket, several
+at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from podline.base.errors import ArtifactError, StoreError
+from podline.documents import champions, versions
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
+from podline.stages.specs import SPEC
+from podline.store.contract import Listed, Store
+from podline.store.marker import holding_of
+from podline.store.prefetch import in_order
+
+_RUNS = "runs/"
+_OURS = re.compile(
+    rf"/({re.escape(MANIFEST)}|{re.escape(SPEC)}|(stages|{SHARD_RECORDS}|checkpoints)/.+|[^/]+\.tfrecord-.+)$"
+)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A data set or a run.
+
+    Attributes:
+        store: its store.
+        name: name of its folder.
+        objects: all its objects.
+        whole: whether it has a manifest, or the completion record of a training.
+        users: for a data set, the runs that use it, or a note that it is the newest version; for a run, the recipes
+            whose champion it is or was.
+        needs: the data sets whose shards a version uses.
+    """
+
+    store: Store
+    name: str
+    objects: tuple[Listed, ...]
+    whole: bool
+    users: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Return the sum of the objects' sizes."""
+        return sum(found.bytes for found in self.objects)
+
+    @property
+    def touched(self) -> float:
+        """Return the Unix time at which its newest object was published."""
+        return max(found.published for found in self.objects)
+
+    @property
+    def in_use(self) -> bool | None:
+        """Return whether a living process uses it, according to :mod:`podline.store.uses`; None if it cannot be known.
+
+        Only the owner of a folder can see its leases.
+        """
+        with contextlib.suppress(StoreError), self.store.alone(self.name) as free:
+            return not free
+        return None
+
+    def remove(self) -> bool:
+        """Delete it, manifest and records first, so that a part of it never looks complete.
+
+        Returns:
+            Whether it was deleted; it stays while a living process uses it.
+
+        Raises:
+            StoreError: a file cannot be deleted.
+        """
+        with self.store.alone(self.name) as free:
+            if free:
+                self.delete()
+        return bool(free)
+
+    def delete(self) -> None:
+        """Delete what nobody uses; see :meth:`remove`."""
+
+        def delete(found: Listed) -> None:
+            self.store.delete(found.name, found.version)
+
+        for found in sorted(filter(_is_record, self.objects)):
+            delete(found)
+        # A part of it is known as ours to the end.
+        content = sorted(itertools.filterfalse(_is_record, self.objects), key=lambda found: (_is_ours(found), found))
+        deque(in_order(delete, content, self.store.parallel), maxlen=0)
+
+
+def holdings(store: Store, damaged: Callable[[ArtifactError], None] | None = None) -> list[Holding]:
+    """Return every data set and every run of a store, by name; folders of other programs are left out.
+
+    Args:
+        store: the store.
+        damaged: called with the error of each damaged document, which then counts as if all that it could name were in
+            use.
+
+    Raises:
+        StoreError: the store cannot be read.
+        ArtifactError: a document is damaged, and ``damaged`` is not given.
+    """
+    folders: dict[str, list[Listed]] = {}
+    names, bases = set[str](), set[str]()
+    for found in store.listing():
+        parts = found.name.split("/")
+        if parts[0] == versions.FOLDER:
+            names.add(parts[1])
+        bases.add(versions.extended(found.name))
+        if folder := holding_of(found.name):
+            folders.setdefault(folder, []).append(found)
+    folders = {folder: objects for folder, objects in folders.items() if any(map(_is_ours, objects))}
+    whole = {folder for folder, objects in folders.items() if any(found.name == _last(folder) for found in objects)}
+    users, needs = defaultdict[str, list[str]](list), dict[str, tuple[str, ...]]()
+    for base in bases & folders.keys():
+        users[base].append("a conversion that extends it")
+
+    def used(by: _User) -> Mapping[str, str]:
+        try:
+            return by.read(by.folder)
+        except ArtifactError as error:
+            if damaged is None:
+                raise
+            damaged(error)
+            return {folder: by.folder.removeprefix(_RUNS) for folder in folders if folder.startswith(by.could)}
+
+    for found in in_order(used, _possible_users(store, folders, whole, names, needs), store.parallel):
+        for folder, user in found.items():
+            users[folder].append(user)
+    return [
+        Holding(store, folder, tuple(objects), folder in whole, tuple(sorted(users[folder])), needs.get(folder, ()))
+        for folder, objects in sorted(folders.items())
+    ]
+
+
+def _possible_users(
+    store: Store,
+    folders: Mapping[str, list[Listed]],
+    whole: Collection[str],
+    names: Collection[str],
+    needs: dict[str, tuple[str, ...]],
+) -> Iterator[_User]:
+    """Yield what may use holdings: runs, recipes and data sets; what versions need is noted in ``needs``."""
+
+    def note_needs(folder: str) -> dict[str, str]:
+        needs[folder] = _needs(store, folder)
+        return {}
+
+    for folder, objects in folders.items():
+        above = folder.rpartition("/")[0]
+        if folder.startswith(_RUNS) and any(found.name == f"{folder}/{SPEC}" for found in objects):
+            yield _User(partial(_inputs, store), folder)
+        elif folder in whole and above.removeprefix("datasets/") in names:
+            yield _User(note_needs, folder, f"{above}/")
+    for recipe in champions.recipes(store):
+        yield _User(partial(_champions, store), f"{champions.FOLDER}/{recipe}", f"{_RUNS}{recipe}-")
+    for name in names:
+        yield _User(partial(_newest, store), f"{versions.FOLDER}/{name}", f"datasets/{name}/")
+
+
+class _User(NamedTuple):
+    """What may use holdings.
+
+    Attributes:
+        read: returns from its documents which holdings it uses, each with the user to name.
+        folder: the folder of these documents.
+        could: the start of the names of all that it could use.
+    """
+
+    read: Callable[[str], Mapping[str, str]]
+    folder: str
+    could: str = ""
+
+
+def _last(folder: str) -> str:
+    """Return the name that is published last in a holding."""
+    return f"{folder}/{MANIFEST if folder.startswith('datasets/') else 'stages/train.json'}"
+
+
+def _inputs(store: Store, folder: str) -> dict[str, str]:
+    """Return the data set of a run, and the run that it continues."""
+    spec, run = _fields(store, f"{folder}/{SPEC}"), folder.removeprefix(_RUNS)
+    recipe = spec.get("recipe")
+    recipe = recipe if isinstance(recipe, dict) else {}
+    used = dataset_folder(recipe.get("dataset", ""), spec.get("fingerprint", ""))
+    return {used: run, f"{_RUNS}{recipe.get('further')}": run}
+
+
+def _champions(store: Store, folder: str) -> dict[str, str]:
+    """Return the champion of a recipe, and the earlier ones, which a rollback may need."""
+    return {f"{_RUNS}{entry.run}": folder for entry in champions.history(store, folder.rpartition("/")[2])}
+
+
+def _newest(store: Store, folder: str) -> dict[str, str]:
+    """Return the newest version of a data set."""
+    name = folder.rpartition("/")[2]
+    newest = versions.versions(store, name)[-1:]
+    return {dataset_folder(name, version.fingerprint): f"{name}@{version.number}" for version in newest}
+
+
+def _needs(store: Store, folder: str) -> tuple[str, ...]:
+    """Return the folders of older versions whose shards a version uses."""
+    above = folder.rpartition("/")[0]
+    splits = _fields(store, f"{folder}/{MANIFEST}").get("splits", ())
+    older = {each["fingerprint"] for split in splits for each in split.get("older", ())}
+    return tuple(f"{above}/{fingerprint}" for fingerprint in sorted(older))
+
+
+def _fields(store: Store, name: str) -> dict[str, Any]:
+    document = store.read_json(name, remedy="put it back, or delete its whole folder")
+    if not isinstance(document, dict):
+        raise ArtifactError(f"{store.where(name)} holds no fields; so its inputs are unknown; delete it")
+    return document
+
+
+def pruned(
+    store: Store, before: float, damaged: Callable[[ArtifactError], None] | None = None, *, delete: bool
+) -> tuple[list[Holding], list[Holding]]:
+    """Delete the holdings that nothing needs; see :func:`needless`.
+
+    They are determined once more while no process can begin to use them.
+
+    Args:
+        store: the store.
+        before: see :func:`needless`.
+        damaged: see :func:`holdings`.
+        delete: whether to delete them.
+
+    Returns:
+        Those that were, or would be, deleted; those that stay since a living process uses them.
+    """
+    names = {holding.name for holding in needless(holdings(store, damaged), before)}
+    with store.alone(*names) as free:
+        found = holdings(store, lambda _: None) if names else []
+        gone = [holding for holding in needless(found, before, names - free) if holding.name in free]
+        for holding in gone if delete else ():
+            holding.delete()
+    return gone, [holding for holding in found if holding.name in names - free]
+
+
+def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = ()) -> list[Holding]:
+    """Return the holdings that no run, champion or kept version needs: unfinished work, data sets without runs.
+
+    Args:
+        found: the holdings of the store.
+        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings that were
+            touched since are kept, since they may be in progress.
+        in_use: names of holdings that are kept, too.
+    """
+    every = list(found)
+    unused = {
+        holding.name: holding
+        for holding in every
+        if not holding.users
+        and holding.name not in in_use
+        and holding.touched < before
+        and (not holding.whole or not holding.name.startswith("runs/"))
+    }
+    kept = [holding for holding in every if holding.name not in unused]
+    while kept:
+        kept += [unused.pop(name) for name in kept.pop().needs if name in unused]
+    return [*unused.values()]
+
+
+def _is_ours(found: Listed) -> bool:
+    """Return whether no other program has a file of such a name in a folder that is named as ours."""
+    return _OURS.search(found.name) is not None
+
+
+def _is_record(found: Listed) -> bool:
+    return found.name.endswith(f"/{MANIFEST}") or "/stages/" in found.name

@@ -1,0 +1,109 @@
+"""Lists and deletes a store's files on this machine: cached sources, runs not yet uploaded, lock files, logs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from podline.data.rawfiles import delete_unused, unpacked
+from podline.data.versions.fingerprint import source_cache
+from podline.store import locks
+from podline.store.contract import Store, explained
+from podline.store.folder import mirror_of
+
+
+@dataclass(frozen=True)
+class MachineFiles:
+    """Files on this machine that a later start makes again.
+
+    Attributes:
+        name: the path of their folder.
+        kind: what they are.
+        bytes: the sum of their sizes.
+        touched: Unix time of their last use, by this machine's clock.
+        delete_unused: deletes them unless a living process uses them; returns whether it did, or would with False.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    touched: float
+    delete_unused: Callable[[bool], bool]
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether a living process uses them."""
+        return not self.delete_unused(False)
+
+    def remove(self) -> bool:
+        """Delete them, unless a living process uses them; return whether they were deleted.
+
+        Raises:
+            StoreError: they cannot be deleted.
+        """
+        return self.delete_unused(True)
+
+
+def cached_sources(store: Store) -> list[MachineFiles]:
+    """Return the unpacked and decoded sources in the cache of conversions; none if it is another user's."""
+    found = list[MachineFiles]()
+    with contextlib.suppress(PermissionError):
+        for folder in unpacked(source_cache(store)):
+            facts = [path.stat() for path in folder.rglob("*") if path.is_file()]
+            touched = folder.stat().st_mtime
+            remove = partial(_delete_source, folder)
+            found.append(MachineFiles(str(folder), "a cached source", _size(facts), touched, remove))
+    return found
+
+
+def machine_files(store: Store, before: float) -> list[MachineFiles]:
+    """Return everything of a store on this machine that was last used before a Unix time."""
+    found = [*cached_sources(store), *_mirrors(store), *_old_files(store, before)]
+    return [one for one in found if one.touched < before]
+
+
+def _mirrors(store: Store) -> Iterable[MachineFiles]:
+    near = mirror_of(store)
+    for name in near.folders("runs"):
+        if facts := [near.local(found.name).stat() for found in near.listing(name)]:
+            touched, remove = max(each.st_mtime for each in facts), partial(_delete_mirror, store, name)
+            yield MachineFiles(near.where(name), "a run that is not uploaded", _size(facts), touched, remove)
+
+
+def _old_files(store: Store, before: float) -> Iterable[MachineFiles]:
+    """Yield the lock files and stages' logs of each folder that were last used before a Unix time."""
+    for name, kind in (("locks", "lock files"), ("uses", "lock files"), ("logs", "logs of stages")):
+        folder = store.scratch / name
+        with contextlib.suppress(OSError):
+            facts = {path: path.stat() for path in sorted([*folder.glob("*.lock"), *folder.glob("*.log")])}
+            if old := {path: each for path, each in facts.items() if each.st_mtime < before}:
+                touched = max(each.st_mtime for each in old.values())
+                yield MachineFiles(str(folder), kind, _size(old.values()), touched, partial(_delete_files, [*old]))
+
+
+def _size(facts: Iterable[os.stat_result]) -> int:
+    return sum(each.st_size for each in facts)
+
+
+def _delete_source(folder: Path, delete: bool) -> bool:
+    return delete_unused(folder, delete=delete)
+
+
+def _delete_mirror(store: Store, name: str, delete: bool) -> bool:
+    with store.alone(name) as free, explained("delete", mirror_of(store).where(name)):
+        if free and delete:
+            shutil.rmtree(mirror_of(store).local(name))
+    return bool(free)
+
+
+def _delete_files(paths: list[Path], delete: bool) -> bool:
+    for path in paths if delete else ():
+        with explained("delete", path), locks.locked(path, wait=False) as free:
+            if free:
+                path.unlink()
+    return True

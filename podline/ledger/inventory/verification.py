@@ -1,0 +1,262 @@
+"""``podline store verify``: verifies every file of a store, and reports missing and unknown ones.
+
+Each JSON document has a digest. A completion record or a manifest lists all other files, with size and checksum. A
+store is listed once. From a bucket, only documents, and objects whose checksum the service does not know, are
+downloaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from podline.base.errors import PodlineError
+from podline.base.plurals import plural
+from podline.base.progress import Reporter
+from podline.data.people.truth import truth_name
+from podline.data.tfds import tfds_names
+from podline.data.versions.fingerprint import CONVERSIONS
+from podline.documents import champions, first_images
+from podline.documents.champions import HISTORY
+from podline.documents.completion import Artifact, Completion, completion_name, damage
+from podline.documents.corrections import REVIEWS
+from podline.documents.forgotten import FORGOTTEN
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
+from podline.documents.origins import ORIGIN
+from podline.documents.versions import VERSIONS
+from podline.ledger import ledger
+from podline.store.contract import INDEX, Listed, Store
+from podline.store.marker import holding_of
+from podline.store.one_writer import LEASE
+from podline.store.prefetch import in_order
+
+_RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
+_HOLDINGS = ("datasets", "runs")
+# Number of parts in the names of the other stages' folders.
+_DEPTHS = {"finder": 2, "comparisons": 2, "suspects": 3}
+_NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
+_KNOWN = (*_HOLDINGS, *_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
+# Measurements, checks and downloads that are done again where they are missing.
+_MEMORIES = ("paces", "architectures", "targets", "weights", CONVERSIONS, first_images.FOLDER)
+_ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
+# Files in a run's folder that are written outside of stages.
+_OF_FLOWS = (ORIGIN, "tpu.json")
+
+
+class Verified(NamedTuple):
+    """The findings of a verification.
+
+    Attributes:
+        checked: number of files that were compared with a checksum.
+        problems: damaged, missing, unfinished or unlisted files, a line each.
+        notes: harmless findings, a line each.
+    """
+
+    checked: int
+    problems: list[str]
+    notes: list[str]
+
+
+def verify(store: Store, reporter: Reporter) -> Verified:
+    """Verify a whole store; this reads all of a folder.
+
+    Args:
+        store: the store.
+        reporter: reports the progress per file.
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    return _Verification(store, {found.name: found for found in store.listing()}).verified(reporter)
+
+
+class _Verification:
+    """One verification of a store.
+
+    Attributes:
+        there: the published files by name.
+        named: the files in records and manifests, each with the record's name.
+        manifests: the valid manifests by name.
+        problems: the first problem of each name.
+    """
+
+    def __init__(self, store: Store, there: dict[str, Listed]) -> None:
+        self.store, self.there = store, there
+        self.named: dict[str, list[tuple[Artifact, str]]] = {}
+        self.manifests: dict[str, Manifest] = {}
+        self.problems: dict[str, str] = {}
+
+    def verified(self, reporter: Reporter) -> Verified:
+        records = [name for name in self.there if _RECORD.fullmatch(name) or _is_manifest(name)]
+        for name, document in self._read(records):
+            self._take(name, document)
+        others = [name for name in self.there if self._stands_alone(name)]
+        deque(self._read(others), maxlen=0)
+        known = sorted(self.named)
+        for done, problem in enumerate(in_order(self._damage, known, self.store.parallel), start=1):
+            if problem:
+                self._problem(known[done - 1], problem)
+            reporter.progress(done, len(known), "files")
+        for folder, names in self._folders().items():
+            self._check_folder(folder, names)
+        self._check_champions()
+        return Verified(len(known) + len(records) + len(others), list(self.problems.values()), self._notes())
+
+    def _problem(self, name: str, line: str) -> None:
+        self.problems.setdefault(name, line)
+
+    def _read(self, names: list[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the valid documents; record the problems of the others."""
+        answers = in_order(self._document, names, self.store.parallel)
+        for name, (document, problem) in zip(names, answers, strict=True):
+            if problem:
+                self._problem(name, problem)
+            else:
+                yield name, document
+
+    def _document(self, name: str) -> tuple[Any, str]:
+        try:
+            return self.store.read_json(name), ""
+        except PodlineError as error:
+            return None, str(error)
+
+    def _stands_alone(self, name: str) -> bool:
+        """Return whether a document is verified by its own digest alone."""
+        listed = name in self.named or _is_manifest(name) or _RECORD.fullmatch(name)
+        # A bucket's listing has the sha256 of unchanged objects.
+        listed = listed or (self.there[name].sha256 and name.split("/")[3:4] == [SHARD_RECORDS])
+        return name.startswith(tuple(f"{top}/" for top in _KNOWN)) and name.endswith(".json") and not listed
+
+    def _take(self, name: str, document: Any) -> None:
+        """Collect the files in a record or manifest."""
+        try:
+            if _is_manifest(name):
+                self.manifests[name] = Manifest.model_validate(document)
+                named: Iterable[Artifact] = _of_manifest(name, self.manifests[name])
+            else:
+                record = Completion.model_validate(document)
+                named = (*record.artifacts, *record.beside)
+        except ValueError as error:
+            self._problem(name, f"{self.store.where(name)} cannot be understood: {' '.join(str(error).split())}")
+            return
+        for artifact in named:
+            self.named.setdefault(artifact.name, []).append((artifact, name))
+
+    def _damage(self, name: str) -> str | None:
+        for artifact, by in self.named[name]:
+            try:
+                problem = damage(self.store, artifact, self.there.get(name))
+            except PodlineError as error:
+                problem = str(error)
+            if problem:
+                match = _RECORD.fullmatch(by)
+                remedy = f"delete {self.store.where(by)} and run {match['stage']} again" if match else "convert again"
+                return f"{problem}; put it back, or {remedy}"
+        return None
+
+    def _folders(self) -> dict[str, list[str]]:
+        """Return the content of each stage's folder; report files that belong to no stage and no history."""
+        folders: dict[str, list[str]] = {}
+        for name in self.there:
+            top = name.split("/", maxsplit=1)[0]
+            if folder := _folder_of(name):
+                folders.setdefault(folder, []).append(name)
+            elif top in _KNOWN and top not in _HOLDINGS and not any(known(name) for known in _ENTRIES):
+                self._orphan(name, top)
+        return folders
+
+    def _check_folder(self, folder: str, names: list[str]) -> None:
+        """Report the files that a folder lacks, and files that its documents do not list."""
+        kind = folder.split("/", maxsplit=1)[0]
+        whole = {"datasets": f"{folder}/{MANIFEST}", "runs": completion_name(folder, "train")}.get(kind)
+        if whole and whole not in names:
+            self._problem(folder, f"{self.store.where(folder)} is not finished: {plural(len(names), 'object')}")
+            return
+        record = completion_name(folder, "convert")
+        if kind == "datasets" and record not in names:
+            where = self.store.where(record)
+            self._problem(record, f"{where} is gone, or its conversion was broken off; convert again")
+        records = {name for name in names if _RECORD.fullmatch(name)}
+        if any(name in self.problems for name in (*records, whole)):
+            return  # the files of a damaged record are unknown
+        expected = records | self.named.keys() | {f"{folder}/{name}" for name in _OF_FLOWS if kind == "runs"}
+        if kind == "datasets":
+            manifest = self.manifests[f"{folder}/{MANIFEST}"]
+            of_shards = {f"{folder}/{shard_record(shard.file)}" for split in manifest.splits for shard in split.shards}
+            remedy = f"put it back, or delete {self.store.where(record)} and run convert again"
+            for name in sorted(of_shards - set(names)):
+                self._problem(name, f"{self.store.where(name)} is gone; {remedy}")
+            expected |= of_shards | {f"{folder}/{name}" for name in _known(manifest)}
+        for name in sorted(set(names) - expected):
+            if name.endswith(f"/{LEASE}"):
+                continue  # of a stage that runs, or was killed after the others
+            self._orphan(name, folder)
+
+    def _orphan(self, name: str, folder: str) -> None:
+        # Evaluations of other splits have their own records.
+        own = re.match(rf"{re.escape(folder)}/on-[^/]+", name)
+        where, records = self.store.where(name), self.store.where(f"{own[0] if own else folder}/stages")
+        self._problem(
+            name,
+            f"{where} is an orphan: nothing in {records} names it; its stage is running or was interrupted, or its "
+            "record is missing: run the stage again, or delete it",
+        )
+
+    def _check_champions(self) -> None:
+        for recipe in champions.recipes_among(self.there):
+            folder = f"{champions.FOLDER}/{recipe}"
+            try:
+                entries = champions.history(self.store, recipe)
+            except PodlineError as error:
+                self._problem(folder, f"{self.store.where(folder)} cannot be read: {error}")
+                continue
+            for record in [completion_name(f"runs/{entry.run}", "train") for entry in entries[-1:]]:
+                if record not in self.there:
+                    self._problem(
+                        record, f"{self.store.where(record)} is gone, and the run is the champion; train it again"
+                    )
+
+    def _notes(self) -> list[str]:
+        """Return a line for each file or folder that is not the store's, in the root or where its holdings are."""
+        others: dict[str, int] = {}
+        for name in self.there:
+            first, *rest = name.split("/")
+            if first in _HOLDINGS and not _folder_of(name):
+                shown = "/".join([first, *rest[:1]])
+            elif first not in (*_KNOWN, *_MEMORIES) and name != INDEX:
+                shown = first
+            else:
+                continue
+            others[shown] = others.get(shown, 0) + 1
+        return [
+            f"{self.store.where(shown)} is ignored: {plural(count, 'file')} not made by a stage"
+            for shown, count in sorted(others.items())
+        ]
+
+
+def _folder_of(name: str) -> str:
+    """Return the folder of the stage, data set or run to which a file belongs; empty for other files."""
+    parts = name.split("/")
+    depth = 2 if name.startswith(f"{ledger.FOLDER}/data/") else _DEPTHS.get(parts[0], 0)
+    return holding_of(name) or ("/".join(parts[:depth]) if depth and len(parts) > depth else "")
+
+
+def _is_manifest(name: str) -> bool:
+    parts = name.split("/")
+    return parts[0] == "datasets" and parts[3:] == [MANIFEST]
+
+
+def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
+    folder = name.removesuffix(f"/{MANIFEST}")
+    for item in manifest.files:
+        yield Artifact(name=stored_name(folder, item.file), bytes=item.bytes, sha256=item.sha256)
+
+
+def _known(manifest: Manifest) -> Iterator[str]:
+    """Yield the files of a data set's folder, except completion records and shards' records."""
+    yield MANIFEST
+    yield from tfds_names(field.name for field in manifest.fields)
+    for split in manifest.splits:
+        yield truth_name(split.name)

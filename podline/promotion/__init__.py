@@ -1,1 +1,0 @@
-"""Decides whether a trained model becomes the champion of its recipe, with reasons."""

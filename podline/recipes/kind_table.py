@@ -1,0 +1,93 @@
+"""Finds the facts of a kind of task by name, among Podline's own and installed packages, and reads evaluations."""
+
+from __future__ import annotations
+
+import contextlib
+
+from podline.base.errors import ArtifactError, SettingsError
+from podline.base.frozen import is_object
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.recipes.kind_facts import KindFacts
+from podline.recipes.own_code import of_modules
+from podline.recipes.settings import Recipe
+from podline.recipes.targets import TextTargets
+from podline.recipes.task import KINDS
+from podline.store.contract import Store
+
+
+def facts_named(name: str) -> KindFacts:
+    """Return the facts of the kind with this name.
+
+    Raises:
+        SettingsError: the kind does not exist, its package cannot be imported, or the object is not a kind's facts.
+    """
+    found: object = KINDS.load(name)
+    if isinstance(found, KindFacts):
+        return found
+    raise SettingsError(f"kind of task {name}: got {found!r}, expected a podline.recipes.kind_facts.KindFacts")
+
+
+def all_facts() -> list[KindFacts]:
+    """Return the facts of all kinds that can be loaded, Podline's own first."""
+    found = list[KindFacts]()
+    for name in KINDS.names():
+        with contextlib.suppress(SettingsError):
+            found.append(facts_named(name))
+    return found
+
+
+def facts_of(judged: Recipe | AnyEvaluation) -> KindFacts:
+    """Return the facts of the kind of a recipe, or of an evaluation."""
+    return facts_named(judged.kind)
+
+
+def facts_by_measure(measure: str) -> KindFacts:
+    """Return the facts of the kind whose models are ranked by a measure."""
+    return next(facts for facts in all_facts() if facts.measure == measure)
+
+
+def text_targets(name: str) -> TextTargets:
+    """Return the targets of a kind that can be given as text.
+
+    Raises:
+        SettingsError: the kind does not exist, or its targets cannot be given as text.
+    """
+    targets = facts_named(name).targets
+    if isinstance(targets, TextTargets):
+        return targets
+    raise SettingsError(f"records of the kind {name} cannot be made from a text for each image")
+
+
+def code_of_targets(name: str) -> str:
+    """Return the code digest of an installed kind's targets, on which records depend; empty for Podline's own kinds."""
+    return of_modules([type(facts_named(name).targets).__module__])
+
+
+def read_evaluation(store: Store, folder: str, sha256: str = "") -> AnyEvaluation:
+    """Return the evaluation in a run's folder, of any kind.
+
+    Args:
+        store: the store.
+        folder: the folder.
+        sha256: the checksum in a stage's spec; empty accepts any evaluation.
+
+    Raises:
+        StoreError: there is no evaluation, or it cannot be read.
+        ArtifactError: the file is not an evaluation, or has another checksum.
+    """
+    name = f"{folder}/{EVALUATION}"
+    document = store.read_json(name)
+    if sha256 and (found := store.sha256(name)) != sha256:
+        raise ArtifactError(
+            f"{store.where(name)} has sha256 {found[:12]}… vs {sha256[:12]}… in the stage's spec; "
+            "evaluate the run again"
+        )
+    kind = document.get("kind") if is_object(document) else None
+    if kind not in (known := KINDS.names()):
+        raise ArtifactError(
+            f"{store.where(name)}: got kind={kind}, expected {', '.join(known)}; evaluate the run again"
+        )
+    try:
+        return facts_named(str(kind)).document.model_validate(document)
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

@@ -1,0 +1,1 @@
+"""The pages: of a run, of all nights, of a comparison. Their figures come from documents; nothing is computed anew."""

@@ -1,0 +1,175 @@
+"""Gathers the facts of a report from the store. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from podline.base.progress import Reporter
+from podline.contract.descriptions import describe_run
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.completion import Completion, completion_name, read_completion
+from podline.documents.initial_weights import InitialWeights, read_initial_weights
+from podline.documents.ledger_entry import Origin
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.metrics_log import (
+    EVENTS,
+    AnnealingLine,
+    DecisionLine,
+    EvaluationLine,
+    EventLine,
+    FindingLine,
+    StepsLine,
+    metrics_of,
+    read_events,
+)
+from podline.documents.model_description import ModelDescription
+from podline.documents.origins import read_origin
+from podline.ledger.inventory.catalogue import conversion_of, remarks, training_of
+from podline.ledger.paces import slow_training, trained_at
+from podline.ledger.recording import plain
+from podline.ledger.time_spent import time_of_training
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.settings import Recipe
+from podline.report.over_nights import MOST_POINTS
+from podline.report.standing import RunStanding, standing_of
+from podline.stages.specs import EvaluateResult, ReportSpec, TrainResult
+from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE, stage_named
+from podline.store.contract import Store
+from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The facts about a run of any kind, and about its data.
+
+    Attributes:
+        store: the store of the run, for files that only one section needs.
+        spec: the spec of the report.
+        manifest: the manifest of the data set.
+        remarks: further facts about the data set for its users.
+        recipe: the recipe of the run.
+        lacked_champion: whether the run should start from its recipe's champion, but there was none.
+        model: the description of the model and its costs.
+        training: the result of the training stage.
+        steps: some lines of training steps, in order, and the last one.
+        spent: class of time → seconds of the training, see :func:`podline.ledger.time_spent.time_of_training`.
+        evaluations: lines of evaluations during training, in order.
+        findings: begins and ends of problems of the training, in order.
+        decisions: decisions by these evaluations, in order.
+        events: events of the run, in order.
+        tpu: events of the TPU, in order; empty for a run without a TPU.
+        stages: (stage, seconds of work) for every finished stage, in order.
+        stage_sections: (heading, lines) of each installed stage with a section.
+        slow: description of a slower training than in earlier runs; empty otherwise.
+        initial_weights: the weights taken from a file, or None.
+        origin: the inputs that produced the model; None if the run does not record them.
+        evaluation: the evaluation of any kind.
+        milliseconds: the time of an answer to one image; 0 if it was not measured.
+        standing: the comparison with the champion and earlier nights.
+    """
+
+    store: Store
+    spec: ReportSpec
+    manifest: Manifest
+    remarks: tuple[str, ...]
+    recipe: Recipe
+    lacked_champion: bool
+    model: ModelDescription
+    training: TrainResult
+    steps: tuple[StepsLine, ...]
+    spent: dict[str, float]
+    evaluations: tuple[EvaluationLine, ...]
+    findings: tuple[FindingLine, ...]
+    decisions: tuple[DecisionLine, ...]
+    events: tuple[EventLine, ...]
+    tpu: tuple[TpuLogEntry, ...]
+    stages: tuple[tuple[str, float], ...]
+    stage_sections: tuple[tuple[str, list[str]], ...]
+    slow: str
+    initial_weights: InitialWeights | None
+    origin: Origin | None
+    evaluation: AnyEvaluation
+    milliseconds: float
+    standing: RunStanding
+
+    @property
+    def rejected(self) -> frozenset[int]:
+        """The steps whose state annealing rejected."""
+        return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
+
+
+def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
+    """Read all facts of a run's report; warn ``reporter`` of damage in other runs.
+
+    Raises:
+        StoreError: a file of the run or of its data set is missing.
+        ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
+    """
+    evaluation = read_evaluation(store, spec.record_folder, spec.evaluation_sha256)
+    manifest = read_manifest(store, spec.dataset_folder)
+    records = _records(store, spec)
+    asked = training_of(store, spec.run)
+    recipe = asked.recipe
+    log = metrics_of(store, spec.folder)
+    lines = log.rare()
+    events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
+    training = TrainResult.model_validate(records[TRAIN.name].result)
+    origin = read_origin(store, spec.folder)
+    return RunFacts(
+        store=store,
+        spec=spec,
+        manifest=manifest,
+        remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
+        recipe=recipe,
+        lacked_champion=asked.lacked_champion,
+        model=describe_run(store, asked),
+        training=training,
+        steps=tuple(log.steps(MOST_POINTS)),
+        spent=time_of_training(log, events),
+        evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
+        findings=tuple(line for line in lines if isinstance(line, FindingLine)),
+        decisions=tuple(line for line in lines if isinstance(line, DecisionLine)),
+        events=tuple(events),
+        tpu=read_tpu_log(store, spec.folder),
+        stages=tuple((name, float(record.result["seconds"])) for name, record in records.items()),
+        stage_sections=tuple(_stage_sections(store, spec)),
+        slow=_slow(store, recipe, training, origin, _finished(events)),
+        initial_weights=read_initial_weights(store, spec.folder) if recipe.init else None,
+        origin=origin,
+        evaluation=evaluation,
+        milliseconds=EvaluateResult.model_validate(records[EVALUATE.name].result).milliseconds,
+        standing=standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
+    )
+
+
+def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | None, until: float) -> str:
+    if origin is None or training.examples_per_second <= 0:
+        return ""
+    now = trained_at(training, origin.environment)
+    found = slow_training(store, recipe.name, plain(recipe), now, until=until)
+    return f"Training was {found}." if found else ""
+
+
+def _finished(events: Sequence[EventLine]) -> float:
+    """Return the time at which training ended."""
+    return events[-1].time if events else time.time()
+
+
+def _records(store: Store, spec: ReportSpec) -> dict[str, Completion]:
+    """Return the completion records of the stages by name; the stages of the data may have none."""
+    data = spec.dataset_folder
+    folders = {CONVERT: data, VALIDATE: data, TRAIN: spec.folder, EVALUATE: spec.record_folder}
+    return {
+        stage.name: read_completion(store, folder, stage.name)
+        for stage, folder in folders.items()
+        if folder != data or store.exists(completion_name(folder, stage.name))
+    }
+
+
+def _stage_sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
+    """Yield the heading and the lines of each installed stage with a section."""
+    for name in spec.sections:
+        stage, record = stage_named(name), read_completion(store, spec.record_folder, name)
+        yield stage.section, stage.result.model_validate(record.result).lines(store.where)

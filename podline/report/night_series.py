@@ -1,0 +1,255 @@
+"""Groups nights into comparable series: one schedule, equal settings except seed and data.
+
+A manual run with other settings is not a better night. A night that reuses an earlier night's model is not a worse one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from podline.base import figures
+from podline.compare.comparison import unpaired
+from podline.compare.words import Word, word_of
+from podline.contract.noise import MOST_TRAININGS
+from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
+from podline.documents.metric import Metric
+from podline.ledger.alike import same_but_for_seed, training_key
+from podline.ledger.paces import paces_of
+from podline.ledger.slowness import MOST, Pace, losses, slowness
+from podline.ledger.time_spent import LOSSES, loss_in_words
+from podline.recipes import measures
+from podline.recipes.kind_table import facts_by_measure
+from podline.recipes.measures import measure_named
+from podline.report.ledger_lines import waiting_in_words
+from podline.report.over_nights import NightsChart, Point
+
+
+class Change(NamedTuple):
+    """The change of a result since the previous night, as text and as a verdict.
+
+    Attributes:
+        text: the change as text; empty without a comparison.
+        word: see :data:`podline.compare.words.Word`; empty without a comparison.
+    """
+
+    text: str = ""
+    word: Word | Literal[""] = ""
+
+
+class _Result(NamedTuple):
+    """The values of a night's outcome that a series keeps."""
+
+    ended: float
+    model: tuple[str, float]
+    measure: str
+    main: Metric
+    examples: int
+    key: str
+
+
+class Known:
+    """The figures of all runs that are not refused, which show the spread between seeds."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[tuple[str, float], Metric]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a run with a result."""
+        refused = entry.promotion is not None and entry.promotion.verdict == "refused"
+        if entry.outcome and entry.state == "finished" and not refused and (key := training_key(entry)):
+            self._found.setdefault(key, {})[_model(entry.outcome)] = entry.outcome.main
+
+    def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
+        """Return the newest figures of trainings with this key, except those of some models."""
+        alike = (main for model, main in reversed(self._found.get(key, {}).items()) if model not in but)
+        return [*islice(alike, MOST_TRAININGS - 1)][::-1]
+
+
+class Series:
+    """Nights that can be compared; a series keeps a few numbers per night.
+
+    Attributes:
+        first: the first night.
+        ended: end time of the last night.
+        count: number of nights.
+        decision: the last promotion decision, or None.
+        last: the last night with a result, or None.
+    """
+
+    def __init__(self, first: Entry, others: bool) -> None:
+        """Start an empty series.
+
+        Args:
+            first: the night that defines the settings.
+            others: whether the same recipe and schedule had nights with other settings.
+        """
+        self.first, self.ended = first, first.ended
+        self.decision: PromotionSummary | None = None
+        self.last: Entry | None = None
+        self._others = others
+        self._measure = ""
+        # By night: a night that crashed and restarted has several entries.
+        self._results: dict[str, _Result] = {}
+        self._waiting: dict[str, tuple[float, Waiting]] = {}
+        self._paces: dict[str, dict[str, Pace]] = {}
+        self._spent: dict[str, dict[str, float]] = {}
+        self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
+        self._productive = dict[str, Point]()
+
+    @property
+    def count(self) -> int:
+        """The number of nights."""
+        return len(self._waiting)
+
+    @property
+    def measure(self) -> str:
+        """The main measure of the results; empty without results."""
+        return self._measure
+
+    def change(self, entry: Entry, known: Known) -> Change:
+        """Return the change of the result of a night, or of its retry, since the previous night.
+
+        Args:
+            entry: the night.
+            known: all runs so far; the previous night and the trainings like it are compared by their mean.
+        """
+        outcome = entry.outcome
+        if outcome is None:
+            return Change()
+        earlier = (result for night, result in reversed(self._results.items()) if night != night_of(entry))
+        before, model = next(earlier, None), _model(outcome)
+        if before is None:
+            return Change("other settings") if self._others else Change()
+        if before.model == model:
+            return Change("the same model")
+        seen = next((result for result in earlier if result.model == model), None)
+        if seen is not None:
+            return Change(f"the model of {figures.date(seen.ended)}")
+        if outcome.measure != before.measure:
+            return Change()
+        kind = facts_by_measure(outcome.measure).name
+        alike = known.like(before.key, but=(before.model, model))
+        examples, parts = min(before.examples, outcome.examples), len(outcome.parts)
+        difference = unpaired(outcome.measure, [before.main, *alike], outcome.main, examples, kind, parts)
+        word = word_of(outcome.measure, difference.value, difference.chance)
+        mean = f", mean of {difference.trainings}" if alike else ""
+        return Change(f"{measures.change_text(outcome.measure, difference.value)}{mean}", word)
+
+    def slow(self, entry: Entry) -> str:
+        """Describe the stages that were slower than in earlier nights of the series, with causes, and the time lost.
+
+        The text is empty without any.
+        """
+        told = []
+        for stage, pace in paces_of(entry).items():
+            before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]
+            if pace not in before and (found := slowness(pace, before)):
+                told.append(f"{stage} {found}")
+        spent = [each for night, each in self._spent.items() if night != night_of(entry)]
+        told += map(loss_in_words, losses(entry.spent, spent, LOSSES))
+        return "; ".join(told)
+
+    def add(self, entry: Entry) -> None:
+        """Add a night, or update it after a restart."""
+        night, self.ended = night_of(entry), entry.ended
+        self._waiting[night] = entry.ended, entry.waiting
+        for stage, pace in paces_of(entry).items():
+            known = self._paces.setdefault(stage, {})
+            if pace not in known.values():
+                known[night] = pace
+            if len(known) > MOST:
+                del known[next(iter(known))]
+        if entry.data is not None and "train" in entry.data.splits:
+            self._records[night] = _plain(entry.ended, entry.data.splits["train"].records)
+        trained = entry.stages.get("train")
+        if entry.training is not None and trained is not None and not trained.reused:
+            self._speed[night] = _plain(entry.ended, entry.training.examples_per_second)
+        if trained is not None and not trained.reused and (total := sum(entry.spent.values())):
+            self._spent[night] = entry.spent
+            if len(self._spent) > MOST:
+                del self._spent[next(iter(self._spent))]
+            self._productive[night] = _plain(entry.ended, entry.spent.get("steps", 0.0) / total)
+        if entry.outcome is not None:
+            main = entry.outcome.main
+            if entry.outcome.measure != self._measure:
+                self._measure, self._figures = entry.outcome.measure, {}
+            decision = entry.promotion
+            self._figures[night] = Point(
+                entry.ended,
+                main.value,
+                main.low,
+                main.high,
+                decision.floor if decision else None,
+                decision is not None and decision.verdict == "promoted",
+                measure_named(entry.outcome.measure).higher_is_better,
+            )
+            if decision is not None:
+                self.decision = decision
+            outcome, self.last = entry.outcome, entry
+            result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples, training_key(entry))
+            self._results.pop(night, None)
+            self._results[night] = result
+
+    def charts(self) -> list[NightsChart]:
+        """Return the charts of figures that at least two nights have."""
+        title = measure_named(self._measure).label if self._measure else ""
+        times = [seconds for _, seconds in self._waiting.values()]
+        total = Waiting(**{kind: sum(getattr(time, kind) for time in times) for kind in Waiting.model_fields})
+        waiting = {night: _plain(ended, time.total) for night, (ended, time) in self._waiting.items()}
+        measure = self._measure
+        charts = [
+            NightsChart(
+                title[:1].upper() + title[1:], [*self._figures.values()], lambda v: measures.value_text(measure, v)
+            ),
+            NightsChart("Examples a second", [*self._speed.values()], figures.rate),
+            NightsChart("Share of the time in training steps", [*self._productive.values()], figures.percent),
+            NightsChart(
+                "Waiting",
+                [*waiting.values()] if total.total else [],
+                figures.duration,
+                f"In all {waiting_in_words(total)}.",
+                of_time=True,
+            ),
+            NightsChart("Training records", [*self._records.values()], figures.short_count),
+        ]
+        return [chart for chart in charts if len(chart.points) > 1]
+
+
+def _model(outcome: Outcome) -> tuple[str, float]:
+    """Return the model's identity: its weights and test data, since a figure depends on both."""
+    return outcome.weights_sha256, outcome.main.value
+
+
+def _plain(time: float, value: float) -> Point:
+    return Point(time, value, value, value)
+
+
+def night_of(entry: Entry) -> str:
+    """Return the key that all entries of a night share, since a crashed and restarted night has two."""
+    return entry.flow_run or entry.name
+
+
+class AllSeries:
+    """Finds the series of each entry."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[Series]] = {}
+
+    def of(self, entry: Entry) -> Series | None:
+        """Return the series of a night or its retry; None for a manual run or unknown settings."""
+        if not entry.schedule or not entry.settings.get("recipe"):
+            return None
+        there = self._found.setdefault((entry.recipe, entry.schedule), [])
+        # Newest first: an entry without a setting that newer versions have matches several series.
+        for series in sorted(there, key=lambda series: -series.ended):
+            if same_but_for_seed(series.first.settings["recipe"], entry.settings["recipe"]):
+                return series
+        there.append(Series(entry, others=bool(there)))
+        return there[-1]
+
+    def newest_first(self) -> Sequence[Series]:
+        """Return all series with nights, newest first."""
+        every: Iterable[Series] = (series for found in self._found.values() for series in found)
+        return sorted((series for series in every if series.count), key=lambda series: -series.ended)

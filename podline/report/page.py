@@ -1,0 +1,86 @@
+"""Renders a run's report: the HTML page and its Markdown version, from the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from podline.report import run_sections, verdict
+from podline.report.blocks import Block, Pictures, Text, markdown_of
+from podline.report.document import document
+from podline.report.escaping import markdown
+from podline.report.facts import RunFacts
+from podline.report.kind_report import reported_kind
+from podline.report.sections import Section, blocks_of, installed, sections_in
+
+# The sections whose first picture, or last one, is the worst mistake.
+_MISTAKES, _PICTURES = "The most confident mistakes", "Pictures"
+# The first sections of the page, in this order; then come the others.
+_FIRST = (
+    "What next",
+    "What differs",
+    "Training",
+    _MISTAKES,
+    _PICTURES,
+    "Classes",
+    "Labels",
+    "Findings",
+    "What changed in the data",
+    "Figures",
+)
+
+
+class Pages(NamedTuple):
+    """A report.
+
+    Attributes:
+        html: one self-contained document.
+        markdown: the same report without charts and pictures.
+    """
+
+    html: str
+    markdown: str
+
+
+def pages(run: RunFacts) -> Pages:
+    """Render the report in all its formats."""
+    shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
+    header = list(verdict.header(run, _worst(dict(shown))))
+    texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
+    return Pages(
+        html=document(f"{run.recipe.name}: {verdict.title(run)}", header, shown),
+        markdown="\n\n".join(texts) + "\n",
+    )
+
+
+def _place(found: tuple[str, list[Block]]) -> int:
+    """Return a section's place: those to act on first, the others in their order."""
+    heading, _ = found
+    return _FIRST.index(heading) if heading in _FIRST else len(_FIRST)
+
+
+def _worst(sections: dict[str, list[Block]]) -> str:
+    """Return a sentence about the worst mistake that the page shows, with the name of its file; empty for none."""
+    for heading, place in ((_MISTAKES, 0), (_PICTURES, -1)):
+        shown = [one for block in sections.get(heading, ()) if isinstance(block, Pictures) for one in block.pictures]
+        if shown:
+            worst = shown[place]
+            return f"The worst mistake is {', '.join(filter(None, (*worst.details[::-1], worst.caption)))}."
+    return ""
+
+
+def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
+    """Yield each section's heading and blocks."""
+    yield from _filled([*sections_in(verdict), *reported_kind(run.evaluation).sections()], run)
+    added = installed()
+    yield from _filled(added.objects.values(), run)
+    yield "Sections that cannot be loaded", [Text(problem, "warning") for problem in added.problems]
+    for heading, lines in run.stage_sections:
+        yield heading, [Text(line) for line in lines]
+    yield from _filled(sections_in(run_sections), run)
+
+
+def _filled(sections: Iterable[Section], run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
+    for each in sections:
+        if each.kind in ("", run.evaluation.kind):
+            yield each.heading, blocks_of(each, run)

@@ -1,0 +1,57 @@
+"""Finds the sections of a run's report: functions from the run to blocks, including those of installed packages.
+
+A package adds a section by the entry point ``podline.sections``; docs/how-to/section.md has an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+from podline.base import entry_points
+from podline.base.errors import SettingsError
+from podline.recipes.parts import Loaded, Registry
+from podline.report.blocks import Block, Text
+from podline.report.facts import RunFacts
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the report.
+
+    Attributes:
+        heading: heading of the section.
+        kind: the kind of task that it is for; empty for every kind.
+        blocks: returns the blocks for a run; without blocks the section is left out.
+    """
+
+    heading: str
+    kind: str
+    blocks: Callable[[RunFacts], Iterable[Block]]
+
+
+def section(heading: str, kind: str = "") -> Callable[[Callable[[RunFacts], Iterable[Block]]], Section]:
+    """Make a section from a function; see :class:`Section`."""
+    return lambda blocks: Section(heading, kind, blocks)
+
+
+def sections_in(module: ModuleType) -> Iterator[Section]:
+    """Yield the sections that a module defines, in its order."""
+    yield from (found for found in vars(module).values() if isinstance(found, Section))
+
+
+def installed() -> Loaded[Section]:
+    """Return the sections of installed packages by name, and the problems of those that cannot be loaded."""
+    return Registry("section", entry_points.SECTIONS, row=Section).loaded()
+
+
+def blocks_of(found: Section, run: RunFacts) -> list[Block]:
+    """Return a section's blocks for a run; of an installed section that fails, the reason."""
+    if found.blocks.__module__.startswith("podline."):
+        return list(found.blocks(run))
+    try:
+        with entry_points.explained(f"section {found.heading} ({found.blocks.__module__})"):
+            return list(found.blocks(run))
+    except SettingsError as error:
+        return [Text(str(error), "warning")]

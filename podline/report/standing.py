@@ -1,0 +1,168 @@
+"""Compares a run with its reference and with earlier nights.
+
+Only runs that had ended before this run's training ended are compared, so a report that is rewritten years later stays
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from podline.base.arrays import Image
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.progress import Reporter
+from podline.compare.comparison import Comparison, Pairing, compare
+from podline.compare.known import Evaluated, evaluated, recent
+from podline.compare.lost import Explained, explain
+from podline.contract.kind import kind_named
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.ledger_entry import Entry
+from podline.documents.promotion import Promotion, read_promotion
+from podline.ledger.alike import same_but_for_seed
+from podline.ledger.inventory.catalogue import training_of
+from podline.ledger.recording import plain
+from podline.recipes.kind_table import facts_by_measure
+from podline.recipes.settings import Recipe
+from podline.stages.specs import JUDGED, ReportSpec
+from podline.store.contract import Store
+
+NIGHTS = 7
+"""Number of earlier nights to compare."""
+Role = Literal["reference", "night before", "run before"]
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The run that this one is compared with.
+
+    Attributes:
+        role: the reference of its promotion; without one, the previous night; without nights, the previous run.
+        pairing: the comparison.
+    """
+
+    role: Role
+    pairing: Pairing
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison."""
+        return self.pairing.comparison
+
+    @property
+    def evaluation(self) -> AnyEvaluation:
+        """The other run's evaluation."""
+        return self.pairing.before.evaluation
+
+
+@dataclass(frozen=True)
+class RunStanding:
+    """A run's comparison with earlier runs and the reference.
+
+    Attributes:
+        nights: entries of earlier nights with the same settings except the seed, each model once, oldest first; without
+            nights, other runs.
+        rival: the run to compare with; None for the first run of a recipe.
+        promotion: the decision on its promotion; None if none was asked for.
+        worse: explanation why it is worse than the rival beyond chance, or None.
+    """
+
+    nights: tuple[Entry, ...] = ()
+    rival: Rival | None = None
+    promotion: Promotion | None = None
+    worse: Explained | None = None
+
+
+def standing_of(
+    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float, reporter: Reporter
+) -> RunStanding:
+    """Return a run's comparison with earlier runs and the reference.
+
+    Args:
+        store: the store.
+        spec: the spec of the report.
+        recipe: the recipe of the run.
+        evaluation: the evaluation of the run.
+        until: Unix time; later runs are ignored.
+        reporter: reports damaged entries and files of other runs, which are left out.
+
+    Raises:
+        StoreError: the ledger cannot be read.
+        ArtifactError: the decision on the run's promotion is damaged.
+    """
+    nights, last = _before(_evaluated_before(store, spec, recipe.name, evaluation, until, reporter), recipe)
+    promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
+    now, rival = Evaluated(training_of(store, spec.run), spec.record_folder, evaluation), None
+    if promotion and promotion.reference not in ("", spec.run):
+        rival = _rival(store, now, "reference", promotion.reference, until, reporter)
+    if rival is None and last is not None:
+        rival = _rival(store, now, "night before" if last.is_night else "run before", last.run, until, reporter)
+    return RunStanding(nights, rival, promotion, _why_worse(store, rival, reporter) if rival else None)
+
+
+def _why_worse(store: Store, rival: Rival, reporter: Reporter) -> Explained | None:
+    after = rival.pairing.after
+    if after.evaluation.split != JUDGED or rival.pairing.compared is None or not rival.comparison.is_worse:
+        return None
+    try:
+        found = explain(store, rival.pairing)
+    except StoreError:
+        # Other files are missing, so only the figures can be compared.
+        return None
+    except ArtifactError as error:
+        reporter.warn(f"{rival.comparison.against} is compared by its figures alone: {error}")
+        return None
+    return found._replace(looked_at=_looked_at(store, after.training.run, found, reporter))
+
+
+def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
+    """Return where the run's model looks in the lost examples; empty if the model cannot be opened."""
+    images = [image for image, *_ in found.pictures]
+    try:
+        kind = kind_named(facts_by_measure(found.why.comparison.measure).name)
+        return tuple(kind.saliency(store, run, images)) if images else ()
+    except (StoreError, ArtifactError) as error:
+        reporter.warn(f"the page does not show where the model looks: {error}")
+        return ()
+
+
+def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
+    """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run."""
+    settings = plain(recipe)
+    nights: list[Entry] = []
+    others: list[Entry] = []
+    last = None
+    for entry in judged:
+        last = last or entry
+        if same_but_for_seed(entry.settings.get("recipe", {}), settings):
+            (nights if entry.is_night else others).append(entry)
+        if len(nights) == NIGHTS:
+            break
+    found = nights or others[:NIGHTS]
+    return tuple(reversed(found)), found[0] if found else last
+
+
+def _evaluated_before(
+    store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
+) -> Iterator[Entry]:
+    """Yield the entries of earlier runs, newest first; only the newest entry of each run."""
+    told = {spec.run}
+    for entry in recent(store, recipe, until, lambda error: reporter.warn(f"left out: {error}")):
+        outcome = entry.outcome
+        if entry.run in told or outcome is None or outcome.measure != evaluation.measure:
+            continue
+        told.add(entry.run)
+        yield entry
+
+
+def _rival(store: Store, now: Evaluated, role: Role, run: str, until: float, reporter: Reporter) -> Rival | None:
+    within = now.folder.removeprefix(now.training.folder)
+    try:
+        return Rival(role, compare(store, evaluated(store, run, f"runs/{run}{within}"), now, reporter, until))
+    except StoreError:
+        # Deleted runs keep their entries, but cannot be compared; nor can other measures.
+        return None
+    except ArtifactError as error:
+        reporter.warn(f"not compared with {run}: {error}")
+        return None

@@ -1,0 +1,267 @@
+"""Renders the top of a report: a sentence, and the most important figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.base import figures
+from podline.base.drawing.svg import Svg
+from podline.base.plurals import first_few, plural
+from podline.compare.lost import Explained
+from podline.compare.words import Word, signed, word_of
+from podline.contract.answers import LostExample
+from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import NEARLY_REPEAT
+from podline.documents.metric import Metric
+from podline.documents.promotion import Promotion
+from podline.recipes import measures
+from podline.recipes.measures import measure_named
+from podline.report import charts, pictures
+from podline.report.blocks import (
+    Block,
+    Chart,
+    Code,
+    Grid,
+    Heading,
+    Items,
+    Kicker,
+    Picture,
+    Pictures,
+    Standing,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+    Title,
+)
+from podline.report.facts import RunFacts
+from podline.report.kind_report import reported_kind
+from podline.report.over_nights import spark
+from podline.report.sections import section
+from podline.report.standing import Rival
+from podline.store.contract import INDEX
+
+# Number of refusing rules, classes or joints that the sentence names.
+_NAMED = 3
+# The width of an interval above which the page says that the test split is too small.
+_WIDE = 0.2
+_WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
+
+
+def header(run: RunFacts, worst: str) -> Iterator[Block]:
+    """Yield the blocks at the top of the page; ``worst`` is a sentence about the worst mistake."""
+    evaluation, standing = run.evaluation, run.standing
+    kind, measure = reported_kind(evaluation), evaluation.measure
+    headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
+    finished = [f"trained {figures.moment(run.events[-1].time)}"] if run.events else []
+    yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
+    yield Title(title(run), _sentence(run, headline.about), measures.interval_text(measure, metric))
+    if lines := [*_attention(run)]:
+        yield Standing("Look at this first", "", lines, "worse" if not evaluation.better_than_guessing else "noise")
+    if standing.rival:
+        yield _against_rival(standing.rival)
+    if standing.promotion:
+        first, *lines = standing.promotion.lines()
+        verdict = standing.promotion.verdict
+        yield Standing(verdict.capitalize(), f": {first}.", lines, _WORDS[verdict])
+        compared = standing.promotion.compared
+        if compared and (rows := compared.rows()):
+            yield Table(["test examples", "how many", f"{compared.measure}, this run", "the reference"], rows)
+    guessing = Text(f"{headline.guessing} {worst}".strip(), "" if evaluation.better_than_guessing else "warning")
+    result = Chart(charts.verdict(evaluation), caption=kind.facts.caption)
+    if standing.nights:
+        caption = "Earlier runs with the same settings, and this run; bars are 95 % intervals."
+        yield Grid(Chart(_nights(run), caption=caption), result)
+        yield guessing
+    else:
+        yield Grid(guessing, result)
+    yield Tiles([*headline.tiles, *_training_tiles(run)], _legend(run))
+
+
+def title(run: RunFacts) -> str:
+    """Return the main figure as text."""
+    measure = run.evaluation.measure
+    return measures.with_name(measure, measures.value_text(measure, run.evaluation.trained.metrics[measure].value))
+
+
+def _nights(run: RunFacts) -> Svg:
+    evaluation, standing = run.evaluation, run.standing
+    measure = evaluation.measure
+    earlier = [charts.Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
+    this = charts.Night("this run", evaluation.trained.metrics[measure])
+    reference = standing.rival if standing.rival and standing.rival.role == "reference" else None
+    return charts.nights(earlier, this, measure, reference.evaluation.trained.metrics[measure] if reference else None)
+
+
+def _legend(run: RunFacts) -> str:
+    rival = run.standing.rival
+    if rival is None:
+        return ""
+    lines = " Small lines: the runs of the chart." if run.standing.nights else ""
+    return f"Arrows: difference from the {rival.role}; green is better and red is worse, beyond chance.{lines}"
+
+
+def metric_tile(facts: RunFacts, name: str) -> Tile:
+    """Return a tile with a metric of the trained model and its change."""
+    metrics, standing = facts.evaluation.trained.metrics, facts.standing
+    tile = Tile(measure_named(name).label, measures.metric_text(name, metrics[name]))
+    before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
+    if before:
+        tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
+    if standing.rival and name in standing.rival.comparison.differences:
+        change = standing.rival.comparison.differences[name]
+        known = metrics[name].low != metrics[name].high
+        word = word_of(name, change.value, change.chance) if known else ""
+        tile = tile._replace(change=measures.change_text(name, change.value), word=word)
+    return tile
+
+
+def _metrics(entry: Entry) -> dict[str, Metric]:
+    return entry.outcome.metrics if entry.outcome else {}
+
+
+def _sentence(facts: RunFacts, about: str) -> str:
+    """Return the sentences below the figure: model, data and verdict."""
+    guessing = "Better than guessing" if facts.evaluation.better_than_guessing else "No better than guessing"
+    epochs = facts.training.epochs
+    passes = "epoch" if epochs == 1 else "epochs"
+    images = figures.count(facts.manifest.split("train").records)
+    return (
+        f"{about}. {', '.join([guessing, *_compared(facts)])}. Recipe {facts.recipe.name}, {epochs:.4g} {passes} of "
+        f"{images} images."
+    )
+
+
+def _attention(run: RunFacts) -> Iterator[str]:
+    """Yield what a reader should know first: problems of the training, of the data, and its slowness."""
+    evaluation = run.evaluation
+    metric = evaluation.trained.metrics[evaluation.measure]
+    if metric.high - metric.low > _WIDE and metric.high <= 1:
+        few = plural(evaluation.examples, f"{evaluation.split} example")
+        low, high = (measures.value_text(evaluation.measure, bound) for bound in (metric.low, metric.high))
+        yield f"Only {few}: the figure may be anything from {low} to {high}; add {evaluation.split} images"
+    found = {(line.finding, line.where): line for line in run.findings if not line.over}
+    for line in [*found.values()][:_NAMED]:
+        yield f"{line.finding.replace('_', ' ').capitalize()}: {line.message}; {line.suggestion}"
+    if len(found) > _NAMED:
+        yield f"{plural(len(found) - _NAMED, 'more finding')} below"
+    for rule, times in run.manifest.counted.items():
+        if NEARLY_REPEAT in rule:
+            yield f"{figures.count(times)} {rule}: the figure may not hold for new images"
+    if left_out := run.manifest.quarantined:
+        first = f"{left_out[0].record} {left_out[0].reason}"
+        yield f"{plural(len(left_out), 'record')} of the source left out, such as {first}; see Data"
+    yield from run.remarks[:_NAMED]
+    if run.slow:
+        yield run.slow
+
+
+def _compared(facts: RunFacts) -> list[str]:
+    """Describe the comparison with the reference in a few words."""
+    rival, promotion = facts.standing.rival, facts.standing.promotion
+    said = []
+    if rival is not None:
+        said = [_against(rival)]
+    elif not facts.standing.nights:
+        said = ["the first run with these settings"]
+    return said if promotion is None else [*said, _decided(promotion)]
+
+
+def _against(rival: Rival) -> str:
+    """Describe a comparison in a few words: ``57.0 points worse than the night before``."""
+    found = rival.comparison
+    by = signed(found.measure, found.difference.value)
+    than = f"the same as the {rival.role}" if by == "the same" else f"{by} than the {rival.role}"
+    return ", ".join(filter(None, (than, found.what_changed)))
+
+
+def _decided(promotion: Promotion) -> str:
+    """Describe the promotion's decision in a few words; a later section has the details."""
+    if promotion.promoted:
+        return "promoted to champion"
+    if promotion.undecided:
+        return "undecided as champion"
+    return f"refused as champion for {first_few([check.name for check in promotion.refusals], _NAMED)}"
+
+
+def _against_rival(rival: Rival) -> Standing:
+    """Describe the comparison in full, like `podline runs compare`."""
+    found, measure = rival.comparison, rival.comparison.measure
+    change = measures.change_text(measure, found.difference.value)
+    # On other examples than its own the other run has another figure.
+    own = "" if found.examples else f", {measures.metric_text(measure, rival.evaluation.trained.metrics[measure])}"
+    text = f" against the {rival.role}{own}: {found.sentence()}."
+    return Standing(change, text, style=found.word, sign=figures.arrow(change))
+
+
+@section("What next")
+def what_next(run: RunFacts) -> Iterator[Block]:
+    """Show the next commands."""
+    name, standing, dataset = run.spec.run, run.standing, run.manifest.dataset
+    commands = {
+        f"podline models predict {name} photos/ --table answers.parquet": "answers for a folder",
+        f"podline models serve {name}": "answers over HTTP",
+    }
+    if standing.rival:
+        against = standing.rival.comparison.against
+        commands[f"podline runs compare {name} {against} --why"] = "what differs, with examples"
+    if standing.promotion is None:
+        commands[f"podline models promote {name} --dry-run"] = "whether it would become the champion"
+    if "." in dataset and run.manifest.class_names:
+        commands[f"podline data suspects {run.recipe.name}"] = "labels that are probably wrong"
+    yield Code.of(commands)
+    yield Text("Add --root if the store is not the default one. More images like the mistakes help most.", "note")
+
+
+@section("What differs")
+def why_worse(run: RunFacts) -> Iterator[Block]:
+    """Show what the other run did better, with examples."""
+    if run.standing.worse is None:
+        return
+    worse, why, in_pairs = run.standing.worse, run.standing.worse.why, run.standing.worse.in_pairs
+    yield Items(why.causes())
+    looked_at = worse.looked_at or [None] * len(why.examples)
+    found = [_lost(worse, *example) for example in zip(why.examples, worse.pictures, looked_at, strict=True)]
+    if not found:
+        return
+    yield Heading(why.heading())
+    yield Pictures(found, "pairs" if in_pairs else "small")
+    sides = f"Before the arrow: the answer of {why.comparison.against}."
+    if worse.looked_at:
+        sides += " Below, in yellow: the places that support this run’s answer most (Grad-CAM)."
+    if in_pairs:
+        sides = (
+            f"On the left, and before the arrow, the instances of {why.comparison.against}; on the right those of this "
+            "run. Instances that only the first finds have a frame; joints that only the first finds close have a ring "
+            "there. An instance is found at OKS 0.5, a joint is close at a similarity of 0.5."
+        )
+    yield Text(sides, "note")
+
+
+def _lost(
+    worse: Explained,
+    lost: LostExample,
+    images: Sequence[npt.NDArray[np.uint8]],
+    looked_at: npt.NDArray[np.uint8] | None,
+) -> Picture:
+    record = figures.count(lost.record)
+    if not worse.in_pairs:
+        shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
+        if looked_at is not None:
+            shown.append((pictures.data_uri(looked_at), "Places where this run's model looks"))
+        return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
+    of = f"{lost.name[:1].upper()}{lost.name[1:]} with the instances that"
+    alts = (f"{of} {worse.why.comparison.against} finds", f"{of} this run finds")
+    shown = [(pictures.photo_uri(image, pictures.LOST_PHOTO), alt) for image, alt in zip(images, alts, strict=True)]
+    return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
+
+
+def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
+    """Yield the tiles of the model's size and speed, and of the training."""
+    yield Tile("size of the model", figures.size(facts.model.bytes))
+    if facts.milliseconds:
+        yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
+    yield Tile("training", figures.duration(facts.training.seconds))

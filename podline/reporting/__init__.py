@@ -1,1 +1,0 @@
-"""The report of a run: charts and tables on one page."""

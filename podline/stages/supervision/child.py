@@ -1,0 +1,261 @@
+"""The child process of one stage; :mod:`podline.stages.supervision.supervisor` starts it.
+
+``python -m podline.stages.supervision.child STAGE --progress-fd N --mark M`` reads one line of JSON from standard input
+(see :class:`Order`), runs the stage, and writes events (:mod:`podline.base.progress`) to the file descriptor. Standard
+input stays open: its end means that the parent has died, and then this process ends itself and its descendants. A
+process that is started ahead imports the stage's code before it reads the line; see
+:mod:`podline.stages.supervision.starts`.
+
+SIGTERM raises :class:`~podline.base.errors.PreemptedError` in the main thread; a stage that saves its progress installs
+its own handler during its work.
+
+Until its end this process holds the lease of the folder that it writes (:mod:`podline.store.one_writer`), or a lock on
+the work, so that two processes never make the same artifact; and a lock on the machine, so that one training runs at a
+time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from podline.base import entry_points
+from podline.base.errors import PodlineError, PreemptedError, SettingsError, StoreError
+from podline.base.frozen import Frozen
+from podline.base.progress import Event, Listener, Reporter, silent, to_line
+from podline.base.stopwatch import spans
+from podline.settings.cluster import lost
+from podline.settings.machine import STAGE_MARK, load
+from podline.settings.strategies import WORKERS
+from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
+from podline.stages.supervision import processes
+from podline.stages.supervision.stacks import STACKS_SIGNAL
+from podline.stages.table import Stage
+from podline.store import locks
+from podline.store.contract import Store, explained, refused
+from podline.store.one_writer import writing
+from podline.store.opening import open_store
+from podline.tpu.tensorflow_errors import explain
+
+# Seconds to save work after the parent's death, which delay the next start at most.
+ORPHAN_GRACE = 2.0
+_TURN = "waits for its turn, as one training at a time runs on this machine (PODLINE_TRAIN_LOCK= for no turns)"
+
+
+class Order(Frozen):
+    """A stage to run; classes and functions are named ``module:name``, so that any stage can be ordered."""
+
+    stage: str
+    run_at: str
+    find_at: str
+    spec_type: str
+    result_type: str
+    log: str
+    spec: dict[str, Any]
+
+
+def main() -> None:
+    """Run one stage; the exit code is that of :mod:`podline.base.errors`."""
+    parser = argparse.ArgumentParser(prog="python -m podline.stages.supervision.child", description=__doc__)
+    parser.add_argument("stage")
+    parser.add_argument("--progress-fd", type=int, required=True)
+    parser.add_argument("--mark", required=True)
+    parser.add_argument("--ahead", metavar="MODULE:FUNCTION")
+    given = parser.parse_args()
+    # Child processes of the stage must not hold the parent's pipe open.
+    os.set_inheritable(given.progress_fd, False)
+    faulthandler.enable()
+    # A handler in native code also works while the main thread runs TensorFlow; it writes to the stage's log.
+    faulthandler.register(STACKS_SIGNAL)
+    signal.signal(signal.SIGTERM, preempted)
+    orphaned, stdin = threading.Event(), sys.stdin.fileno()
+    processes.when_parent_goes(stdin, lambda: _end_orphan(given.mark, orphaned))
+    line = _awaited_line(stdin, given.ahead) if given.ahead else _first_line(stdin)
+    order = Order.model_validate_json(line)
+    code = _work(order, Reporter(order.stage, json_lines(given.progress_fd)))
+    if orphaned.is_set():
+        _end_all(given.mark)
+    sys.exit(code)
+
+
+def _awaited_line(descriptor: int, run_at: str) -> bytes:
+    """Import a stage's code, and return the order once it comes."""
+    with processes.killed_first():
+        entry_points.load(run_at)
+        line = _first_line(descriptor)
+    with Path(Order.model_validate_json(line).log).open("ab") as log:
+        for output in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), output.fileno())
+    return line
+
+
+def _work(order: Order, reporter: Reporter) -> int:
+    """Run the stage, report its end, and return the exit code."""
+    try:
+        result = _result(order, reporter)
+    except PodlineError as error:
+        reporter.failed(error.to_json())
+        return error.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        known = _of_system(order, error) or _of_tensorflow(order, error)
+        document = known.to_json() if known else {"type": type(error).__name__, "message": str(error)}
+        reporter.failed(document)
+        return known.exit_code if known else 1
+    reporter.ended(result.model_dump(mode="json"))
+    return 0
+
+
+def _result(order: Order, reporter: Reporter) -> Result:
+    stage: Stage[Any, Any] = Stage(
+        order.stage,
+        entry_points.load(order.spec_type),
+        entry_points.load(order.result_type),
+        order.run_at,
+        order.find_at,
+    )
+    spec = stage.spec.model_validate(order.spec)
+    store = open_store(spec.root)
+    if spec.record_folder:
+        store.require_writable()
+    holder = " of ".join((order.stage, *spec.uses[-1:]))
+    with contextlib.ExitStack() as stack:
+        waited = stack.enter_context(_only_writer(store, order.stage, spec, holder, reporter))
+        # Processes that were killed at the same work have ended by now.
+        store.sweep()
+        # Another process may have finished the work since the parent looked, which has said what it found.
+        found = stage.find(spec, reporter if waited else silent(order.stage))
+        if found is not None:
+            return found
+        stack.enter_context(_turn_to_train(spec, holder, reporter))
+        entry_points.load(order.run_at)
+        reporter.alive()
+        # Library objects stay for the whole process; searching them for cycles would take a tenth of a second each
+        # time.
+        gc.freeze()
+        result = stage.run(spec, reporter)
+    return result.model_copy(update={"spans": spans()})
+
+
+@contextlib.contextmanager
+def _only_writer(store: Store, stage: str, spec: Spec, holder: str, reporter: Reporter) -> Iterator[bool]:
+    """Exclude others from the same work while the body runs; yield whether this process waited for another one.
+
+    Of several processes of one training, only the first writes to the run's folder.
+    """
+    waiting, part = (
+        locks.Waiting(reporter),
+        part_of_work(spec),
+    )
+    if spec.record_folder and not part:
+        with writing(store, spec.record_folder, holder, waiting) as writer:
+            yield writer.waited
+        return
+    same = store.own_folder("locks") / f"{stage}-{spec.digest()[:16]}{part}.lock"
+    with contextlib.ExitStack() as stack:
+        with explained("write to the store", store.uri):
+            waited = stack.enter_context(locks.turn(same, holder, waiting))
+        yield waited
+
+
+@contextlib.contextmanager
+def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None]:
+    """Hold the machine's lock while the body runs, if the stage trains here.
+
+    A TPU has its own gate. The processes of one training may share a machine.
+
+    Raises:
+        SettingsError: the lock file cannot be used.
+    """
+    machine = load()
+    with contextlib.ExitStack() as stack:
+        if machine.train_lock and isinstance(spec, TrainSpec) and not spec.by_workers and machine.tpu is None:
+            waiting = locks.Waiting(reporter, _TURN)
+            try:
+                stack.enter_context(locks.turn(Path(machine.train_lock).expanduser(), holder, waiting))
+            except OSError as error:
+                raise SettingsError(
+                    f"{machine.train_lock}, the lock file of trainings, cannot be used ({error.strerror}); delete "
+                    "it, or name another file by the setting train_lock"
+                ) from error
+        yield
+
+
+def _first_line(descriptor: int) -> bytes:
+    """Read up to the first newline without a buffer, so that the rest stays in the pipe."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        block = os.read(descriptor, 1 << 16)
+        if not block:
+            raise SystemExit("podline.stages.supervision.child: the parent is gone before it said what to do")
+        line += block
+    return bytes(line)
+
+
+def json_lines(descriptor: int) -> Listener:
+    """Return a listener that writes each event as a line, for threads and for signal handlers.
+
+    A signal handler may interrupt this function, so its lock is reentrant and nothing is buffered. The lifeline detects
+    the end of the reader.
+    """
+    lock = threading.RLock()
+
+    def write(event: Event) -> None:
+        line = memoryview(to_line(event))
+        with lock, contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(descriptor, line) :]
+
+    return write
+
+
+def preempted(_signal: int, _frame: FrameType | None) -> None:
+    """Raise the error of a process that got SIGTERM; a signal handler."""
+    raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
+
+
+def _of_system(order: Order, error: Exception) -> StoreError | None:
+    """Return Podline's error for a full disk, or for a file that this user may not use; None for other errors."""
+    if not isinstance(error, OSError):
+        return None
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    where = error.filename or (order.spec.get("root") if full else None)
+    return refused("write" if full else "use", where, error) if where else None
+
+
+def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
+    """Return Podline's error for an error of TensorFlow in a stage with a model; None for other errors."""
+    strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
+    if strategy is None:
+        return None
+    return (lost(kind, message) if strategy == WORKERS else None) or explain(kind, message)
+
+
+def _end_orphan(mark: str, orphaned: threading.Event) -> None:
+    orphaned.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_GRACE)
+    _end_all(mark)
+
+
+def _end_all(mark: str) -> None:
+    """End every descendant of this process, then this process."""
+    processes.kill_marked(STAGE_MARK, mark)
+    processes.kill_group(os.getpgrp())
+
+
+if __name__ == "__main__":
+    main()

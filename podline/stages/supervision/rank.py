@@ -1,0 +1,50 @@
+"""One process of a job that trains on several hosts: ``python -m podline.stages.supervision.rank SPEC EVENTS``.
+
+The chief appends the events of its stage to the file EVENTS in the store. The flow that waits for the job reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from podline.base.errors import PodlineError, one_line
+from podline.base.progress import Listener, Reporter, ignored
+from podline.settings.machine import cluster, load
+from podline.stages.specs import TrainSpec
+from podline.stages.supervision.child import json_lines, preempted
+from podline.stages.supervision.supervisor import run_stage
+
+
+def main(train: Callable[[TrainSpec, Path], object]) -> None:
+    """Call a function with the spec and the file of the command line; the exit code is that of its error."""
+    spec_file, events = map(Path, sys.argv[1:])
+    try:
+        train(TrainSpec.model_validate_json(spec_file.read_bytes()), events)
+    except PodlineError as error:
+        sys.stderr.write(f"{one_line(error)}\n")
+        sys.exit(error.exit_code)
+
+
+def appended(events: Path) -> Listener:
+    """Return a listener that appends to a file."""
+    return json_lines(os.open(events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+
+
+def _train(spec: TrainSpec, events: Path) -> None:
+    """Train with the other processes of the job."""
+    signal.signal(signal.SIGTERM, preempted)
+    write = appended(events)
+    try:
+        chief = cluster().chief
+    except PodlineError as error:  # it is the same in every process
+        Reporter("train", write).failed(error.to_json())
+        raise
+    run_stage(spec, write if chief else ignored, load())
+
+
+if __name__ == "__main__":
+    main(_train)

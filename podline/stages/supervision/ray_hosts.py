@@ -1,0 +1,192 @@
+"""Trains on several nodes of a Ray cluster: ``podline train … --launch ray:ADDRESS``, or a job of a flow.
+
+Each node runs one process, which gets as many CPUs and GPUs as the smallest of the nodes has. All nodes find the store
+by the same name, and have the same release of Podline.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podline.base.entry_points import install_command, load
+from podline.base.errors import PodlineError, SettingsError, TransientError, WorkerLostError, from_json, one_line
+from podline.base.frozen import JsonObject
+from podline.base.plurals import plural
+from podline.base.progress import Event, Listener, Reporter, ignored
+from podline.recipes.settings import Recipe
+from podline.settings import cluster as clusters
+from podline.settings.launchers import Wanted, sharing
+from podline.settings.machine import Settings, export
+from podline.settings.machine import load as load_settings
+from podline.settings.strategies import WORKERS
+from podline.stages.first_cause import ended_first
+from podline.stages.specs import TrainSpec
+from podline.stages.supervision import rank
+from podline.stages.supervision.supervisor import run_stage
+from podline.stages.table import stage_of
+
+_READY_SECONDS = 60.0
+
+
+def launched(address: str, spec: Any, listener: Listener, machine: Settings, events: Path | None = None) -> Any:
+    """Return a training's result; all nodes train together.
+
+    Args:
+        address: the cluster's, as ``ray.init`` takes it.
+        spec: of the training.
+        listener: gets what the launcher reports.
+        machine: the setting ``hosts`` says how many nodes.
+        events: a file that gets the events of the chief; without one, Ray prints what the chief logs.
+
+    Raises:
+        SettingsError: Ray is not installed, or no number of hosts that is allowed shares the batches equally.
+        WorkerLostError: there are too few nodes, or one was lost.
+        PodlineError: what a process raised; the cause, where several did.
+    """
+    ray = library(f"--launch ray:{address}", "ray")
+    library(f"--launch ray:{address}", "ray.util.scheduling_strategies")
+    spec, stage = spec.model_copy(update={"strategy": WORKERS}), stage_of(spec)
+    wanted = Wanted(machine.cluster_port, machine.hosts)
+    ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
+    try:
+        nodes = _held(ray, address, wanted, spec.recipe)
+        Reporter(stage.name, listener).log(f"Ray: {plural(len(nodes), 'host')}")
+        addresses = wanted.addresses([node.address for node in nodes])
+        # A lost node is a lost training: Ray tries nothing again by itself.
+        work = ray.remote(max_retries=0)(_work)
+        kind = f"{type(spec).__module__}:{type(spec).__qualname__}"
+        tasks = {
+            work.options(scheduling_strategy=node.place, **node.resources).remote(
+                spec.model_dump_json(), kind, machine, _config(addresses, index), events
+            ): f"worker {index} ({addresses[index]})"
+            for index, node in enumerate(nodes)
+        }
+        try:
+            return stage.result.model_validate(_first_result(ray, tasks))
+        except (KeyboardInterrupt, SystemExit):  # SIGTERM too, by Ray's handler: each host saves a checkpoint
+            for task in tasks:
+                ray.cancel(task)
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=machine.grace)
+            raise
+    finally:
+        ray.shutdown()
+
+
+class _Node(NamedTuple):
+    """A node of Ray that is held for one process."""
+
+    address: str
+    place: Any
+    resources: dict[str, float]
+
+
+def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]:
+    """Hold as many nodes as are wanted, there, and able to share the batches equally, all at once.
+
+    Raises:
+        SettingsError: no number of them is.
+        WorkerLostError: there are too few, or others have them.
+    """
+    alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+    least, _ = wanted.bounds
+    if len(alive) < least:
+        raise WorkerLostError(f"ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}")
+    cpus, gpus = (min(node["Resources"].get(name, 0) for node in alive.values()) for name in ("CPU", "GPU"))
+    batch_sizes = (phase.batch_size for _, phase in recipe.by_phase)
+    count = sharing(len(alive), wanted, batch_sizes, max(1, int(gpus)))
+    group = ray.util.placement_group([{"CPU": cpus} | ({"GPU": gpus} if gpus else {})] * count, "STRICT_SPREAD")
+    if not group.wait(_READY_SECONDS):
+        raise WorkerLostError(
+            f"ray:{address}: {plural(count, 'node')} with {cpus:g} CPUs and {gpus:g} GPUs not free within "
+            f"{_READY_SECONDS:g} s; end what uses them, or ask for fewer hosts"
+        )
+    place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+    where = ray.util.placement_group_table(group)["bundles_to_node_id"]
+    return [
+        _Node(alive[where[index]]["NodeManagerAddress"], place(group, index), {"num_cpus": cpus, "num_gpus": gpus})
+        for index in range(count)
+    ]
+
+
+def _first_result(ray: Any, tasks: dict[Any, str]) -> Any:
+    """Return the first process's result.
+
+    Raises:
+        PodlineError: why they ended; one that is not about another process comes before the others.
+    """
+    results, lost, causes = [], [], []
+    for task, name in tasks.items():
+        try:
+            ended = ray.get(task)
+        except ray.exceptions.RayError as error:
+            causes.append(WorkerLostError(f"{name} is gone; start again, with the nodes left ({one_line(error)})"))
+            continue
+        if "result" in ended:
+            results.append(ended["result"])
+        else:
+            error = from_json(ended["error"])
+            if isinstance(error, WorkerLostError):
+                lost.append(error)
+            else:
+                causes.append(ended_first(name, error) if isinstance(error, TransientError) else error)
+    if errors := causes + lost:
+        raise errors[0]
+    return results[0]
+
+
+def _work(spec_json: str, spec_type: str, machine: Settings, config: str, events: Path | None) -> JsonObject:
+    """Do a process's part on its node; return its result or its error."""
+    export({clusters.VARIABLE: config})
+    write = rank.appended(events) if events else _printed
+
+    def listener(event: Event) -> None:
+        if event["event"] != "error":  # the launcher reports the cause, once it knows the errors of all
+            write(event)
+
+    chief = clusters.parse(config).chief
+    try:
+        result = run_stage(load(spec_type).model_validate_json(spec_json), listener if chief else ignored, machine)
+    except PodlineError as error:
+        return {"error": error.to_json()}
+    return {"result": result.model_dump(mode="json")}
+
+
+def _printed(event: Event) -> None:
+    if event["event"] == "log":
+        sys.stdout.write(f"{event['message']}\n")
+
+
+def _config(addresses: tuple[str, ...], index: int) -> str:
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+
+
+def library(asked: str, name: str) -> Any:
+    """Return a module of Ray, which is an extra.
+
+    Raises:
+        SettingsError: it is not installed; the message begins with what asked for it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SettingsError(
+            f"{asked}: got {error}, expected Ray here and on each node; `{install_command('ray')}`"
+        ) from None
+
+
+def _train(spec: TrainSpec, events: Path) -> None:
+    """Train from a job of Ray."""
+    write = rank.appended(events)
+    try:
+        launched("auto", spec, write, load_settings(), events)
+    except PodlineError as error:
+        Reporter("train", write).failed(error.to_json())
+        raise
+
+
+if __name__ == "__main__":
+    rank.main(_train)

@@ -1,0 +1,72 @@
+"""Ray as a :class:`podline.stages.supervision.schedulers.Scheduler`, by the Jobs API of its head node.
+
+A job is :mod:`podline.stages.supervision.ray_hosts` on the head node, whose ``python`` has Podline. Ray starts it once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from podline.base.errors import WorkerLostError, one_line
+from podline.settings.machine import Settings, variables
+from podline.stages.supervision.ray_hosts import library
+from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, Job
+
+_STATES = {"STOPPED": CANCELLED, "SUCCEEDED": COMPLETED}
+
+
+class RayJobs:
+    """The jobs of a Ray cluster.
+
+    Args:
+        address: of its dashboard, ``http://HEAD:8265``.
+    """
+
+    NAME: str = "Ray"
+    PROGRAM: Sequence[str] = ("python", "-P", "-m", "podline.stages.supervision.ray_hosts")
+
+    def __init__(self, address: str) -> None:
+        self._address = address.rstrip("/")
+
+    def submit(self, name: str, root: str, command: Sequence[str], machine: Settings, _output: str) -> str:
+        """Submit a command that runs on the head node; return the job's id. Ray keeps what it prints."""
+        number = f"{name}-{secrets.token_hex(4)}"  # Ray refuses the id of an earlier job
+        self._asked(
+            "submit_job",
+            submission_id=number,
+            entrypoint=shlex.join(command).replace("{job}", number),
+            metadata={"run": name, "root": root},
+            # Ray sends SIGKILL so long after SIGTERM, by default in 3 s.
+            runtime_env={"env_vars": variables(machine) | {"RAY_JOB_STOP_WAIT_TIME_S": f"{machine.grace + 5:.0f}"}},
+        )
+        return number
+
+    def find(self, name: str, root: str) -> Job | None:
+        """Return the newest job of a name for a store, of all since the head node started."""
+        ours = [job for job in self._asked("list_jobs") if job.metadata == {"run": name, "root": root}]
+        newest = max(ours, key=lambda job: job.start_time, default=None)
+        if newest is None:
+            return None
+        state, last_line = str(newest.status), (newest.message or "").strip().rpartition("\n")[2]
+        return Job(newest.submission_id, _STATES.get(state, state), last_line)
+
+    def cancel(self, number: str) -> None:
+        """Cancel a job."""
+        self._asked("stop_job", number)
+
+    def where(self, number: str, _output: str) -> str:
+        """Return the job's page in Ray's dashboard."""
+        return f"{self._address}/#/jobs/{number}"
+
+    def _asked(self, method: str, *arguments: Any, **more: Any) -> Any:
+        jobs = library(f"launch=ray:{self._address}", "ray.job_submission")
+        try:
+            return getattr(jobs.JobSubmissionClient(self._address), method)(*arguments, **more)
+        except Exception as error:  # of requests, of Ray, and RuntimeError
+            raise WorkerLostError(
+                f"launch=ray:{self._address}: got {one_line(error)!r}, expected Ray's Jobs API; see whether the head "
+                "node is up, or correct the address"
+            ) from None

@@ -1,0 +1,179 @@
+"""Runs a stage under a machine's settings; on a TPU after the gate, and with the watch.
+
+The command line and the flow's tasks both run stages here, so that every stage passes the gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from podline.base.errors import PodlineError, SettingsError, TpuSetupError
+from podline.base.progress import Event, Listener, Reporter
+from podline.settings.machine import Settings
+from podline.settings.tpu_settings import TpuSettings
+from podline.stages.specs import Result, Spec
+from podline.stages.supervision.supervisor import Ending, run_stage
+from podline.stages.table import stage_of
+from podline.store.opening import open_store
+from podline.tpu.clock import SYSTEM_CLOCK, Clock
+from podline.tpu.gate import admitted
+from podline.tpu.tpu_log import Event as Happening
+from podline.tpu.tpu_log import TpuLog
+from podline.tpu.watch import Course, Watch, WatchDecision, watching
+
+# Seconds of real time between two checks of the clock; settings define how often the API is asked.
+_LOOK_SECONDS = 0.2
+_NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+R = TypeVar("R", bound=Result)
+
+
+class Runner(Protocol):
+    """A function that runs a stage and reports events from ``start`` to ``result`` or ``error``."""
+
+    def __call__(self, spec: Spec[R], listener: Listener, machine: Settings, ending: Ending) -> R:
+        """Return the stage's result; ``ending`` may end it early."""
+        ...
+
+
+Placed = Callable[[TpuSettings, TpuLog], AbstractContextManager[Runner]]
+"""A context that reserves a TPU, and yields the function that runs a stage at the place in the settings."""
+
+
+@contextlib.contextmanager
+def _placed_here(tpu: TpuSettings, _tpu_log: TpuLog) -> Iterator[Runner]:
+    if tpu.placement == "node":
+        raise TpuSetupError(
+            "tpu.placement = 'node': this needs a flow on a Prefect server that the node's worker uses; run a "
+            "deployment, or drop the setting"
+        )
+    yield run_stage
+
+
+def perform(
+    spec: Spec[R],
+    listener: Listener,
+    machine: Settings,
+    *,
+    attempt: int = 1,
+    clock: Clock = SYSTEM_CLOCK,
+    placed: Placed = _placed_here,
+) -> R:
+    """Return a stage's result; see :func:`podline.stages.supervision.supervisor.run_stage`.
+
+    Args:
+        spec: the stage's spec.
+        listener: gets the stage's events.
+        machine: settings with the limits, and the TPU, if there is one.
+        attempt: number of the attempt, from 1; later attempts share its repair budgets.
+        clock: the clock for everything about the TPU.
+        placed: places a stage that needs a TPU; without it, stages run here.
+
+    Raises:
+        TpuSetupError: the stage should run on the node, but no server can place it.
+        PodlineError: an error of the stage, of the gate or of the watch.
+    """
+    tpu, stage = tpu_of(spec, machine), stage_of(spec)
+    if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
+        return run_stage(spec, listener, machine)
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock, placed)
+
+
+def tpu_of(spec: Spec[Any], machine: Settings) -> TpuSettings | None:
+    """Return the TPU that a stage needs exclusively: that of the settings, for every stage that runs a model.
+
+    Raises:
+        TpuSetupError: the strategy asks for a TPU, but the settings name none.
+        SettingsError: the strategy names another node than the settings.
+    """
+    strategy = spec.model_strategy
+    if strategy is None:
+        return None
+    kind, _, name = strategy.partition(":")
+    if kind == "tpu" and machine.tpu is None:
+        raise TpuSetupError(
+            f"strategy {strategy}: got no TPU node, expected its name and project; set tpu.node, tpu.api.project "
+            "and tpu.api.zone, see docs/how-to/tpu.md"
+        )
+    if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
+        raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")
+    return machine.tpu
+
+
+def _on_tpu(
+    tpu: TpuSettings,
+    spec: Spec[R],
+    listener: Listener,
+    machine: Settings,
+    attempt: int,
+    clock: Clock,
+    placed: Placed,
+) -> R:
+    # Importing Google's client takes half a second, which only users of a TPU pay.
+    from podline.tpu.client import CloudTpu  # noqa: PLC0415
+
+    ending = Ending()
+    clock = _Alarm(clock, ending)
+    reporter, timer = Reporter(stage_of(spec).name, listener), _SilenceTimer(listener, clock)
+    tpu_log = TpuLog(reporter.log, open_store(spec.root), spec.folder)
+
+    def act(verdict: WatchDecision) -> None:
+        reporter.warn(f"{verdict.why}: {verdict.course}")
+        what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}); the next attempt resumes"
+        ending.ask(verdict.error(what), at_once=verdict.course is Course.END_NOW)
+
+    with contextlib.ExitStack() as stack:
+        try:
+            runner = stack.enter_context(placed(tpu, tpu_log))
+            if attempt == 1:
+                tpu_log.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
+            api = stack.enter_context(CloudTpu(tpu.api, clock))
+            stack.enter_context(admitted(tpu, api, clock, tpu_log))
+        except PodlineError as error:
+            reporter.failed(error.to_json())
+            raise
+        timer.reset()
+        # On the node, the stage's own watch checks its progress.
+        silent_for = timer.silent_for if runner is run_stage else lambda: 0.0
+        with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
+            return runner(spec, timer, machine, ending)
+
+
+class _Alarm:
+    """A clock whose ``sleep`` raises the error of a requested end, so that waits at the TPU's gate end too."""
+
+    def __init__(self, clock: Clock, ending: Ending) -> None:
+        self.now = clock.now
+        self._clock, self._ending = clock, ending
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for ``seconds``; raise the error if an end was requested meanwhile."""
+        self._clock.sleep(seconds)
+        if self._ending.error is not None:
+            raise self._ending.error
+
+
+class _SilenceTimer:
+    """A listener that measures, by the TPU's clock, the time without progress."""
+
+    def __init__(self, listener: Listener, clock: Clock) -> None:
+        self._listener, self._clock = listener, clock
+        self._since = clock.now()
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "progress":
+            self.reset()
+        self._listener(event)
+
+    def reset(self) -> None:
+        """Restart the timer after progress."""
+        self._since = self._clock.now()
+
+    def silent_for(self) -> float:
+        """Return the seconds since the last progress."""
+        return self._clock.now() - self._since

@@ -1,0 +1,57 @@
+"""One rounding for each kind of quantity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from podline.base import figures
+from podline.documents.metric import Metric
+from podline.recipes import measures
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "text"),
+    [
+        ("top1", Metric(value=0.8230088, low=0.7985, high=0.84502), "82.3 % [79.8, 84.5]"),
+        ("top5", Metric(value=1, low=0.9962, high=1), "100.0 % [99.6, 100.0]"),
+        ("calibration_error", Metric(value=0.0432, low=0.0432, high=0.0432), "4.3 %"),
+        ("loss", Metric(value=0.5671, low=0.5159, high=0.6183), "0.567 [0.516, 0.618]"),
+        ("loss", Metric(value=2, low=2, high=2), "2.000"),
+    ],
+)
+def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, metric: Metric, text: str) -> None:
+    assert measures.metric_text(name, metric) == text
+
+
+@pytest.mark.parametrize(
+    ("write", "number", "text"),
+    [
+        # A duration never shows sixty of anything.
+        (figures.duration, 0.0412, "0.04 s"),
+        (figures.duration, 0.996, "1.0 s"),
+        (figures.duration, 9.94, "9.9 s"),
+        (figures.duration, 9.96, "10 s"),
+        (figures.duration, 59.6, "1 min"),
+        (figures.duration, 588.4, "9 min 48 s"),
+        (figures.duration, 3599.7, "1 h"),
+        (figures.duration, 11_520, "3 h 12 min"),
+        (figures.size, 999, "999 bytes"),
+        (figures.size, 1000, "1.0 kB"),
+        (figures.size, 24_846_000, "24.8 MB"),
+        (figures.short_count, 412_310, "412,310"),
+        (figures.short_count, 3_504_872, "3.5 million"),
+        (figures.short_count, 10.49e9, "10.5 billion"),
+        (figures.rounded, 0.00025, "0.00025"),
+        (figures.rounded, 1e-7, "1e-07"),
+        (figures.rounded, -2.5e-6, "-0.0000025"),
+        (figures.rounded, 123_456.7, "123,457"),
+        (figures.rate, 0.512, "0.512"),
+        (figures.rate, 98.76, "98.8"),
+        (figures.rate, 1851.7, "1,852"),
+        (figures.moment, 1_795_262_400, "21 November 2026, 12:00 UTC"),
+    ],
+)
+def test_each_kind_of_quantity_has_one_rounding(write: Callable[[float], str], number: float, text: str) -> None:
+    assert write(number) == text

@@ -1,0 +1,79 @@
+"""Names from elsewhere do nothing to a terminal or a log, and addresses tell no password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podline.base.errors import SourceError, from_json
+from podline.base.plain import plain
+from podline.base.progress import Reporter
+
+RED = "\x1b[31mred\x07.jpg"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (RED, r"\x1b[31mred\x07.jpg"),
+        ("over\rwritten", r"over\x0dwritten"),
+        ("\x9b31m", r"\x9b31m"),
+        ("gpj.\u202e", r"gpj.\u202e"),
+        ("half \udce9", r"half \udce9"),
+        ("Öl, 図, 🙂", "Öl, 図, 🙂"),
+        ("https://u:pw@host/x.tgz", "https://***@host/x.tgz"),
+        ("https://u:p@ss@host", "https://***@host"),
+        ("https://u:p/w@host/x", "https://***@host/x"),
+        ("postgresql+asyncpg://podline:pw@127.0.0.1:5432/podline", "postgresql+asyncpg://***@127.0.0.1:5432/podline"),
+        ("http://127.0.0.1:4200/a@b", "http://127.0.0.1:4200/a@b"),
+        ("gs://bucket/a@b", "gs://bucket/a@b"),
+    ],
+)
+def test_what_is_shown(text: str, shown: str) -> None:
+    assert plain(text) == shown
+    assert plain(shown) == shown
+
+
+def test_errors_and_logs_are_plain_wherever_they_go() -> None:
+    told = r"\x1b[31mred\x07.jpg: https://***@h"
+    assert str(SourceError(f"{RED}: https://u:pw@h")) == told
+    assert str(from_json({"type": "OSError", "message": f"{RED}: https://u:pw@h"})) == f"OSError: {told}"
+    heard = []
+    reporter = Reporter("convert", heard.append)
+    reporter.log(f"{RED}: https://u:pw@h")
+    reporter.warn(f"{RED}: https://u:pw@h")
+    assert [event["message"] for event in heard] == [told, told]
+
+
+@pytest.fixture
+def said(podline: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """All that a command says that fails."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        answer = podline(*arguments)
+        assert answer.code != 0
+        return answer.out + answer.err
+
+    return run
+
+
+def test_a_source_with_a_password_is_not_echoed(tmp_path: Path, said: Callable[..., str]) -> None:
+    convert = ("convert", "cifar10", "--source", "https://me:hush@example.com/x.tgz")
+    assert "https://***@example.com/x.tgz" in (plainly := said(*convert))
+    assert "hush" not in plainly + said(*convert, "--json")
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"hush" in path.read_bytes()]
+    assert kept == []
+
+
+def test_escape_codes_of_a_name_reach_no_terminal(tmp_path: Path, said: Callable[..., str]) -> None:
+    source = tmp_path / RED
+    source.mkdir()
+    text = said("convert", "cifar10", "--source", str(source))
+    assert r"\x1b[31mred\x07.jpg" in text
+    text += said("show", RED) + said(RED)
+    assert "\x1b" not in text
+    assert "\x07" not in text

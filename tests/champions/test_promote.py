@@ -1,0 +1,459 @@
+"""The stage that decides on a promotion, on runs that were really trained; small ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from hashlib import sha256
+
+import keras
+import numpy as np
+import pytest
+import small_dataset
+import tensorflow as tf
+from click.testing import CliRunner
+from ledger_entries import night
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+from trained_runs import trained
+
+from podline.base.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
+from podline.base.progress import silent
+from podline.champions import exports
+from podline.champions.promote import promote, reference_of
+from podline.cli import cli
+from podline.commands.models import _spec as spec_of
+from podline.commands.models import models_group
+from podline.compare.comparison import compare
+from podline.compare.known import evaluated
+from podline.compare.lost import explain
+from podline.compare.runs import compare_runs
+from podline.compare.settings import NamedDifference
+from podline.documents import champions
+from podline.documents.champions import Crowned
+from podline.documents.completion import completion_name, read_completion
+from podline.documents.intervals import wilson_interval
+from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.promotion import SAVED_MODEL, Promotion, read_promotion
+from podline.kinds.classification.guesses import Guesses
+from podline.ledger.inventory.catalogue import training_of
+from podline.ledger.inventory.invalidation import forget
+from podline.ledger.recording import data_of, outcome_of
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.measures import metric_text
+from podline.recipes.promotion_settings import PromotionSettings
+from podline.stages.specs import WEIGHTS, PromoteSpec
+from podline.stages.table import PROMOTE
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.train import train
+
+TEST = 120
+OTHER = "fedcba9876543210"
+
+
+# So narrow that no test split of this size shows it.
+NARROW = PromotionSettings(margin=0.001)
+
+pytestmark = pytest.mark.usefixtures("few_layers")
+
+
+def spec(store: Store, run: str, **changes) -> PromoteSpec:
+    made = spec_of(store, run, (), anyway=False, reason="")
+    return made.model_copy(update={"again": False} | changes)
+
+
+def decision(store: Store, run: str) -> Promotion:
+    found = read_promotion(store, f"runs/{run}")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root, train=256, test=TEST)
+    return open_store(root)
+
+
+@pytest.fixture(scope="module")
+def runs(store) -> tuple[str, str]:
+    return trained(store, 0), trained(store, 1)
+
+
+@pytest.fixture
+def fresh(store, runs, monkeypatch) -> Store:
+    """The store without champions; a SavedModel, which takes half of a promotion's time, is the model itself."""
+
+    def saved_model(_store, _name, model):
+        return lambda images: exports.flat(model(images, training=False))
+
+    monkeypatch.setattr(exports, "_saved_model", saved_model)
+    for name in store.list("models"):
+        store.delete(name)
+    for run in runs:
+        store.delete(f"runs/{run}/promotion.json")
+    return store
+
+
+def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, runs):
+    first, second = (promote(spec(fresh, run), silent()) for run in runs)
+    assert (first.promoted, first.reference) == (True, "")
+    assert (second.promoted, second.reference, second.refusals) == (True, runs[0], ())
+    assert [entry.run for entry in champions.history(fresh, "t")] == list(runs)
+    found = decision(fresh, runs[1])
+    assert (found.number, found.known, found.champion) == (2, (runs[0],), runs[0])
+    assert {check.rule for check in found.checks} == {
+        *("guessing", "export", "main", "calibration", "size", "operations")
+    }, "a class with fewer than 50 test examples is no figure"
+    [main] = [check for check in found.checks if check.rule == "main"]
+    assert f"refused from \N{MINUS SIGN}{-100 * main.refused_from:.1f} points" in second.thresholds
+
+
+def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged_again(fresh, runs):
+    promote(spec(fresh, runs[0]), silent())
+    asked = spec(fresh, runs[1], rules=NARROW)
+    result, found = promote(asked, silent()), decision(fresh, runs[1])
+    assert (result.verdict, result.promoted, result.refusals) == ("undecided", False, ())
+    assert (found.verdict, found.number, found.refusals) == ("undecided", 0, ())
+    assert found.checks[0].undecided
+    assert result.doubt == found.doubt() == found.lines()[1]
+    assert result.doubt.startswith("accuracy: ")
+    assert "Between the two limits nothing can be decided with 1 known training" in result.doubt
+    with_seeds = NARROW.model_copy(update={"seeds": 2, "seed_minutes": 5})
+    assert asked.model_copy(update={"rules": with_seeds}).digest() == asked.digest()
+    assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
+    assert PROMOTE.find(asked, silent()) is None
+    insisted = promote(asked.model_copy(update={"anyway": True}), silent())
+    assert (insisted.verdict, insisted.doubt) == ("promoted", "")
+    assert "champion against the rules" in insisted.headline
+    assert champions.history(fresh, "t")[-1].reference, "a person made it the reference"
+
+
+def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    champions.roll_back(fresh, "t", "slow")
+    found = PROMOTE.find(spec(fresh, runs[1]), silent())
+    assert found.reused
+    now = champions.champion(fresh, "t")
+    assert now.run == runs[0]
+    assert PROMOTE.find(spec(fresh, runs[1], again=True), silent()) is None
+    assert promote(spec(fresh, runs[1], again=True), silent()).promoted
+    assert [entry.run for entry in champions.history(fresh, "t")] == [*runs, runs[0], runs[1]]
+    assert decision(fresh, runs[1]).reference == runs[0]
+    # A repeated promotion compares neither with the model itself, nor with a champion that was rolled back.
+    promote(spec(fresh, runs[1], again=True), silent())
+    assert (decision(fresh, runs[1]).reference, decision(fresh, runs[1]).known) == (runs[0], (runs[0],))
+    with pytest.raises(ArtifactError, match="evaluate the run again"):
+        promote(spec(fresh, runs[0], evaluation_sha256="0" * 64), silent())
+
+
+def test_a_promotion_that_was_killed_after_its_change_is_finished_by_the_next(fresh, runs):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    whole = decision(fresh, runs[1])
+    fresh.delete(f"runs/{runs[1]}/promotion.json")
+    assert PROMOTE.find(spec(fresh, runs[1]), silent()) is None
+    again = promote(spec(fresh, runs[1]), silent())
+    assert (again.promoted, again.reference) == (True, runs[0])
+    assert decision(fresh, runs[1]).checks == whole.checks
+    assert len(champions.history(fresh, "t")) == 2
+
+
+def test_of_two_promotions_at_once_one_is_told_of_the_other_and_wins_later(fresh, runs, monkeypatch):
+    crown = champions.crown
+
+    def overtaken(store, *candidate):
+        monkeypatch.setattr(champions, "crown", crown)
+        assert promote(spec(store, runs[0]), silent()).promoted
+        return crown(store, *candidate)
+
+    monkeypatch.setattr(champions, "crown", overtaken)
+    told = f"t: {runs[1]} was judged against no champion, and meanwhile {runs[0]} became"
+    with pytest.raises(OvertakenError, match=told):
+        promote(spec(fresh, runs[1]), silent())
+    assert read_promotion(fresh, f"runs/{runs[1]}") is None
+    again = promote(spec(fresh, runs[1]), silent())
+    assert (again.promoted, again.reference) == (True, runs[0])
+    assert [(entry.number, entry.run) for entry in champions.history(fresh, "t")] == list(enumerate(runs, 1))
+
+
+def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, runs, tmp_path, monkeypatch):
+    champion, other = runs
+    shutil.copytree(fresh.root, tmp_path / "root")
+    fresh = open_store(tmp_path / "root")
+
+    def saved_model(store, name, model):
+        store.publish_bytes(f"{name}/saved_model.pb", os.urandom(10), replace=True)
+        return lambda images: exports.flat(model(images, training=False))
+
+    monkeypatch.setattr(exports, "_saved_model", saved_model)
+    assert promote(spec(fresh, champion), silent()).promoted
+    training, made = training_of(fresh, champion), bytes_of(fresh, f"runs/{champion}/{SAVED_MODEL}")
+    # As an older Podline left it after a second training: weights, record and evaluation are those of another model.
+    record = read_completion(fresh, training.folder, "train")
+    weights = fresh.read_bytes(f"runs/{other}/{WEIGHTS}")
+    fresh.publish_bytes(f"{training.folder}/{WEIGHTS}", weights, replace=True)
+    document = record.model_copy(update={"result": record.result | {"weights_sha256": sha256(weights).hexdigest()}})
+    fresh.publish_json(completion_name(training.folder, "train"), document.model_dump(mode="json"), replace=True)
+    for again in (lambda: train(training, silent()), lambda: forget(training)):
+        with pytest.raises(SettingsError, match=r"was promoted as number 1 of t, .* another --seed.*models rollback t"):
+            again()
+    assert fresh.exists(completion_name(training.folder, "train"))
+
+    with pytest.raises(ArtifactError, match=r"when it was promoted as number 1; .*models rollback t"):
+        promote(spec(fresh, champion), silent())
+    assert bytes_of(fresh, f"runs/{champion}/{SAVED_MODEL}") == made != {}
+    with pytest.raises(ArtifactError, match=rf"reference {champion}.*rollback t`, or `podline models promote {other}"):
+        promote(spec(fresh, other), silent())
+    assert not fresh.list(f"runs/{other}/{SAVED_MODEL}")
+    assert promote(spec(fresh, other, anyway=True), silent()).promoted
+    assert any(check.warned and "not compared" in check.message for check in decision(fresh, other).checks)
+
+
+def bytes_of(store: Store, folder: str) -> dict[str, bytes]:
+    return {name: store.read_bytes(name) for name in store.list(folder)}
+
+
+def test_every_form_answers_what_the_trained_model_answers(fresh, runs, monkeypatch):
+    monkeypatch.undo()  # a SavedModel is made
+    assert promote(spec(fresh, runs[0], rules=PromotionSettings(tflite=True)), silent()).refusals == ()
+    found = decision(fresh, runs[0]).exports
+    assert [(file.form, file.same, file.images) for file in found] == [
+        (form, True, 100) for form in ("keras", "savedmodel", "tflite")
+    ]
+    images = drawn(TEST, 1)["image"]
+    names = {file.form: str(fresh.local(file.name)) for file in found}
+    opened = keras.models.load_model(names["keras"], compile=False)
+    expected = np.asarray(opened(images))
+    saved = tf.saved_model.load(names["savedmodel"])
+    np.testing.assert_allclose(np.asarray(saved.serve(images)), expected, atol=1e-4)
+    with pytest.warns(UserWarning, match="LiteRT"):
+        lite = tf.lite.Interpreter(names["tflite"]).get_signature_runner("serve")
+    np.testing.assert_allclose(next(iter(lite(images=images).values())), expected, atol=1e-3)
+
+
+def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insists(fresh, runs):
+    name = f"runs/{runs[0]}/model/model.keras"
+    whole = fresh.read_bytes(name)
+    other = keras.models.load_model(str(fresh.local(name)), compile=False)
+    other.set_weights([weights + 0.5 for weights in other.get_weights()])
+    try:
+        other.save(str(fresh.local(name)))
+        result = promote(spec(fresh, runs[0], anyway=True), silent())
+        assert not result.promoted
+        [refusal] = result.refusals
+        assert refusal.startswith(f"export keras: {name} differs by")
+        fresh.publish_bytes(name, whole[:-200], replace=True)
+        assert "gives no answers" in promote(spec(fresh, runs[0]), silent()).refusals[0]
+    finally:
+        fresh.publish_bytes(name, whole, replace=True)
+    assert champions.champion(fresh, "t") is None
+    assert PROMOTE.find(spec(fresh, runs[0]), silent()) is None
+    assert promote(spec(fresh, runs[0]), silent()).promoted
+
+
+def test_a_form_that_answers_with_no_finite_numbers_is_refused_by_name(fresh, runs, monkeypatch):
+    def nothing(images):
+        return [np.full((len(images), len(CLASS_NAMES)), np.nan)]
+
+    monkeypatch.setattr(exports, "_saved_model", lambda *_: nothing)
+    result = promote(spec(fresh, runs[0], anyway=True), silent())
+    assert not result.promoted
+    assert result.refusals[0].endswith("gives no answers: its answers are not finite numbers")
+
+
+def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    splits = {"train": drawn(256, 0), "test": drawn(90, 7)}
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", OTHER)
+    publish_dataset(fresh.uri, splits=splits)
+    later = trained(fresh, 5, OTHER)
+    result = promote(spec(fresh, later), silent())
+    assert result.reference == runs[0]
+    figures = {check.rule: check for check in decision(fresh, later).checks}
+    model = keras.models.load_model(str(fresh.local(f"runs/{runs[0]}/model/model.keras")), compile=False)
+    guesses = np.argmax(np.asarray(model(splits["test"]["image"])), 1)
+    assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
+    told = f"compared on 90 test examples of sample-{OTHER}: 0 of them are in sample-{FINGERPRINT} as well"
+    assert result.compared == told
+    # The comparison of the two tells what the promotion found.
+    [verdict] = compare_runs(fresh, [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, OTHER)]).verdicts
+    assert verdict.difference.value == figures["main"].after - figures["main"].before
+    assert (verdict.difference.paired, verdict.examples, verdict.why_unpaired) == (True, told, "")
+
+
+def published_as(store, fingerprint, monkeypatch, **splits):
+    with monkeypatch.context() as patch:
+        patch.setattr(small_dataset, "FINGERPRINT", fingerprint)
+        publish_dataset(store.uri, splits=splits)
+
+
+def joined(*parts):
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def some(examples, start, stop):
+    return {name: values[start:stop] for name, values in examples.items()}
+
+
+def right_answers(store, run, examples):
+    model = keras.models.load_model(str(store.local(f"runs/{run}/model/model.keras")), compile=False)
+    return np.argmax(np.asarray(model(examples["image"])), 1) == examples["label"]
+
+
+def judged(store: Store, run: str, fingerprint: str) -> Entry:
+    """The entry of a run that was judged."""
+    folder = f"runs/{run}"
+    found = outcome_of(read_evaluation(store, folder), 1, 1, store.sha256(f"{folder}/evaluation.json"))
+    data = data_of(read_manifest(store, dataset_folder("sample", fingerprint)))
+    return night(recipe="t", run=run, outcome=found, data=data)
+
+
+def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    grown, new, test = "aaaa456789abcdef", 30, drawn(TEST, 1)
+    # At other places, and the first of the old ones is gone.
+    later_test = joined(drawn(new, 7), some(test, 1, TEST))
+    published_as(fresh, grown, monkeypatch, train=joined(drawn(256, 0), drawn(64, 8)), test=later_test)
+    later = trained(fresh, 5, grown)
+    result, found = promote(spec(fresh, later), silent()), decision(fresh, later)
+    assert (found.compared.shared, found.compared.fresh, found.compared.all_count) == (TEST - 1, new, False)
+    rights = [right_answers(fresh, run, later_test) for run in (runs[0], later)]
+    [main] = [check for check in found.checks if check.rule == "main"]
+    assert (main.before, main.after) == tuple(right[new:].mean() for right in rights)
+    before, after = (metric_text("top1", wilson_interval(int(right[:new].sum()), new)) for right in rights)
+    assert found.compared.rows()[1] == ("new since then", f"{new}", after, before)
+    assert result.compared in found.lines()
+    assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
+
+    entries = [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, grown)]
+    [verdict] = compare_runs(fresh, entries).verdicts
+    then, now = (right[new:] for right in rights)
+    counted = verdict.difference.paired, verdict.difference.gained, verdict.difference.lost
+    assert counted == (True, (now & ~then).sum(), (then & ~now).sum())
+    assert verdict.examples == (
+        f"on {TEST - 1} test examples that both data sets have, {new} are new: accuracy {after} vs {before} on these"
+    )
+    fresh.delete(f"runs/{later}/promotion.json")
+    [verdict] = compare_runs(fresh, entries).verdicts
+    assert verdict.examples == f"on {TEST - 1} test examples that both data sets have, {new} are new"
+
+
+def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    moved, learned, tested = "bbbb456789abcdef", drawn(256, 0), drawn(TEST, 1)
+    test = joined(some(tested, 5, TEST), some(learned, 5, 7))
+    published_as(fresh, moved, monkeypatch, train=joined(some(tested, 0, 5), some(learned, 10, 256)), test=test)
+    later = trained(fresh, 5, moved)
+    result = promote(spec(fresh, later), silent())
+    assert result.verdict == "refused"
+    assert result.refusals[1].startswith(
+        f"2 test examples of sample-{moved} (test[115], test[116]) vs training examples of sample-{FINGERPRINT} "
+        f"(train[5], train[6]): the reference was trained on them, by {runs[0]}; keep each image in one split"
+    )
+    assert result.refusals[0].startswith(
+        f"5 test examples of sample-{FINGERPRINT} (test[0], test[1], test[2] and 2 more) vs training examples of "
+        f"sample-{moved} (train[0], train[1], train[2] and 2 more): the candidate was trained on them, by {later}"
+    )
+    compared = decision(fresh, later).compared
+    # Neither among those compared on nor among the new ones.
+    assert (compared.shared, compared.fresh) == (TEST - 5, 0)
+    anyway = promote(spec(fresh, later, anyway=True), silent())
+    assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
+
+
+@contextlib.contextmanager
+def having_answered(store, run, guesses):
+    """As if a run's evaluation had answered so: no completion record tells otherwise."""
+    names = [f"runs/{run}/guesses.npz", completion_name(f"runs/{run}", "evaluate")]
+    whole = {name: store.read_bytes(name) for name in names}
+    try:
+        store.publish_bytes(names[0], guesses.to_bytes(), replace=True)
+        store.delete(names[1])
+        yield
+    finally:
+        for name, content in whole.items():
+            store.publish_bytes(name, content, replace=True)
+
+
+def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    before, after = (Guesses.read(fresh, f"runs/{run}") for run in runs)
+    after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
+    with having_answered(fresh, runs[1], after):
+        pairing = compare(fresh, evaluated(fresh, runs[0]), evaluated(fresh, runs[1]), silent())
+        why, pictures, _ = found = explain(fresh, pairing)
+        found.picture_sheet().savefig(tmp_path / "lost.png")
+        command = ["runs", "compare", runs[1], "--why", "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
+        said = CliRunner().invoke(cli, command, catch_exceptions=False)
+    lost = set(np.flatnonzero(before.right & ~after.right).tolist())
+    assert (why.lost, why.gained) == (len(lost), np.sum(~before.right & after.right))
+    assert lost.issuperset(example.record for example in why.examples)
+    assert len(why.examples) == min(len(lost), 24) > 0
+    test = drawn(TEST, 1)
+    for example, (image,) in zip(why.examples, pictures, strict=True):
+        assert np.array_equal(image, test["image"][example.record])
+        assert example.name == CLASS_NAMES[test["label"][example.record]]
+        assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
+    assert why.comparison.difference.value == pytest.approx(after.right.mean() - before.right.mean())
+    assert {part.name for part in why.comparison.parts} == set(CLASS_NAMES)
+    assert why.comparison.differs == (NamedDifference(area="settings", name="seed", values=("0", "1")),)
+    assert "training loss" in {gap.what for gap in why.gaps}
+    assert said.output.splitlines() == why.lines()
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("stages_here")
+def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
+    def said(*words: str) -> str:
+        done = CliRunner().invoke(models_group, [*words, "--root", fresh.uri], catch_exceptions=False)
+        return done.output
+
+    assert "has no champions" in said("list")
+    promote(spec(fresh, runs[0]), silent())
+    command = ["promote", runs[1], "--root", fresh.uri]
+    command += ["--set", "promotion.margin=0.001"]
+    undecided = CliRunner().invoke(cli, ["models", *command])
+    assert isinstance(undecided.exception, UndecidedError)
+    assert undecided.output.count("may decide") == 1, "reasons are said once"
+    before = champions.history(fresh, "t")
+    tried = CliRunner().invoke(cli, ["models", *command, "--dry-run"])
+    assert (tried.exit_code, "refused from" in tried.stdout) == (12, True)
+    tried = CliRunner().invoke(cli, ["models", *command[:-2], "--dry-run"])
+    assert (tried.exit_code, tried.stdout.startswith("dry run: ")) == (0, True)
+    assert champions.history(fresh, "t") == before
+    assert read_promotion(fresh, f"runs/{runs[1]}").undecided
+    as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
+    assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")
+    promote(spec(fresh, runs[1]), silent())
+    assert said("list").startswith(f"t  {runs[1]}  accuracy ")
+    assert f"{runs[0]} is the champion of t again (number 3)" in said("rollback", "t", "--reason", "slow on phones")
+    lines = said("list", "t").splitlines()
+    assert [line.split()[:2] for line in lines] == [["3", runs[0]], ["2", runs[1]], ["1", runs[0]]]
+    assert lines[0].endswith("slow on phones")
+
+
+def crowned(number: int, *, reference: bool = False, run: str = "") -> Crowned:
+    values = {"weights_sha256": "", "dataset": "d", "fingerprint": "", "time": number, "token": str(number)}
+    champion = {"number": number, "action": "promoted", "run": run or f"run{number}", "reference": reference}
+    return Crowned.model_validate(values | champion)
+
+
+@pytest.mark.parametrize(("references", "number"), [((), 1), ((1,), 1), ((2,), 2), ((1, 2), 2), ((3,), 3)])
+def test_the_last_better_champion_is_the_reference_else_the_first(references, number):
+    line = [crowned(each, reference=each in references) for each in (1, 2, 3)]
+    assert reference_of(line).number == number
+
+
+def test_a_named_champion_is_the_reference_at_its_last_promotion():
+    line = [crowned(1, run="a"), crowned(2, run="b", reference=True), crowned(3, run="a"), crowned(4, run="c")]
+    assert reference_of(line, "a").number == 3
+    with pytest.raises(SettingsError, match=r"promotion\.reference: got d, expected a champion: .*a.*b.*c"):
+        reference_of(line, "d")
+    assert reference_of([]) is None

@@ -1,0 +1,172 @@
+"""Validation finds every kind of damage and says where it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from small_dataset import validation_of
+
+from podline.base.errors import ArtifactError
+from podline.base.progress import silent
+from podline.data.images import deciding
+from podline.data.versions.validation import validate
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
+from podline.stages.specs import ValidateSpec
+from podline.stages.table import VALIDATE
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+FRAME = 3126
+LABEL = 12 + 3109
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(tmp_path / "root")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, store: Store) -> Manifest:
+    return convert_plainly(convert_spec(store.root, write_raw_cifar(tmp_path / "raw")))
+
+
+def folder_of(store: Store, manifest: Manifest) -> Path:
+    return store.local(dataset_folder("cifar10", manifest.fingerprint))
+
+
+def spec_of(store: Store, manifest: Manifest, *, deep: bool = True) -> ValidateSpec:
+    return validation_of(store.root, "cifar10", manifest.fingerprint, deep=deep)
+
+
+def change(path: Path, edit: Callable[[bytearray], None]) -> None:
+    data = bytearray(path.read_bytes())
+    edit(data)
+    path.write_bytes(data)
+
+
+def rewrite_manifest(store: Store, manifest: Manifest) -> None:
+    store.publish_bytes(
+        f"{dataset_folder('cifar10', manifest.fingerprint)}/{MANIFEST}", manifest.to_bytes(), replace=True
+    )
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_sound_data_set(store: Store, manifest: Manifest, monkeypatch: pytest.MonkeyPatch, deep: bool) -> None:
+    if not deep:  # only files are compared
+        monkeypatch.delattr("podline.data.versions.validation.open_split")
+    spec = spec_of(store, manifest, deep=deep)
+    result = validate(spec, silent())
+    assert (result.records, result.shards, result.duplicates_within) == (120, 6, 0 if deep else None)
+    assert VALIDATE.find(spec, silent()) == result.model_copy(update={"reused": True})
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_flipped_bit_is_found_at_every_byte_of_a_record(store: Store, manifest: Manifest, deep: bool) -> None:
+    spec, path = (
+        spec_of(store, manifest, deep=deep),
+        folder_of(store, manifest) / manifest.split("train").shards[3].file,
+    )
+    sound = path.read_bytes()
+    for byte in (0, 7, 8, 11, 12, 14, 33, 34, 3105, 3106, LABEL, 3122, 3125):
+        data = bytearray(sound)
+        data[17 * FRAME + byte] ^= 1 << byte % 8
+        path.write_bytes(data)
+        with pytest.raises(ArtifactError, match=rf"00003-of-00005: record 17, at byte {17 * FRAME}, ") as error:
+            validate(spec, silent())
+        assert "run `podline convert` again" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest: Manifest) -> None:
+    def swap(data: bytearray) -> None:
+        data[:FRAME], data[FRAME : 2 * FRAME] = data[FRAME : 2 * FRAME], data[:FRAME]
+
+    path = folder_of(store, manifest) / manifest.split("train").shards[1].file
+    change(path, swap)
+    expected = manifest.split("train").shards[1].sha256
+    for deep in (False, True):
+        with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)[:12]}… vs {expected[:12]}… in the"):
+            validate(spec_of(store, manifest, deep=deep), silent())
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "long"])
+def test_a_shard_of_another_size(store: Store, manifest: Manifest, damage: str) -> None:
+    path = folder_of(store, manifest) / manifest.split("train").shards[4].file
+    if damage == "gone":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] if damage == "short" else data + b"x")
+    with pytest.raises(
+        ArtifactError, match=r"00004-of-00005( is gone|: record \d+, at byte \d+, is (cut off|damaged))"
+    ):
+        validate(spec_of(store, manifest), silent())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("class_counts", (12,) * 10), ("mean", (1.0, 2.0, 3.0)), ("std", (0.0, 0.0, 0.0))]
+)
+def test_a_manifest_that_says_something_else(store: Store, manifest: Manifest, field: str, value: tuple) -> None:
+    train, test = manifest.splits
+    wrong = manifest.model_copy(update={"splits": (train.model_copy(update={field: value}), test)})
+    rewrite_manifest(store, wrong)
+    with pytest.raises(ArtifactError, match=rf"split 'train': .* vs {re.escape(str(value))} in the manifest"):
+        validate(spec_of(store, wrong), silent())
+
+
+def test_another_manifest_than_the_one_named(store: Store, manifest: Manifest) -> None:
+    spec = spec_of(store, manifest).model_copy(update={"manifest_sha256": "0" * 64})
+    with pytest.raises(ArtifactError, match=r"manifest\.json has sha256 [0-9a-f]{64} vs 0{64} when it was converted"):
+        validate(spec, silent())
+
+
+def convert_with_twins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *twins: tuple[str, int, str, int]
+) -> tuple[Store, Manifest]:
+    """A data set in whose raw files some images were copied over others: (to file, to row, from file, from row).
+
+    The conversion overlooks them.
+    """
+    nothing = deciding._Equal(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    monkeypatch.setattr(deciding, "_equal", lambda _images: nothing)
+    raw = write_raw_cifar(tmp_path / "twins")
+    for to_file, to_row, from_file, from_row in twins:
+        rows = np.fromfile(raw / from_file, np.uint8).reshape(-1, 3073)
+        target = np.memmap(raw / to_file, np.uint8, "r+").reshape(-1, 3073)
+        target[to_row, 1:] = rows[from_row, 1:]
+        target.base.flush()
+    store = open_store(tmp_path / "twin-root")
+    return store, convert_plainly(convert_spec(store.root, raw))
+
+
+def test_an_image_in_two_splits_is_an_error_that_names_both_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store, manifest = convert_with_twins(monkeypatch, tmp_path, ("test_batch.bin", 3, "data_batch_2.bin", 5))
+    with pytest.raises(ArtifactError, match="one image is in two splits, as record ") as error:
+        validate(spec_of(store, manifest), silent())
+    found = re.findall(r"record (\d+) of (\S+?)[,:]? ", str(error.value))
+    images = []
+    for record, file in found:
+        start = int(record) * FRAME + 12 + 22
+        images.append((folder_of(store, manifest) / file).read_bytes()[start : start + 3072])
+    assert len(images) == 2
+    assert images[0] == images[1]
+    assert ("-train." in found[0][1], "-test." in found[1][1]) == (True, True)
+
+
+def test_images_that_a_split_has_twice_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store, manifest = convert_with_twins(
+        monkeypatch,
+        tmp_path,
+        ("data_batch_1.bin", 0, "data_batch_2.bin", 5),
+        ("data_batch_3.bin", 1, "data_batch_2.bin", 5),
+        ("test_batch.bin", 0, "test_batch.bin", 1),
+    )
+    assert validate(spec_of(store, manifest), silent()).duplicates_within == 5

@@ -1,0 +1,272 @@
+"""The report of a finished run: the same figures on the page, in Markdown and in the evaluation."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
+
+from podline.base.errors import ArtifactError, StoreError
+from podline.base.progress import silent
+from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metrics_log import EarlyStopLine
+from podline.kinds.classification.document import Evaluation
+from podline.recipes.kind_table import read_evaluation
+from podline.report.blocks import markdown_of
+from podline.report.facts import RunFacts, gather
+from podline.report.report import report
+from podline.report.run_sections import findings_table, training
+from podline.report.sections import blocks_of
+from podline.stages.specs import ReportSpec
+from podline.store.opening import open_store
+
+Rows = list[list[str]]
+
+
+def _html_tables(page: str) -> list[Rows]:
+    """The tables of a page, without tags."""
+    found = []
+    for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
+        rows = [
+            re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        ]
+        found.append([[_text(cell) for cell in row] for row in rows])
+    return found
+
+
+def _text(part: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "", part)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _markdown_tables(text: str) -> list[Rows]:
+    tables: list[Rows] = [[]]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            if not set(line) <= set("|:- "):
+                tables[-1].append([cell.strip(" |") for cell in cells])
+        elif tables[-1]:
+            tables.append([])
+    return [table for table in tables if table]
+
+
+def _rows(tables: list[Rows], header: str) -> Rows:
+    """The rows of the one table whose first row starts so."""
+    [found] = [table for table in tables if table[0][: len(header.split("|"))] == header.split("|")]
+    return found[1:]
+
+
+@dataclass
+class Reported:
+    """A report and what it is about."""
+
+    spec: ReportSpec
+    html: str
+    markdown: str
+    evaluation: Evaluation
+
+    @property
+    def facts(self) -> RunFacts:
+        return gather(open_store(self.spec.root), self.spec, silent())
+
+    def tables(self, where: str) -> list[Rows]:
+        return _html_tables(self.html) if where == "page" else _markdown_tables(self.markdown)
+
+
+def _reported(spec: ReportSpec) -> Reported:
+    result, store = report(spec, silent()), open_store(spec.root)
+    page, text = (store.read_bytes(name).decode() for name in (result.html, result.markdown))
+    return Reported(spec, page, text, read_evaluation(store, spec.folder))
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    return _reported(finished_run(tmp_path_factory.mktemp("store")))
+
+
+def _within(text: str) -> list[float]:
+    """The numbers of ``82.3 % [79.9, 84.5]``."""
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+def test_the_time_of_an_image_has_two_digits(reported: Reported) -> None:
+    assert reported.facts.milliseconds == 3.14159
+    assert "ms an image: 3.1" in re.sub(r"<[^>]+>", ": ", reported.html).replace(": : ", ": ")
+
+
+@pytest.mark.parametrize("where", ["page", "markdown"])
+def test_every_metric_is_the_evaluations(reported: Reported, where: str) -> None:
+    evaluation = reported.evaluation
+    tables = reported.tables(where)
+    rows = {row[0]: row[1:] for row in _rows(tables, "|trained, test split")}
+    names = {"accuracy": "top1", "top-5 accuracy": "top5", "loss": "loss", "calibration error": "calibration_error"}
+    for words, name in names.items():
+        for cell, scored in zip(rows[words], (evaluation.trained, evaluation.untrained, evaluation.seen), strict=True):
+            metric = scored.metrics[name]
+            scale, step = (1, 0.001) if name == "loss" else (100, 0.1)
+            known = [metric.value] if metric.low == metric.high else [metric.value, metric.low, metric.high]
+            # Half a unit of the last digit shown, and a little for the decimal point's own rounding.
+            assert _within(cell) == pytest.approx([scale * number for number in known], abs=step / 2 + 1e-9)
+    sides = (evaluation.trained, evaluation.untrained, evaluation.seen)
+    assert rows["right"] == [str(scored.correct) for scored in sides]
+    assert rows["examples"] == [str(scored.examples) for scored in sides]
+
+
+@pytest.mark.parametrize("where", ["page", "markdown"])
+def test_every_class_and_every_cell_of_the_matrix_is_the_evaluations(reported: Reported, where: str) -> None:
+    evaluation = reported.evaluation
+    tables = reported.tables(where)
+    best_first = sorted(evaluation.per_class, key=lambda scored: scored.accuracy.value)[::-1]  # as in the chart
+    for row, scored in zip(_rows(tables, "class|label"), best_first, strict=True):
+        assert row[0] == scored.name
+        assert [int(cell) for cell in row[2:5]] == [scored.examples, scored.correct, scored.predicted]
+        metric = scored.accuracy
+        assert _within(row[5] + row[6]) == pytest.approx(
+            [100 * number for number in (metric.value, metric.low, metric.high)], abs=0.05 + 1e-9
+        )
+    matrix = _rows(tables, "label|airplane")
+    assert [row[0] for row in matrix] == list(CIFAR_NAMES)
+    assert tuple(tuple(int(cell) for cell in row[1:]) for row in matrix) == evaluation.confusion
+
+
+@pytest.mark.parametrize("where", ["page", "markdown"])
+def test_calibration_bins_and_data_facts_are_there(reported: Reported, where: str) -> None:
+    tables = reported.tables(where)
+    filled = [entry for entry in reported.evaluation.calibration if entry.examples]
+    assert [int(row[1].replace(",", "")) for row in _rows(tables, "confidence in")] == [b.examples for b in filled]
+    store = open_store(reported.spec.root)
+    manifest = read_manifest(store, dataset_folder("cifar10", FINGERPRINT))
+    splits = {row[0]: row[1:] for row in _rows(tables, "split|train|test")}
+    assert splits["records"] == ["60", "60"]
+    assert _within(splits["mean of the pixels"][0]) == pytest.approx(manifest.splits[0].mean, abs=0.005 + 1e-9)
+    counts = [[int(cell) for cell in row[1:]] for row in _rows(tables, "class|train|test")]
+    assert counts == [list(pair) for pair in zip(*(split.class_counts for split in manifest.splits), strict=True)]
+    assert _rows(tables, "split|reason") == [
+        ["train", "label 12 vs 10 classes", "2", "data_batch_1[0], data_batch_1[1]"]
+    ]
+    assert [row[2] for row in _rows(tables, "file|bytes")] == [file.sha256 for file in manifest.source]
+
+
+def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> None:
+    evaluation = reported.evaluation
+    store = open_store(reported.spec.root)
+    manifest = read_manifest(store, reported.spec.dataset_folder)
+    shard = store.local(f"{reported.spec.dataset_folder}/{manifest.split('test').shards[0].file}").read_bytes()
+    frames = np.frombuffer(shard, np.uint8).reshape(60, -1)
+    offset = 12 + manifest.field("image").offset
+    images = re.findall(r'<img src="data:image/png;base64,(.*?)" alt="(.*?)"', reported.html)
+    assert len(images) == len(evaluation.mistakes) > 0
+    for (data, words), mistake in zip(images, evaluation.mistakes, strict=True):
+        shown = matplotlib.image.imread(io.BytesIO(base64.b64decode(data)), format="png")
+        pixels = np.rint(255 * shown[..., :3]).astype(np.uint8)
+        assert np.array_equal(pixels.reshape(-1), frames[mistake.record, offset : offset + 3072])
+        assert f"labelled {CIFAR_NAMES[mistake.label]}" in words
+        assert f"taken for {CIFAR_NAMES[mistake.prediction]}" in words
+
+
+def test_the_page_needs_nothing_but_itself(reported: Reported) -> None:
+    # It leads to the page over all nights, and needs it for nothing.
+    assert re.findall(r"(?:src|href)=\"(?!data:|#)([^\"]*)", reported.html) == ["../../index.html"]
+    assert not re.search(r"@import|@font-face|url\((?!#)|<script|<link", reported.html)
+    body = reported.html[reported.html.index("<body>") :]
+    assert not re.search(r"(?:fill|stroke): #", body), "charts take their colours from the page"
+
+
+def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Reported) -> None:
+    table = findings_table(FOUND, reported.facts.events)
+    assert [row[:4] for row in table.rows] == [
+        ["dead outputs", "stage2_relu", "100", "340"],
+        ["dead outputs", "stage2_relu", "1,200", "the end"],
+        ["waiting for input", "input", "200", "the end"],
+        ["checkpoint damaged", "checkpoints", "700", "700"],
+    ]
+    assert table.rows[-1][4:] == ["checkpoint 700: weights.npz is short", "check the disk"]
+    assert table.markdown() in reported.markdown
+    assert "something is wrong with stage2_relu" in _text(reported.html)
+
+
+def test_an_early_end_is_told_with_every_decision(reported: Reported) -> None:
+    decision = {"value": 0.3, "best": 0.2, "state": 10, "time": 0.0}
+    decisions = (
+        EarlyStopLine(step=20, stalled=1, stopped=False, restored=False, **decision),
+        EarlyStopLine(step=30, stalled=2, stopped=True, restored=True, **decision),
+    )
+    facts = reported.facts
+    ended = facts.training.changed(ending="ended early at step 30 of 90: it got no better")
+    text = markdown_of(blocks_of(training, replace(facts, decisions=decisions, training=ended)))
+    assert "The training ended early at step 30 of 90: it got no better." in text
+    rows = _rows(_markdown_tables(text), "step|what")[-2:]
+    assert [row[1:3] for row in rows] == [["end", "0.3000"]] * 2
+    assert [row[-1] for row in rows] == ["goes on", "the run ends early, back to the state of step 10"]
+    restored = facts.training.changed(ending="the model is that of step 10")
+    assert "The model is that of step 10." in markdown_of(blocks_of(training, replace(facts, training=restored)))
+
+
+def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:
+    for shared in (
+        "9 min 48 s",
+        "went on from the checkpoint of step 500",
+        "1.2 % of the time went by waiting for input.",
+        "0.515 PFLOP; ",
+        "podline run cifar10 --source ../data/cifar10 --root podline-root",
+        "2.3.45",
+        "commit c0ffeec0ffee, clean",
+    ):
+        assert shared in " ".join(_text(reported.html).split())
+        assert shared in reported.markdown
+
+
+def test_another_evaluation_than_the_one_asked_for_and_missing_metrics_leave_no_report(tmp_path: Path) -> None:
+    spec = finished_run(tmp_path, records=20)
+    with pytest.raises(ArtifactError, match=r"evaluation\.json has sha256 .* vs 000000000000… in the stage's spec"):
+        report(spec.model_copy(update={"evaluation_sha256": "0" * 64}), silent())
+    (tmp_path / spec.folder / "metrics.jsonl").unlink()
+    with pytest.raises(StoreError, match=r"metrics\.jsonl"):
+        report(spec, silent())
+    assert not (tmp_path / spec.folder / "report.html").exists()
+
+
+def test_many_classes_with_hostile_names(tmp_path: Path) -> None:
+    names = ("<script>alert(1)</script>", "$a$|b", *(f"class {number}" for number in range(2, 30)))
+    reported = _reported(finished_run(tmp_path, class_names=names, records=90, accuracy=0.7))
+    for text in (reported.html, reported.markdown):
+        assert "<script" not in text
+    assert r"$a$\|b" in reported.markdown
+    assert [row[0] for row in _rows(reported.tables("page"), "class|train")] == list(names)
+    assert len(_rows(reported.tables("page"), "label|taken for")) == 10
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
+    reported = _reported(finished_run(tmp_path, accuracy=0.0))
+    assert 'class="warning"' in reported.html
+    for text in (reported.html, reported.markdown):
+        assert "cannot be told from guessing" in text
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_a_small_test_split_is_named_first(tmp_path: Path) -> None:
+    few = _reported(finished_run(tmp_path, class_names=("cat", "dog"), records=20, accuracy=0.8))
+    assert "Only 20 test examples: the figure may be anything from " in few.html, few.html.split("Look at this")[1][
+        :300
+    ]
+
+
+def test_what_needs_a_look_and_what_is_next_come_first(reported: Reported) -> None:
+    page = reported.html
+    top, *sections = page.split("<section id=")
+    assert "<strong>Look at this first</strong>" in top
+    assert "2 records of the source left out" in top
+    assert "the figure may be anything" not in top
+    assert "The worst mistake is record " in top
+    assert "<h2>What next</h2>" in sections[0]
+    assert f"podline models predict {reported.spec.run} photos/" in sections[0]
+    assert re.findall(r'<a href="#(section-\d+)">', top) == re.findall(r'<section id="(.*?)">', page)

@@ -1,0 +1,193 @@
+"""Where a run stands among the nights before it, and that every figure on its page is the documents' own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from finished_nights import decided, entered, finished_nights
+from finished_run import NOON, finished_run
+from ledger_entries import DAY, night, outcome
+from support.guessed import guesses_of
+
+from podline.base.figures import duration, rate
+from podline.base.progress import Event, Reporter, silent
+from podline.compare.words import Chance, word_of
+from podline.documents.completion import read_completion
+from podline.documents.manifest import read_manifest
+from podline.kinds.classification.guesses import Guesses
+from podline.ledger import ledger
+from podline.ledger.inventory.catalogue import training_of
+from podline.ledger.recording import plain
+from podline.recipes.durations import Duration
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.measures import Measure, known, metric_text
+from podline.report.facts import gather
+from podline.report.report import report
+from podline.report.standing import NIGHTS, RunStanding
+from podline.stages.specs import ReportSpec, TrainResult
+from podline.store.opening import open_store
+
+pytestmark = pytest.mark.usefixtures("few_layers")
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ReportSpec]:
+    """Nine nights, the last one yesterday's noon, and tonight's run, which has no entry yet."""
+    made = finished_nights(tmp_path_factory.mktemp("store"))
+    store = open_store(made[-1].root)
+    store.delete(ledger.file_of(ledger.names(store)[0].name))
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(specs: list[ReportSpec]) -> str:
+    return open_store(specs[-1].root).local(report(specs[-1], silent()).html).read_text()
+
+
+def _standing(spec: ReportSpec) -> RunStanding:
+    return gather(open_store(spec.root), spec, silent()).standing
+
+
+def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
+    assert [entry.run for entry in _standing(specs[-1]).nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
+    rival = _standing(specs[-1]).rival
+    assert (rival.role, rival.comparison.against) == ("night before", specs[-2].run)
+
+
+def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
+    spec, other = finished_run(tmp_path, seed=1), finished_run(tmp_path, seed=2)
+    store = open_store(tmp_path)
+    assert _standing(spec) == RunStanding()
+    entered(other, NOON - DAY)
+    expected = _standing(spec)
+    assert [entry.run for entry in expected.nights] == [other.run]
+    entered(other, NOON - DAY / 2)  # found done: the same model once more
+    entered(spec, NOON - DAY / 3)  # an earlier night of this very run
+    entered(finished_run(tmp_path, seed=3), NOON + DAY)  # a later one
+    ledger.publish(store, night(-2, state="failed"))
+    ledger.publish(store, night(-2, recipe="mnist"))
+    ledger.publish(store, night(-2, outcome=outcome(0.5, measure="ap", metrics={"ap": outcome(0.5).main})))
+    assert [entry.run for entry in _standing(spec).nights] == [other.run]
+
+
+def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: Path) -> None:
+    before, by_hand, same, spec = (finished_run(tmp_path, seed=seed) for seed in range(4))
+    longer = training_of(open_store(tmp_path), by_hand.run).recipe.model_copy(update={"duration": Duration(epochs=99)})
+    hand: dict[str, Any] = {"started": "hand", "schedule": ""}
+    for run, days, changes, role in (
+        (by_hand, 2, {"settings": {"recipe": plain(longer)}, **hand}, "run before"),
+        (same, 5, hand, "run before"),  # with the same settings, though no night
+        (before, 6, {}, "night before"),
+    ):
+        entered(run, NOON - days * DAY, **changes)
+        assert (_standing(spec).rival.role, _standing(spec).rival.comparison.against) == (role, run.run)
+        shown = [entry.run for entry in _standing(spec).nights]
+        assert shown == ([] if run == by_hand else [run.run])
+
+
+def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> None:
+    spec = finished_run(tmp_path)
+    settings = {"recipe": plain(training_of(open_store(tmp_path), spec.run).recipe)}
+    ledger.publish(open_store(tmp_path), night(-1, settings=settings))
+    standing = _standing(spec)
+    assert len(standing.nights) == 1
+    assert standing.rival is None
+
+
+@pytest.mark.parametrize("file", ["evaluation.json", "guesses.npz", "stages/train.json", "its entry"])
+def test_damage_of_the_run_before_is_told_and_ends_no_report(tmp_path: Path, file: str) -> None:
+    before, spec = (finished_run(tmp_path, seed=seed, records=200) for seed in (0, 1))
+    store = open_store(tmp_path)
+    for each, right in ((before, 180), (spec, 60)):
+        _guessed(each, np.arange(200) < right)
+    entered(before, NOON - DAY)
+    damaged = ledger.file_of(ledger.names(store)[0].name) if file == "its entry" else f"{before.folder}/{file}"
+    store.publish_bytes(damaged, b"torn", replace=True)
+    told: list[Event] = []
+    gather(store, spec, Reporter("report", told.append))
+    assert any(damaged.split("/")[1] in event["message"] for event in told if event.get("level") == "warning")
+
+
+@pytest.mark.parametrize(("name", "word"), [("top1", "better"), ("loss", "worse"), ("macro_error", "worse")])
+def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
+    installed = Measure("macro_error", "macro error", higher_is_better=False, compute=lambda _: 0.0)
+    monkeypatch.setitem(known(), "macro_error", installed)
+    assert word_of(name, 0.1, Chance.BEYOND) == word
+    assert word_of(name, 0.1, Chance.RARE) == "noise"
+
+
+def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
+    labels = np.zeros(len(right), np.int64)
+    guesses = guesses_of(labels, np.where(right, 0, 1))
+    open_store(spec.root).publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])
+def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, gained: int, word: str) -> None:
+    before, now = finished_run(tmp_path, seed=1, records=200), finished_run(tmp_path, seed=2, records=200)
+    entered(before, NOON - DAY)
+    fewer, more = np.arange(200) < 100, np.arange(200) < 100 + abs(gained)
+    _guessed(before, fewer if gained > 0 else more)
+    _guessed(now, more if gained > 0 else fewer)
+    rival = _standing(now).rival
+    assert rival.comparison.word == word
+    assert rival.comparison.difference.paired
+    assert (rival.comparison.difference.gained, rival.comparison.difference.lost) == (max(gained, 0), max(-gained, 0))
+    if word == "worse":
+        text = re.sub(r"<[^>]+>", "", open_store(now.root).local(report(now, silent()).html).read_text())
+        assert "20.0 points worse than the night before, with another seed." in text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
+    champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
+    entered(champion, NOON - 2 * DAY)
+    entered(last, NOON - DAY)
+    refused = decided(now, champion.run, ["cat", "dog"])
+    rival = _standing(refused).rival
+    assert (rival.role, rival.comparison.against) == ("reference", champion.run)
+    result = report(refused, silent())
+    page = open_store(now.root).local(result.html).read_text()
+    assert "better than the reference, with another seed, refused as champion for cat, dog." in page
+    assert "<li>cat: &lt;worse&gt;</li>" in page
+    assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
+    assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
+    assert _standing(now).rival.role == "night before"
+
+
+def _text(page: str) -> str:
+    """What a reader sees of a page, a line for each cell and paragraph."""
+    lines = re.sub(r"</?span[^>]*>|</?b>", "", page).replace("\N{NO-BREAK SPACE}", " ")
+    return re.sub(r"(<[^>]+>\s*)+", "\n", lines)
+
+
+def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page: str) -> None:
+    store, spec = open_store(specs[-1].root), specs[-1]
+    found, rival = (read_evaluation(store, each.folder).trained.metrics["top1"] for each in (spec, specs[-2]))
+    trained = TrainResult.model_validate(read_completion(store, spec.folder, "train").result)
+    [records] = [split.records for split in read_manifest(store, spec.dataset_folder).splits if split.name == "train"]
+    lines = _text(page)
+    top = lines.split("\nall nights\n")[1].replace("\n", "")
+    assert top.startswith(metric_text("top1", found))
+    assert f"{trained.epochs:.4g} epochs of {records} images." in lines
+    assert f", {metric_text('top1', rival)}: " in lines
+    assert f"\ntraining\n{duration(trained.seconds)}\n" in lines
+    assert f"{rate(trained.examples_per_second)} examples/s" in lines
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize(
+    ("doubts", "words"),
+    [
+        ((), "the first run with these settings, promoted to champion."),
+        (("cat", "dog"), "2 more trainings of the reference"),
+    ],
+)
+def test_a_first_champion_and_an_undecided_model_are_told(tmp_path: Path, doubts: tuple[str, ...], words: str) -> None:
+    spec = decided(finished_run(tmp_path), "another" if doubts else "", doubts=doubts)
+    assert words in open_store(spec.root).read_bytes(report(spec, silent()).html).decode()

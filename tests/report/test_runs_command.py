@@ -1,0 +1,173 @@
+"""``podline runs``: in this process, and as a process of its own where its imports matter."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from finished_nights import entered
+from finished_run import finished_run
+from ledger_entries import NOON, night
+
+from podline.base.errors import StoreError
+from podline.cli import cli
+from podline.documents.ledger_entry import Entry
+from podline.documents.metrics_log import AnnealingLine, EvaluationLine
+from podline.ledger import ledger
+from podline.ledger.inventory.catalogue import run_of
+from podline.ledger.ledger import publish
+from podline.recipes.measures import metric_text
+from podline.report.comparison_page import write
+from podline.stages.specs import EvaluateSpec, TrainResult
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from tests.support.metrics import read_metrics
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "root").mkdir()
+    return open_store(tmp_path / "root")
+
+
+@pytest.fixture
+def runs(store: Store, podline):
+    """Run ``podline runs`` on the store."""
+    return lambda *words: podline("runs", *words, "--root", store.uri)
+
+
+def test_a_list_is_a_line_for_each_run_the_newest_first(store, runs):
+    for entry in (night(0), night(1, state="failed"), night(2, recipe="coco_pose")):
+        publish(store, entry)
+    code, out, _err = runs("list")
+    assert code == 0
+    assert out.splitlines() == [
+        "2026-11-23 12:00 UTC  coco_pose  finished    accuracy 80.2 % [75.2, 85.2]              coco_pose-000000000002",
+        "2026-11-22 12:00 UTC  cifar10    failed      step 7: the loss is nan                   cifar10-000000000001",
+        "2026-11-21 12:00 UTC  cifar10    finished    accuracy 80.0 % [75.0, 85.0]              cifar10-000000000000",
+    ]
+
+
+def test_a_list_is_filtered_and_cut(store, runs):
+    for number in range(5):
+        publish(store, night(number, code=night().code.model_copy(update={"commit": f"{number}" * 40})))
+
+    def numbers(*options: str) -> list[int]:
+        return [int(line[-2:], 16) for line in runs("list", *options)[1].splitlines()]
+
+    assert numbers("--last", "2") == [4, 3]
+    assert numbers("--since", "2026-11-22", "--until", "2026-11-24") == [2, 1]
+    assert numbers("--commit", "3333") == [3]
+    assert numbers("--data", "cifar10", "--last", "3") == [4, 3, 2]
+    assert "no such run has ended" in runs("list", "--recipe", "mnist")[1]
+
+
+def test_one_run_is_shown_with_what_produced_it(store, runs):
+    entry = night(3, attempt=2)
+    publish(store, entry)
+    code, out, _err = runs("show", entry.run[:-2])
+    assert code == 0
+    said = {line[:18].strip(): line[18:] for line in out.splitlines()[1:]}
+    assert said["state"] == "finished 24 November 2026, 12:00 UTC, after 10 min, attempt 2"
+    assert said["accuracy"] == "80.3 % [75.3, 85.3]"
+    assert said["least good"].startswith("cat 60.0 %")
+    assert said["code"] == "commit c0ffeec0ffee, clean"
+    assert said["overridden"] == "seed=3"
+    assert said["waited"] == "1.0 s to begin, 2.0 s for the TPU"
+    assert json.loads(runs("show", entry.name, "--json")[1]) == entry.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_table_goes_into_a_file_and_comes_back(store, runs, tmp_path, suffix):
+    for number in range(3):
+        publish(store, night(number))
+    file = tmp_path / f"nights.{suffix}"
+    code, out, _err = runs("list", "--export", file, "--until", "2026-11-23")
+    assert (code, out.split()[:2]) == (0, ["2", "runs,"])
+    assert runs("list", "--export", tmp_path / "nights.xls")[0] == 2
+    back = pd.read_csv(file) if suffix == "csv" else pd.read_parquet(file)
+    assert back["top1"].tolist() == [0.8, 0.801]
+    assert back["name"].tolist() == [named.name for named in reversed(ledger.names(store))][:2]
+
+
+def test_an_evaluation_whose_command_was_killed_before_it_told_of_it_is_told_when_it_is_found(tmp_path: Path) -> None:
+    spec = finished_run(tmp_path / "root")
+    store = open_store(spec.root)
+    trained = TrainResult.model_validate(run_of(store, spec.run).stages["train"].result)
+    judged = EvaluateSpec(
+        **spec.model_dump(include={"root", "run", "dataset", "fingerprint"}), weights_sha256=trained.weights_sha256
+    )
+    store.publish_bytes(f"{spec.folder}/model/weights.npz", b"weights")
+    for _ in range(2):
+        given = judged.model_dump_json()
+        answer = CliRunner().invoke(cli, ["evaluate", "--spec", "-"], input=given, catch_exceptions=False)
+        assert answer.exit_code == 0
+        [named] = ledger.names(store)
+        assert (named.state, ledger.read(store, named.name).run) == ("finished", spec.run)
+
+
+@pytest.fixture(scope="module")
+def compared_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return open_store(tmp_path_factory.mktemp("compared_store"))
+
+
+@pytest.fixture(scope="module")
+def entries(compared_store: Store) -> list[Entry]:
+    """Two runs that differ in their seed and in what annealing made of the second one's states."""
+    specs = [finished_run(Path(compared_store.uri), seed=seed) for seed in (1, 2)]
+    file = compared_store.local(f"{specs[1].folder}/metrics.jsonl")
+    rejected = [_rejected(line) for line in read_metrics(file) if isinstance(line, EvaluationLine)]
+    with file.open("a") as stream:
+        stream.writelines(f"{line.model_dump_json()}\n" for line in rejected)
+    return [entered(spec, NOON + 60 * place) for place, spec in enumerate(specs)]
+
+
+def _rejected(line: EvaluationLine) -> AnnealingLine:
+    return AnnealingLine(
+        step=line.step, number=0, energy=2, rise=1, temperature=0.1, probability=0, draw=0.5,
+        accepted=False, state=0, against=1, time=0,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(compared_store: Store, entries: list[Entry]) -> str:
+    return compared_store.local(write(compared_store, entries).html).read_text()
+
+
+def test_the_page_has_results_differences_and_verdicts(entries: list[Entry], page: str) -> None:
+    text = re.sub(r"</?span[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ")
+    for place, entry in enumerate(entries, start=1):
+        assert page.count(f'<th scope="col">{place}: {entry.run}</th>') == 2
+        assert f"<td>{metric_text('top1', entry.outcome.main)}</td>" in text
+    assert '<th scope="row">settings</th><td>seed</td><td>1</td><td>2</td>' in page
+    assert f"</strong>: {entries[1].run} is " in text
+    assert re.findall("<h2>(.*?)</h2>", page) == ["What next", "What differs", "Curves", "Results"]
+    header = text[: text.index("<h2>")]
+    assert "<h1><strong>No clear difference</strong>" in header
+    assert f"podline models predict {entries[0].run} " in text
+
+
+def test_the_command_takes_the_beginnings_of_names(compared_store: Store, entries: list[Entry]) -> None:
+    command = ["runs", "compare", entries[0].run, entries[1].run[:-2], "--charts", "--json", "--root"]
+    command.append(compared_store.uri)
+    answer = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    assert "var(--" not in Path(json.loads(answer.stdout)["svg"]).read_text(), (
+        "a picture of its own has its own colours"
+    )
+    with pytest.raises(StoreError, match=r"0 entries are called x…"):
+        CliRunner().invoke(cli, [*command[:3], "x", *command[4:]], catch_exceptions=False)
+
+
+def test_runs_are_compared_in_text(store, runs):
+    nights = (night(0), night(1), night(2, state="failed"))
+    for entry in nights:
+        publish(store, entry)
+    code, out, _err = runs("compare", *(entry.run for entry in nights))
+    assert (code, out.splitlines()[:2]) == (0, ["settings", "  seed: 0 → 1 → 2"])
+    assert "this run has no evaluation" in out
+    assert runs("compare", night(0).run)[0] == 2

@@ -1,0 +1,81 @@
+"""A review is written for a person, never over one, and what cannot be is refused with its line."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from podline.base.errors import SettingsError
+from podline.documents.corrections import Correction
+from podline.documents.metric import Metric
+from podline.documents.suspects import SplitSuspects, Suspect, SuspectsDocument
+from podline.search.suspects.review import read_review, write_review
+
+IMAGES = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
+
+
+def document() -> SuspectsDocument:
+    suspects = tuple(
+        Suspect(split="train", record=at, image=image, label="cat", suggested="dog", believed=0.01, wrong=0.9 - at / 10)
+        for at, image in enumerate(IMAGES)
+    )
+    one = Metric(value=0.75, low=0.6, high=0.9)
+    split = SplitSuspects(split="train", examples=90, expected=one, precision=one, suspects=suspects, pairs=())
+    return SuspectsDocument(
+        dataset="images.pets", fingerprint="0" * 16, class_names=("cat", "dog"), runs=(), splits=(split,)
+    )
+
+
+def filled(file: Path, *rows: tuple[str, str]) -> Path:
+    """Write the table with these decisions and labels; an empty label is left as it was suggested."""
+    write_review(document(), document().suspects, file)
+    with file.open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    for row, (decision, label) in zip(table, rows, strict=False):
+        row |= {"decision": decision, "new_label": label or row["new_label"]}
+    with file.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, table[0])
+        writer.writeheader()
+        writer.writerows(table)
+    return file
+
+
+def test_decisions_are_read_and_empty_rows_change_nothing(tmp_path: Path) -> None:
+    found = read_review(filled(tmp_path / "r.csv", ("keep", ""), (" Relabel ", ""), ("drop", "")), ("cat", "dog"))
+    assert found.dataset == "images.pets"
+    assert found.corrections == {
+        IMAGES[0]: Correction(decision="keep"),
+        IMAGES[1]: Correction(decision="relabel", label="dog"),
+        IMAGES[2]: Correction(decision="drop"),
+    }
+    assert found.undecided == 1
+
+
+def test_a_filled_in_review_is_not_overwritten(tmp_path: Path) -> None:
+    file = filled(tmp_path / "r.csv", ("keep", ""))
+    with pytest.raises(SettingsError, match="exists, and may be filled in"):
+        write_review(document(), document().suspects, file)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("wrong", ""), r"line 2: got decision='wrong', expected keep, relabel, drop"),
+        (("relabel", "bird"), r"line 2: got new_label='bird', expected one of cat, dog"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, row: tuple[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read_review(filled(tmp_path / "r.csv", row), ("cat", "dog"))
+
+
+def test_another_table_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text("file,label\na.png,cat\n")
+    with pytest.raises(SettingsError, match="line 2: got no column decision"):
+        read_review(file)
+    file.write_text("")
+    with pytest.raises(SettingsError, match="got rows of 0 data sets, expected one"):
+        read_review(file)

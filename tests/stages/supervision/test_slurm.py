@@ -1,0 +1,90 @@
+"""Slurm as a scheduler: what its commands do on a real one of two nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+from free_ports import free_ports
+from prefect_servers import wait_until
+from small_dataset import small_recipe
+
+from podline.base.errors import SettingsError, WorkerLostError
+from podline.settings.machine import Settings
+from podline.stages.specs import TrainSpec
+from podline.stages.supervision import slurm
+from podline.stages.supervision.job import run_as_job
+from podline.stages.supervision.schedulers import Job
+
+ROOT = "/a root"
+
+
+def test_a_machine_without_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SettingsError, match="launch=slurm: got no program squeue, expected Slurm's commands; install"):
+        slurm.find("run", ROOT)
+
+
+def test_a_store_in_a_bucket_is_refused() -> None:
+    spec = TrainSpec(root="gs://bucket/a", recipe=small_recipe(), fingerprint="f")
+    with pytest.raises(SettingsError, match=r"launch=slurm: got root=gs://bucket/a, expected a folder that all hosts"):
+        run_as_job(spec, lambda _event: None, Settings(launch="slurm"), lambda: False)
+
+
+def test_a_strategy_that_a_job_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    warnings: list[str] = []
+    for strategy in ("cpu:2", "auto"):
+        spec = TrainSpec(root=str(tmp_path), recipe=small_recipe(), fingerprint="f", strategy=strategy)
+        with pytest.raises(SettingsError):
+            run_as_job(spec, lambda event: warnings.append(event.get("message", "")), Settings(launch="slurm"), bool)
+    told = "strategy=cpu:2 has no effect, as launch=slurm trains with strategy=workers"
+    assert [each for each in warnings if each] == [told]
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the output of jobs of a new Slurm, which this process's commands use."""
+    if slurm_cluster.missing():
+        pytest.skip(f"needs {', '.join(slurm_cluster.missing())}")
+    (tmp_path / "slurm").mkdir()
+    with slurm_cluster.slurm(tmp_path / "slurm", free_ports(3)) as environment:
+        monkeypatch.setenv("SLURM_CONF", environment["SLURM_CONF"])
+        yield tmp_path
+
+
+def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
+    command = ["sh", "-c", "echo on $SLURM_PROCID of $1, it\\'s $PODLINE_CLUSTER_PORT; exec sleep $2", "-", "{job}"]
+    output = str(two_nodes / "{job} out")
+    assert slurm.find("t-1", ROOT) is None
+    number = slurm.submit("t-1", ROOT, [*command, "600"], Settings(hosts="2..4"), output)
+    second = slurm.submit("t-1", ROOT, [*command, "0"], Settings(hosts="2"), output)
+
+    def state(root: str = ROOT) -> Job | None:
+        return slurm.find("t-1", root)
+
+    # Not at the same time as the first.
+    newest = state()
+    assert newest is not None
+    assert (newest.number, newest.state, newest.goes_on) == (second, "PENDING", True)
+    assert state("/another root") is None
+
+    said = Path(output.format(job=number))
+    wait_until(lambda: said.exists() and len(said.read_text().splitlines()) == 2)
+    port = 20000 + int(number) * 100
+    assert sorted(said.read_text().splitlines()) == [f"on {place} of {number}, it's {port}" for place in (0, 1)]
+    slurm.cancel(number)
+    wait_until(lambda: (job := state()) is not None and job.ended)
+    assert state() == (second, "COMPLETED", "None")
+
+
+def test_what_slurm_refuses_is_one_line(two_nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "none")
+    refused = r"sbatch: got '.*[Ii]nvalid partition.*', expected a job id; correct hosts='' or SBATCH_PARTITION and the"
+    with pytest.raises(SettingsError, match=refused):
+        slurm.submit("t-1", ROOT, ["true"], Settings(), str(two_nodes / "out"))
+    (two_nodes / "slurm" / "slurm.conf").write_text("ClusterName=test\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
+    with pytest.raises(WorkerLostError, match=r"squeue: got '.*', expected a list of jobs; see whether"):
+        slurm.find("t-1", ROOT)
