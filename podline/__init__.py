@@ -4,7 +4,7 @@ import os
 import site
 import sys
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 # The entries of PYTHONPATH that are searched after installed packages, for this process and its children.
 _LAST = "_PODLINE_SEARCHED_LAST"
 
