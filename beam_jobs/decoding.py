@@ -21,7 +21,7 @@ from podline.beam_jobs.workers import LOOKS, REQUESTS, DecodeBatches
 from podline.data.decoded_rows import FILES, PIXELS, DecodedRows, StoredRows, batch_name, row_bytes, with_checksums
 from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
-from podline.data.sources.decoding import Look, Pictures, Request, content
+from podline.data.sources.decoding import DecodeRequest, FittedPictures, Look, content
 from podline.data.sources.remote import stored_at
 from podline.settings import machine as settings
 from podline.store.opening import open_store
@@ -31,7 +31,7 @@ _BATCH_BYTES, _BATCH_IMAGES = 4_000_000, 500  # small enough to keep the workers
 
 _File = bytes | str | StoredFile
 """The file of an image, its version in the bucket, or the reason why it has none."""
-_Batch = list[tuple[Request, _File]]
+_Batch = list[tuple[DecodeRequest, _File]]
 
 
 class EngineDecoding:
@@ -46,7 +46,9 @@ class EngineDecoding:
         self._context, self._run = context, run
         self._store = open_store(context.root)
 
-    def decode(self, becoming: Pictures, requests: Iterable[Request], name: str) -> tuple[Iterator[Look], StoredRows]:
+    def decode(
+        self, becoming: FittedPictures, requests: Iterable[DecodeRequest], name: str
+    ) -> tuple[Iterator[Look], StoredRows]:
         """See :meth:`podline.data.sources.decoding.Engine.decode`."""
         batches = f"{self._context.folder}/{name}"
         there, asked = set(self._store.list(batches)), iter(requests)
@@ -106,7 +108,7 @@ def _size(data: _File) -> int:
     return 0 if isinstance(data, str) else len(data)
 
 
-def _batches(requests: Iterable[Request]) -> Iterator[_Batch]:
+def _batches(requests: Iterable[DecodeRequest]) -> Iterator[_Batch]:
     """Yield images with their files in batches.
 
     A batch has files from a bucket or local files, never both: workers read the former from the bucket themselves.

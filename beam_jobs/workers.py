@@ -25,7 +25,7 @@ from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
 from podline.data.shards import RowsByPlace, WrittenShard, write_shard
-from podline.data.sources.decoding import Decoder, Pictures, Request
+from podline.data.sources.decoding import Decoder, DecodeRequest, FittedPictures
 from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
 from podline.recipes.kind_table import facts_named
@@ -86,7 +86,7 @@ class DecodeBatches(_NumberedStep):
         factor: the factor for all limits, from the setting ``parse_limits``.
     """
 
-    def __init__(self, context: JobContext, folder: str, form: Pictures, factor: float) -> None:
+    def __init__(self, context: JobContext, folder: str, form: FittedPictures, factor: float) -> None:
         super().__init__(context)
         self.folder, self.form, self.factor = folder, form, factor
         self._decoder: Decoder | None = None
@@ -118,7 +118,7 @@ class DecodeBatches(_NumberedStep):
             places = [
                 (place if isinstance(place, str) else Place(str(files), *place), size) for place, size in said["asked"]
             ]
-            asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
+            asked = [(str(pixels), row, DecodeRequest(*request)) for row, request in enumerate(places)]
             looks = list(decoder.looks(asked, self.factor, processes=1))
             store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
         store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)

@@ -42,7 +42,7 @@ POOLS = {
 }
 
 
-class Change(NamedTuple):
+class Deployed(NamedTuple):
     """An object on the server, and the action taken: ``made``, ``changed``, ``as it was``, or a note."""
 
     kind: str
@@ -53,7 +53,7 @@ class Change(NamedTuple):
         return f"{self.kind:<18} {self.name}: {self.did}"
 
 
-def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Change]:
+def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Deployed]:
     """Create or update work pools, automations and the deployments in ``prefect.yaml``.
 
     Objects for TPUs are only created if the settings name a TPU; existing ones are always kept up to date.
@@ -75,7 +75,7 @@ def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Change]:
 
 def _deployed(
     client: SyncPrefectClient, folder: Path, document: dict[str, Any], *, overwrite: bool
-) -> Iterator[Change]:
+) -> Iterator[Deployed]:
     found = [(_flow(folder, each), _completed(each)) for each in document["deployments"]]
     flows = {f"{flow.name}/{each['name']}": flow for flow, each in found}
     written = dict(zip(flows, (each for _, each in found), strict=True))
@@ -83,9 +83,9 @@ def _deployed(
     for_tpus = settings.load().tpu is not None or any(TPU_TAG in written[name].get("tags", ()) for name in before)
     wanted = {name: each for name, each in written.items() if for_tpus or TPU_TAG not in each.get("tags", ())}
     for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted.values() if each.get("work_pool")):
-        yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
+        yield Deployed("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
     for automation in automations.wanted(automations.blocks_named(client, settings.load().nights.blocks)):
-        yield Change("automation", automation.name, automations.put(client, automation))
+        yield Deployed("automation", automation.name, automations.put(client, automation))
 
     kept = {} if overwrite else before
     for found in before.values() if overwrite else ():
@@ -99,9 +99,9 @@ def _deployed(
         did = "changed" if name in before else "made"
         if found := kept.get(name):
             did = _renewed(client, found, each, forms[name], _pull(folder, each, document))
-        yield Change("deployment", each["name"], did)
+        yield Deployed("deployment", each["name"], did)
     if kept:
-        yield Change("kept", "parameters, schedules, tags, limits", _KEPT)
+        yield Deployed("kept", "parameters, schedules, tags, limits", _KEPT)
 
 
 def _renewed(

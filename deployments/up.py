@@ -47,7 +47,7 @@ _LIFELINE = ("--until-input-ends",)
 _HANG_UP = 128 + signal.SIGHUP
 
 
-class Place:
+class UpFolder:
     """The folder under a root with the files of ``podline up``'s server and worker.
 
     Attributes:
@@ -242,7 +242,7 @@ def use_secret(machine: Settings) -> None:
     # A root that cannot be opened has no server.
     with contextlib.suppress(PodlineError):
         if url:
-            Place(machine).use_secret_for(url)
+            UpFolder(machine).use_secret_for(url)
 
 
 def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -> str:

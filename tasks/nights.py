@@ -42,7 +42,7 @@ PAUSED = "podline.schedule.paused"
 _PAGE = 50
 
 
-class Beginning(NamedTuple):
+class FlowAttempt(NamedTuple):
     """The origin of a run and the number of its attempt; see :class:`podline.documents.ledger_entry.Entry`."""
 
     started: Started
@@ -50,14 +50,14 @@ class Beginning(NamedTuple):
     attempt: int
 
 
-def what_began() -> Beginning:
+def what_began() -> FlowAttempt:
     """Return what began this attempt of the flow run.
 
     A restart after a crash is the same night; a retry is a new attempt of a run that had ended.
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
-        return Beginning("hand", "", 1)
+        return FlowAttempt("hand", "", 1)
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
         schedule = client.read_deployment(run.deployment_id).name if is_night(run) and run.deployment_id else ""
@@ -65,9 +65,9 @@ def what_began() -> Beginning:
     attempt = starts(states)
     ends = [state.type for state in states if state.is_final()]
     if ends and ends[-1] != StateType.CRASHED:
-        return Beginning("retry", schedule, attempt)
+        return FlowAttempt("retry", schedule, attempt)
     started = "schedule" if run.auto_scheduled else "event" if is_night(run) else "hand"
-    return Beginning(started, schedule, attempt)
+    return FlowAttempt(started, schedule, attempt)
 
 
 def later_night() -> FlowRun | None:

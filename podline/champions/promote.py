@@ -16,7 +16,7 @@ from podline.champions.rules import checks_of, export_checks, thresholds
 from podline.compare.comparison import Grounds, examples_of
 from podline.compare.examples import Places, SharedExamples
 from podline.compare.known import answers_on, evaluated, known_trainings
-from podline.contract.answers import AnyAnswers, Examples
+from podline.contract.answers import AnyAnswers, CommonExamples
 from podline.contract.descriptions import describe_run
 from podline.contract.kind import kind_of
 from podline.contract.rules import MAIN, Compared, ModelCost
@@ -68,9 +68,9 @@ class _Case:
         return kind_of(self.evaluation).answers()
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> CommonExamples:
         """The examples of the candidate's evaluation."""
-        return Examples(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
+        return CommonExamples(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from podline.base import entry_points
-from podline.compare.words import Chance
+from podline.compare.words import ChanceCase
 from podline.contract.kind import kind_named
 from podline.contract.rules import MAIN, PARTS, Compared, Figure, Rule, rule
 from podline.documents.promotion import Check, ExportedFile
@@ -130,7 +130,7 @@ def _message(figure: Figure, check: Check) -> str:
     said = f"{check.what}: {after} vs {before} of {of}, {change_text(figure.measure, sign * figure.change)}"
     if check.warned:
         return f"{said} (equally good models: up to {change_text(figure.measure, sign * (check.promoted_to or 0.0))})"
-    chance = f": {Chance.BEYOND.said(measured=figure.noise.measured)}" if check.refused else ""
+    chance = f": {ChanceCase.BEYOND.said(measured=figure.noise.measured)}" if check.refused else ""
     if check.undecided and change_bound(figure.measure, figure.change) == change_bound(
         figure.measure, check.promoted_to or 0.0
     ):

@@ -24,8 +24,8 @@ from podline.compare import settings
 from podline.compare.examples import SharedExamples, learned_anew, shared_examples
 from podline.compare.known import Evaluated, answers_on, evaluated, known_trainings
 from podline.compare.settings import NamedDifference
-from podline.compare.words import Chance, Word, ends, signed, word_of
-from podline.contract.answers import Examples
+from podline.compare.words import ChanceCase, Word, ends, signed, word_of
+from podline.contract.answers import CommonExamples
 from podline.contract.kind import kind_of
 from podline.contract.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.contract.rules import MAIN, PARTS, Compared, Figure
@@ -65,7 +65,7 @@ class Difference(Frozen):
     value: float
     low: float
     high: float
-    chance: Chance
+    chance: ChanceCase
     measured: bool
     trainings: int
     paired: bool
@@ -76,7 +76,7 @@ class Difference(Frozen):
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, **values: Any) -> Difference:
         """Return a change with its interval and its chance."""
-        half, found = float(noise.limit(sampled, _OUTSIDE)), Chance.of(change, noise, sampled)
+        half, found = float(noise.limit(sampled, _OUTSIDE)), ChanceCase.of(change, noise, sampled)
         ends = {"low": change - half, "high": change + half}
         known = {"measured": noise.measured, "trainings": noise.trainings}
         return cls(value=change, chance=found, **ends, **known, **values)
@@ -101,7 +101,7 @@ class MovedPart(Frozen):
     name: str
     before: float
     after: float
-    chance: Chance
+    chance: ChanceCase
 
     @property
     def change(self) -> float:
@@ -151,7 +151,7 @@ class Comparison(Frozen):
     @property
     def moved(self) -> tuple[MovedPart, ...]:
         """The parts that changed by more than seeds usually do."""
-        return tuple(part for part in self.parts if part.chance is Chance.BEYOND)
+        return tuple(part for part in self.parts if part.chance is ChanceCase.BEYOND)
 
     @property
     def is_worse(self) -> bool:
@@ -186,7 +186,7 @@ class Comparison(Frozen):
         lines = [self.sentence()]
         if self.moved:
             fell = [f"{part.name} {change_text('top1', part.change)}" for part in self.moved]
-            lines.append(f"  {Chance.BEYOND}: {first_few(fell, _NAMED)}")
+            lines.append(f"  {ChanceCase.BEYOND}: {first_few(fell, _NAMED)}")
         return lines
 
 
@@ -331,7 +331,7 @@ def _figures(compared: Compared[Any], before: Evaluated) -> tuple[Difference, li
             name=part.name,
             before=part.before,
             after=part.value,
-            chance=Chance.of(part.change, part.noise, part.sampled, len(parts)),
+            chance=ChanceCase.of(part.change, part.noise, part.sampled, len(parts)),
         )
         for part in parts
     ]
@@ -397,12 +397,12 @@ class Grounds:
         shared: the shared examples if the data differ, else None.
     """
 
-    examples: Examples
-    reference: Examples | None = None
+    examples: CommonExamples
+    reference: CommonExamples | None = None
     shared: SharedExamples | None = None
 
     @property
-    def splits(self) -> list[Examples]:
+    def splits(self) -> list[CommonExamples]:
         """The splits whose evaluations have answers to all these examples."""
         both = self.reference is not None and _size(self.reference) == _size(self.examples)
         return [self.examples, self.reference] if self.reference and both else [self.examples]
@@ -436,9 +436,9 @@ def examples_of(
         ArtifactError: a data set is damaged.
     """
 
-    def whole(training: TrainSpec) -> Examples:
+    def whole(training: TrainSpec) -> CommonExamples:
         manifest: Manifest = read_manifest(store, training.dataset_folder)
-        return Examples(store, training.dataset_folder, manifest, split, reporter)
+        return CommonExamples(store, training.dataset_folder, manifest, split, reporter)
 
     here = whole(candidate)
     other = reference.fingerprint != candidate.fingerprint
@@ -451,7 +451,7 @@ def examples_of(
     return Grounds(replace(here, places=shared.counting), there, shared)
 
 
-def _size(examples: Examples) -> int:
+def _size(examples: CommonExamples) -> int:
     return -1 if examples.places is None else len(examples.places)
 
 

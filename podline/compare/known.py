@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from podline.base.errors import PodlineError
-from podline.contract.answers import Examples
+from podline.contract.answers import CommonExamples
 from podline.contract.kind import kind_of
 from podline.contract.noise import MOST_TRAININGS
 from podline.documents.any_evaluation import AnyEvaluation
@@ -99,7 +99,7 @@ class Evaluated(NamedTuple):
     folder: str
     evaluation: AnyEvaluation
 
-    def answers(self, store: Store, splits: Sequence[Examples]) -> Any:
+    def answers(self, store: Store, splits: Sequence[CommonExamples]) -> Any:
         """Return its answers to some examples; None if the evaluation does not cover them.
 
         Args:
@@ -113,7 +113,7 @@ class Evaluated(NamedTuple):
         kind, data = kind_of(self.evaluation).answers(), self.training.dataset_folder
         manifest = read_manifest(store, data)
         for examples in splits:
-            own = Examples(store, data, manifest, examples.split, examples.reporter)
+            own = CommonExamples(store, data, manifest, examples.split, examples.reporter)
             if self.evaluation.split == examples.split and own.checksums == examples.checksums:
                 return kind.part(examples, kind.left(store, self.folder, self.evaluation))
         return None
@@ -131,7 +131,7 @@ def evaluated(store: Store, run: str, folder: str = "") -> Evaluated:
     return Evaluated(training, folder, read_evaluation(store, folder))
 
 
-def answers_on(store: Store, run: str, splits: Sequence[Examples]) -> Any:
+def answers_on(store: Store, run: str, splits: Sequence[CommonExamples]) -> Any:
     """Return a run's answers to some examples; None if there are none, or files are missing."""
     with contextlib.suppress(PodlineError):  # missing files of another run must not stop this one
         return evaluated(store, run).answers(store, splits)

@@ -21,7 +21,7 @@ from podline.recipes.kind_table import facts_by_measure
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
-    from podline.base.drawing.picture_sheet import Picture, Sheet
+    from podline.base.drawing.picture_sheet import Sheet, SheetPicture
 
 _IN_A_ROW, _PAIRS_IN_A_ROW = 8, 2
 _WRONG = "#c0392b"
@@ -106,7 +106,7 @@ class Explained(NamedTuple):
     def picture_sheet(self) -> Sheet:
         """Draw the lost examples as one figure."""
         # Imported here, since flows should not wait for matplotlib.
-        from podline.base.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
+        from podline.base.drawing.picture_sheet import LARGE, SMALL, PictureRow, SheetBlock, sheet  # noqa: PLC0415
 
         pictures = [
             picture
@@ -115,22 +115,22 @@ class Explained(NamedTuple):
         ]
         columns, side = (2 * _PAIRS_IN_A_ROW, LARGE) if self.in_pairs else (_IN_A_ROW, SMALL)
         rows = [PictureRow("", pictures[start : start + columns]) for start in range(0, len(pictures), columns)]
-        return sheet([Block(self.why.heading(), self.why.about_pictures(), rows)], side)
+        return sheet([SheetBlock(self.why.heading(), self.why.about_pictures(), rows)], side)
 
     @property
     def in_pairs(self) -> bool:
         """Return whether each example has two pictures, one per run."""
         return any(len(images) > 1 for images in self.pictures)
 
-    def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
-        from podline.base.drawing.picture_sheet import Picture  # noqa: PLC0415
+    def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[SheetPicture]:
+        from podline.base.drawing.picture_sheet import SheetPicture  # noqa: PLC0415
 
         if len(images) == 1:
-            yield Picture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)
+            yield SheetPicture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)
             return
         before, after = images
-        yield Picture(before, f"{lost.name}, before\n✓ {lost.before}")
-        yield Picture(after, f"{lost.name}, now\n✗ {lost.after}", _WRONG)
+        yield SheetPicture(before, f"{lost.name}, before\n✓ {lost.before}")
+        yield SheetPicture(after, f"{lost.name}, now\n✗ {lost.after}", _WRONG)
 
 
 def explain(store: Store, pairing: Pairing) -> Explained:

@@ -11,7 +11,7 @@ from podline.recipes.measures import change_bound, change_text, measure_named
 Word = Literal["better", "worse", "noise"]
 
 
-class Chance(StrEnum):
+class ChanceCase(StrEnum):
     """How much of a difference chance explains; docs/explanation/comparison.md has the table."""
 
     USUAL = "no more than chance"
@@ -19,7 +19,7 @@ class Chance(StrEnum):
     BEYOND = "more than seeds usually do"
 
     @classmethod
-    def of(cls, change: float, noise: Noise, sampled: float, tests: int = 1) -> Chance:
+    def of(cls, change: float, noise: Noise, sampled: float, tests: int = 1) -> ChanceCase:
         """Return how far chance explains a change.
 
         Args:
@@ -34,16 +34,16 @@ class Chance(StrEnum):
 
     def said(self, *, measured: bool) -> str:
         """Return the phrase, and that the spread between seeds is an assumption."""
-        return self if self is not Chance.BEYOND or measured else f"{self}, by the assumed spread between seeds"
+        return self if self is not ChanceCase.BEYOND or measured else f"{self}, by the assumed spread between seeds"
 
 
 # Two-sided shares of equal models. A month of equal nights has a false alarm in one month of 30.
 _LEVEL, _ALARM = 0.05, 0.001
 
 
-def word_of(name: str, change: float, chance: Chance) -> Word:
+def word_of(name: str, change: float, chance: ChanceCase) -> Word:
     """Return the verdict on a metric's change; only one beyond chance is better or worse."""
-    if chance is not Chance.BEYOND:
+    if chance is not ChanceCase.BEYOND:
         return "noise"
     return "better" if measure_named(name).better(change, 0) else "worse"
 

@@ -21,7 +21,7 @@ from podline.store.contract import Store
 
 
 @dataclass(frozen=True)
-class Examples:
+class CommonExamples:
     """The examples on which models are compared.
 
     Attributes:
@@ -63,7 +63,7 @@ class Answers(ABC, Generic[Left, Formed]):
         """Read a model's answers from an evaluation's folder."""
 
     @abstractmethod
-    def again(self, examples: Examples, training: TrainSpec, model: Callable[..., Any]) -> Left:
+    def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Any]) -> Left:
         """Run a model on the compared examples.
 
         Args:
@@ -73,15 +73,15 @@ class Answers(ABC, Generic[Left, Formed]):
         """
 
     @abstractmethod
-    def part(self, examples: Examples, answers: Left) -> Left:
+    def part(self, examples: CommonExamples, answers: Left) -> Left:
         """Return the answers for the compared examples."""
 
     @abstractmethod
-    def judged(self, examples: Examples, answers: Left) -> Formed:
+    def judged(self, examples: CommonExamples, answers: Left) -> Formed:
         """Return the answers in the form of :class:`podline.contract.rules.Compared`."""
 
     @abstractmethod
-    def main(self, examples: Examples, answers: Left) -> Metric:
+    def main(self, examples: CommonExamples, answers: Left) -> Metric:
         """Return the main metric on the compared examples, with its interval."""
 
     def differing(self, one: Left, other: Left) -> int | None:  # noqa: ARG002 (None unless answers are single values)

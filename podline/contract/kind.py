@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
     from podline.base.arrays import Array, Arrays, Image
-    from podline.base.drawing.picture_sheet import Block, Picture
+    from podline.base.drawing.picture_sheet import SheetBlock, SheetPicture
     from podline.base.frozen import JsonObject
     from podline.base.progress import Reporter
     from podline.contract.answers import AnyAnswers, LostExamples
@@ -108,7 +108,7 @@ class Kind(ABC):
         """Return the reader of pictures for a model."""
 
     @abstractmethod
-    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
         """Return examples as pictures with their targets.
 
         Args:
@@ -119,7 +119,7 @@ class Kind(ABC):
     @abstractmethod
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
-    ) -> tuple[Block, int, int]:
+    ) -> tuple[SheetBlock, int, int]:
         """Return answers to test examples as pictures, and the numbers of examples and of correct answers.
 
         Both numbers are 0 for a kind whose answers are not simply right or wrong.

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
+from podline.base.drawing.picture_sheet import PictureRow, Sheet, SheetBlock, SheetPicture, sheet
 from podline.base.errors import SettingsError, SourceError
 from podline.base.figures import duration, size
 from podline.base.plurals import plural
-from podline.data.images.image_table import Image
+from podline.data.images.image_table import SourceImage
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
 from podline.data.people.layouts import has_annotations
@@ -133,10 +133,12 @@ class Checked:
         every = {"": np.ones(len(train), np.bool_)}
         chosen = dict(zip(names, self._classes_of(train).T, strict=False)) if names else every
         rows = [
-            PictureRow(printable(name, 14), list(map(Picture, train.read(np.flatnonzero(some)[:_EXAMPLES])["image"])))
+            PictureRow(
+                printable(name, 14), list(map(SheetPicture, train.read(np.flatnonzero(some)[:_EXAMPLES])["image"]))
+            )
             for name, some in chosen.items()
         ]
-        _write(sheet([Block("Training examples", self.source.words[0], rows)]), file)
+        _write(sheet([SheetBlock("Training examples", self.source.words[0], rows)]), file)
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
         """Return the classes of each of a split's first records, (n, classes)."""
@@ -164,7 +166,7 @@ class Checked:
         wide = 2 * _PAIRS_IN_A_ROW
         rows = [PictureRow("", drawn[first : first + wide]) for first in range(0, len(drawn), wide)]
         about = f"{plural(len(pairs), 'image')} have one; the nearest of them, each beside the image that it repeats"
-        _write(sheet([Block("Near-duplicates", about, rows)]), file)
+        _write(sheet([SheetBlock("Near-duplicates", about, rows)]), file)
         return True
 
     def _pair(self, pair: NearPair) -> dict[str, Any]:
@@ -197,8 +199,8 @@ class Checked:
         return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
-def _picture(pixels: npt.NDArray[np.uint8], image: Image) -> Picture:
-    return Picture(pixels, f"{image.split}: {_end(image.label)}\n{_end(image.key)}")
+def _picture(pixels: npt.NDArray[np.uint8], image: SourceImage) -> SheetPicture:
+    return SheetPicture(pixels, f"{image.split}: {_end(image.label)}\n{_end(image.key)}")
 
 
 def _end(text: str | None) -> str:

@@ -16,7 +16,7 @@ from podline.data import bounds
 from podline.data.headers import PictureError
 from podline.data.pictures import AS_IT_IS, Form, Pixels, held_of, limits_of_pixels, picture_of, ready_for_many
 from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import Sandbox
 from podline.settings import machine as settings
 from podline.store.contract import explained
@@ -24,7 +24,7 @@ from podline.store.contract import explained
 Result = TypeVar("Result")
 
 _MAKER = f"{__name__}:decoder"
-_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0)  # limits while headers are read
+_FIRST = ParseLimits(4 * bounds.IMAGE_BYTES, 2.0)  # limits while headers are read
 
 
 class PictureFile(NamedTuple):

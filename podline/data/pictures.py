@@ -43,7 +43,7 @@ from podline.data.headers import (
     open_picture,
     orientation_of,
 )
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.documents.manifest import Fit
 
 Pixels = npt.NDArray[np.uint8]
@@ -86,7 +86,7 @@ class Form(NamedTuple):
 AS_IT_IS = Form()
 
 
-class Picture(NamedTuple):
+class DecodedPicture(NamedTuple):
     """A decoded picture.
 
     Attributes:
@@ -110,19 +110,19 @@ Declared = Callable[[int, int], None]
 """Is told how many pixels the header declares, and how many are held in memory, before a file is decoded."""
 
 
-def limits_of_pixels(pixels: int, held: int, wait: float = 10.0) -> Limits:
+def limits_of_pixels(pixels: int, held: int, wait: float = 10.0) -> ParseLimits:
     """Return the limits for decoding pictures.
 
     Args:
         pixels: number of pixels in their headers.
         held: number of pixels in memory.
-        wait: see :class:`Limits`.
+        wait: see :class:`ParseLimits`.
 
     Returns:
         Memory of 64 MB and 8 bytes per pixel in memory, and CPU time of 0.4 s and a second per 5 million pixels: twice
         the time of the slowest decoder.
     """
-    return Limits(64_000_000 + 8 * held, 0.4 + pixels / 5e6, wait)
+    return ParseLimits(64_000_000 + 8 * held, 0.4 + pixels / 5e6, wait)
 
 
 def picture_of(
@@ -130,7 +130,7 @@ def picture_of(
     declared: Declared = lambda _pixels, _held: None,
     annotated: tuple[int, int] | None = None,
     form: Form = AS_IT_IS,
-) -> Picture:
+) -> DecodedPicture:
     """Decode the content of a file; the caller adds the file's name to errors.
 
     Args:
@@ -206,16 +206,16 @@ def _whole(pixels: Pixels, header: Header, factor: int) -> Pixels:
 
 def _oriented(
     pixels: Pixels, size: tuple[int, int], orientation: int, annotated: tuple[int, int] | None, marks: int = 0
-) -> Picture:
+) -> DecodedPicture:
     if orientation == 1 or (annotated is not None and (annotated in (size, _UNKNOWN) or annotated != size[::-1])):
-        return Picture(pixels, *size, turned=False, unturned=orientation != 1, marks=marks)
+        return DecodedPicture(pixels, *size, turned=False, unturned=orientation != 1, marks=marks)
     width, height = size[::-1] if orientation >= 5 else size
-    return Picture(turned(pixels, orientation), width, height, turned=True, marks=marks)
+    return DecodedPicture(turned(pixels, orientation), width, height, turned=True, marks=marks)
 
 
 def _by_pillow(
     data: bytes, header: Header | None, declared: Declared, annotated: tuple[int, int] | None, form: Form
-) -> Picture:
+) -> DecodedPicture:
     picture = open_picture(data)
     deep, pixels = deep_of(data, picture), picture.width * picture.height
     check_size(picture.width, picture.height, pixels, form.most)

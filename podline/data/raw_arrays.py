@@ -16,7 +16,7 @@ import numpy.typing as npt
 from podline.data.decoded_rows import PIXELS, with_checksums
 from podline.data.identity import IDENTITY_BYTES, identities_of
 from podline.data.rawfiles import RawFile
-from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.limits import ParseLimits, limits_of
 from podline.documents.manifest import USUAL_KIND
 from podline.store.contract import explained
 
@@ -24,7 +24,7 @@ COLUMNS = "columns.npz"
 """The name of the file with labels and identities in a folder of the cache, beside the pixels."""
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Some images of a raw file.
 
     Attributes:
@@ -58,23 +58,23 @@ class Arrays:
     dataset: str
     raw: tuple[RawFile, ...]
     splits: Mapping[str, Sequence[tuple[RawFile, ...]]]
-    read: Callable[..., Iterable[Part]]
+    read: Callable[..., Iterable[FilePart]]
     key: Sequence[object]
     class_names: tuple[str, ...] = ()
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kind: str = USUAL_KIND
-    limits: Callable[[int], Limits] = limits_of
+    limits: Callable[[int], ParseLimits] = limits_of
     archive: RawFile | None = None
 
 
-def write_parts(read: Callable[..., Iterable[Part]], paths: Sequence[Path], folder: Path) -> None:
+def write_parts(read: Callable[..., Iterable[FilePart]], paths: Sequence[Path], folder: Path) -> None:
     """Write the images of a group of files into an empty folder; runs in a sandbox.
 
     Raises:
         SourceError: a file is damaged.
         StoreError: the folder cannot be written.
     """
-    shape, parts, pixels = (0, 0, 0), list[Part](), folder / PIXELS
+    shape, parts, pixels = (0, 0, 0), list[FilePart](), folder / PIXELS
     with pixels.open("wb") as stream:
         for part in read(*paths):
             images = np.ascontiguousarray(part.images)

@@ -137,7 +137,7 @@ class StageTime(Frozen):
     reused: bool
 
 
-class Waiting(Frozen):
+class WaitingTime(Frozen):
     """Seconds that the run spent waiting.
 
     Attributes:
@@ -345,7 +345,7 @@ class Entry(Origin):
     schedule: str = ""
     run: str = ""
     stages: dict[str, StageTime] = Field(default_factory=dict)
-    waiting: Waiting = Waiting()
+    waiting: WaitingTime = WaitingTime()
     retries: tuple[RetrySummary, ...] = ()
     spent: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
     training: Training | None = None

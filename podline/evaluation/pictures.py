@@ -23,7 +23,7 @@ from podline.data.images.parsing import LISTED, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS, Place
 from podline.data.rawfiles import reading
-from podline.data.sources.decoding import Decoder, Look, Pictures, Request
+from podline.data.sources.decoding import Decoder, DecodeRequest, FittedPictures, Look
 from podline.data.sources.remote import on_this_machine
 from podline.settings import machine as settings
 
@@ -130,7 +130,7 @@ class Batch(NamedTuple):
     images: Array
 
 
-def decoded(pictures: Iterable[Asked], becoming: Pictures, folder: Path) -> Iterator[Batch]:
+def decoded(pictures: Iterable[Asked], becoming: FittedPictures, folder: Path) -> Iterator[Batch]:
     """Decode pictures in sandboxes, as a conversion does; yield them in batches, in order.
 
     Args:
@@ -144,14 +144,14 @@ def decoded(pictures: Iterable[Asked], becoming: Pictures, folder: Path) -> Iter
     """
     waiting = deque[Asked]()
 
-    def requests() -> Iterator[tuple[str, int, Request]]:
+    def requests() -> Iterator[tuple[str, int, DecodeRequest]]:
         for number, picture in enumerate(pictures):
             part, row = divmod(number, BATCH)
             path = folder / f"{part}.pixels"
             if row == 0:
                 path.touch()
             waiting.append(picture)
-            yield str(path), row, Request(picture.place)
+            yield str(path), row, DecodeRequest(picture.place)
 
     with Decoder(becoming) as processes:
         looks = processes.looks(requests(), settings.load().parse_limits)

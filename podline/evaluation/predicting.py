@@ -30,7 +30,7 @@ from podline.contract.picture_reader import PictureReader
 from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form
-from podline.data.sources.decoding import Pictures
+from podline.data.sources.decoding import FittedPictures
 from podline.documents.forgotten import forgotten
 from podline.documents.manifest import read_manifest
 from podline.evaluation.answer_table import TableForm, write_table
@@ -115,12 +115,12 @@ class Predictor:
                 return found
         return ClassesSettings()
 
-    def becoming(self) -> Pictures:
+    def becoming(self) -> FittedPictures:
         """Return how pictures are decoded; forgotten ones are not."""
         known = forgotten(self._store, self.manifest.dataset)
         form, most = self.reader.form(self.manifest), settings.load().parse_pixels
         height, width, channels = form.shape
-        return Pictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
+        return FittedPictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
         """Yield the model's answer for each image of its input's shape, computed in batches.

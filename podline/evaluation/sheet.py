@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from podline.base.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, Sheet, sheet
+from podline.base.drawing.picture_sheet import LARGE, SMALL, PictureRow, Sheet, SheetBlock, sheet
 from podline.base.progress import Reporter
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
@@ -49,7 +49,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
     return sheet([fed, answers], side), examples, correct
 
 
-def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
+def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> SheetBlock:
     """Return the first examples of the first batch, as stored and as each of the first epochs augments them."""
     recipe, kind = spec.recipe, kind_of(spec.recipe)
     reader = open_split(store, spec.dataset_folder, manifest, TRAIN)
@@ -68,7 +68,7 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
             for epoch in range(spec.epochs)
         ]
     about = f"examples of the training split of {manifest.dataset}; {how}"
-    return Block(f"Input of the model of {recipe.name}", about, rows)
+    return SheetBlock(f"Input of the model of {recipe.name}", about, rows)
 
 
 def save(figure: Figure, file: Path) -> None:

@@ -11,7 +11,7 @@ from podline.base.frozen import JsonObject
 from podline.documents.ledger_entry import Entry, Environment, Training
 from podline.ledger import ledger
 from podline.ledger.alike import same_but_for_seed
-from podline.ledger.slowness import MOST, Pace, Slowness, growth, slowness
+from podline.ledger.slowness import MOST, MachinePace, Slowness, growth, slowness
 from podline.stages.specs import TrainResult
 from podline.store.contract import Store
 
@@ -21,7 +21,7 @@ _LONG_AGO = 60 * 86_400.0
 _READ = 5 * MOST
 
 
-def paces_of(entry: Entry) -> dict[str, Pace]:
+def paces_of(entry: Entry) -> dict[str, MachinePace]:
     """Return the pace of each stage that did its work in a run, by stage name."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
@@ -34,13 +34,13 @@ def paces_of(entry: Entry) -> dict[str, Pace]:
         took = entry.stages.get(stage)
         if took is not None and not took.reused and count:
             devices = where.devices if stage == "evaluate" else ""
-            found[stage] = Pace(took.seconds_when_made / count, 0.0, devices, "", where.cores, where.machine)
+            found[stage] = MachinePace(took.seconds_when_made / count, 0.0, devices, "", where.cores, where.machine)
     return found
 
 
-def trained_at(training: Training | TrainResult, where: Environment) -> Pace:
+def trained_at(training: Training | TrainResult, where: Environment) -> MachinePace:
     """Return the pace of a training."""
-    return Pace(
+    return MachinePace(
         1 / training.examples_per_second,
         training.waiting_for_input,
         where.devices,
@@ -53,7 +53,7 @@ def trained_at(training: Training | TrainResult, where: Environment) -> Pace:
 
 
 def slow_training(
-    store: Store, recipe: str, settings: JsonObject, now: Pace, *, until: float | None = None
+    store: Store, recipe: str, settings: JsonObject, now: MachinePace, *, until: float | None = None
 ) -> Slowness | None:
     """Compare a training with the latest ones of its recipe, and these with those of two months ago.
 
@@ -76,8 +76,13 @@ def slow_training(
 
 
 def earlier(
-    store: Store, recipe: str, settings: JsonObject, stage: str, until: float | None = None, but: Pace | None = None
-) -> list[Pace]:
+    store: Store,
+    recipe: str,
+    settings: JsonObject,
+    stage: str,
+    until: float | None = None,
+    but: MachinePace | None = None,
+) -> list[MachinePace]:
     """Return a stage's paces in the latest runs of a recipe with equal settings except the seed, oldest first.
 
     Finished stages count even if the run failed later. Damaged entries are skipped.
@@ -95,7 +100,7 @@ def earlier(
     """
     moment = None if until is None else datetime.fromtimestamp(until, UTC)
     wanted = itertools.islice(ledger.names(store, recipe=recipe, until=moment), _READ)
-    found: list[Pace] = []
+    found: list[MachinePace] = []
     for pace in _paces(store, wanted, settings, stage):
         # A run that reused a finished training repeats its pace.
         if pace not in (*found, but):
@@ -105,7 +110,7 @@ def earlier(
     return found[::-1]
 
 
-def _paces(store: Store, wanted: Iterator[ledger.Named], settings: JsonObject, stage: str) -> Iterator[Pace]:
+def _paces(store: Store, wanted: Iterator[ledger.Named], settings: JsonObject, stage: str) -> Iterator[MachinePace]:
     for entry in ledger.entries(store, wanted, damaged=lambda _: None):
         if same_but_for_seed(entry.settings.get("recipe", {}), settings) and stage in (paces := paces_of(entry)):
             yield paces[stage]

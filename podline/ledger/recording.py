@@ -34,7 +34,7 @@ from podline.documents.ledger_entry import (
     Started,
     State,
     Training,
-    Waiting,
+    WaitingTime,
 )
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, MetricsLines
@@ -112,7 +112,7 @@ def recorded(
         settings={},
         code=provenance.code(),
         environment=provenance.environment(),
-        waiting=Waiting(start=round(max(0.0, late), 3)),
+        waiting=WaitingTime(start=round(max(0.0, late), 3)),
     )
     with noted(store) as keep:
         notes = Notes(store, begun, reporter, keep)
@@ -307,11 +307,11 @@ class Notes:
         judged = [line for line in lines if isinstance(line, AnnealingLine)]
         return training.model_copy(update={"annealing": _annealing(self._recipe.annealing.energy, judged)})
 
-    def _retry_delays(self) -> Waiting:
+    def _retry_delays(self) -> WaitingTime:
         delays = sum(retry.delay for retry in self.entry.retries)
         return self.entry.waiting.model_copy(update={"retries": round(delays, 3)})
 
-    def _waiting(self) -> Waiting:
+    def _waiting(self) -> WaitingTime:
         entry, waiting = self.entry, self._retry_delays()
         if not entry.run:
             return waiting

@@ -36,7 +36,7 @@ _TO_SIGMA = 1.4826
 _EXPLAINED = 0.5
 
 
-class Pace(NamedTuple):
+class MachinePace(NamedTuple):
     """The speed of a stage, with its machine.
 
     Attributes:
@@ -73,7 +73,7 @@ class Slowness(NamedTuple):
         return f"{factor} × slower than {self.usual}: {self.cause}"
 
 
-def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slowness | None:
+def slowness(now: MachinePace, before: Sequence[MachinePace], factor: float = FACTOR) -> Slowness | None:
     """Return the slowdown of a stage; None if it is not slow, or too little is known.
 
     Args:
@@ -97,7 +97,7 @@ def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slown
     return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", _in_words(causes))
 
 
-def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
+def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> Slowness | None:
     """Return the slowdown of a stage since long ago; None without one, or if too little is known.
 
     Args:
@@ -160,13 +160,13 @@ def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kind
     return found
 
 
-def _logarithms(paces: Sequence[Pace]) -> tuple[float, float]:
+def _logarithms(paces: Sequence[MachinePace]) -> tuple[float, float]:
     """Return median and robust standard deviation of the paces' logarithms."""
     usual = median(math.log(pace.seconds) for pace in paces)
     return usual, max(LEAST_SPREAD, _TO_SIGMA * median(abs(math.log(pace.seconds) - usual) for pace in paces))
 
 
-def _crowded(now: Pace) -> Slowness | None:
+def _crowded(now: MachinePace) -> Slowness | None:
     """Return the slowdown by other processes if they left too few cores for this one."""
     load = now.load
     if (
@@ -182,7 +182,7 @@ def _crowded(now: Pace) -> Slowness | None:
     return Slowness(factor, "on this machine alone, by estimate", "; ".join(_lost(load, [])))
 
 
-def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
+def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
     """Return the differences between the runs, the most likely cause first."""
     found = []
     if now.devices != _most(pace.devices for pace in before):

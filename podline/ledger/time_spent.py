@@ -16,7 +16,7 @@ from typing import NamedTuple
 from podline.base.figures import duration, percent
 from podline.base.plurals import plural
 from podline.base.stopwatch import since
-from podline.documents.ledger_entry import Waiting
+from podline.documents.ledger_entry import WaitingTime
 from podline.documents.metrics_log import EvaluationLine, EventLine, MetricsLine, StepsLine
 from podline.ledger.slowness import Loss
 
@@ -84,7 +84,7 @@ class Attempt(NamedTuple):
 
 def time_spent(
     seconds: float,
-    waiting: Waiting,
+    waiting: WaitingTime,
     attempts: Iterable[Attempt],
     lines: Iterable[MetricsLine],
     events: Sequence[EventLine],

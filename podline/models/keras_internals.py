@@ -34,7 +34,7 @@ def fresh_names() -> Iterator[None]:
         global_state.set_global_attribute("object_name_uids", names)
 
 
-class Node(NamedTuple):
+class CallNode(NamedTuple):
     """One call of a layer or an operation of ``keras.ops`` in a model.
 
     Attributes:
@@ -57,7 +57,7 @@ def has_graph(layer: object) -> bool:
     return isinstance(layer, (Functional, keras.Sequential)) and _graph(layer) is not None
 
 
-def nodes_of(model: keras.Model) -> Iterator[Node]:
+def nodes_of(model: keras.Model) -> Iterator[CallNode]:
     """Yield every call of a layer or operation, in the order of the model."""
     graph = _graph(model)
     nodes = {id(node) for at_depth in graph._nodes_by_depth.values() for node in at_depth}
@@ -67,7 +67,7 @@ def nodes_of(model: keras.Model) -> Iterator[Node]:
                 arguments = keras.tree.flatten([node.arguments.args, node.arguments.kwargs])
                 sources = [tensor._keras_history.operation for tensor in node.input_tensors]
                 tensors = tuple(node.input_tensors), tuple(node.output_tensors)
-                yield Node(operation, tuple(arguments), *tensors, tuple(sources))
+                yield CallNode(operation, tuple(arguments), *tensors, tuple(sources))
 
 
 def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from podline.base.arrays import Array
-from podline.data.sources.pickles import Call
+from podline.data.sources.pickles import AllowedCall
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001
@@ -94,8 +94,8 @@ def _are_sizes(sizes: Any) -> bool:
 
 
 _ALLOWED: dict[str, Any] = {
-    "collections.OrderedDict": Call(_Dict),
-    "torch._utils._rebuild_tensor_v2": Call(_tensor),
+    "collections.OrderedDict": AllowedCall(_Dict),
+    "torch._utils._rebuild_tensor_v2": AllowedCall(_tensor),
     "torch.FloatStorage": "<f4",
     "torch.LongStorage": "<i8",
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class EpochPlace(NamedTuple):
     """The position of a step in its epoch.
 
     Attributes:
@@ -62,11 +62,11 @@ class Epochs:
         self.changes = tuple(segment.epoch for segment in self._segments)
         self.steps_per_epoch = self._segments[0].steps_per_epoch
 
-    def place(self, step: int) -> Place:
+    def place(self, step: int) -> EpochPlace:
         """Return the epoch of a step, counted from 0, and the place in that epoch."""
         segment = self._of_step(step)
         epochs, batch = divmod(step - segment.step, segment.steps_per_epoch)
-        return Place(segment.epoch + epochs, batch, segment.steps_per_epoch, segment.batch_size)
+        return EpochPlace(segment.epoch + epochs, batch, segment.steps_per_epoch, segment.batch_size)
 
     def epoch_at(self, step: int) -> float:
         """Return the number of passes over the data after this many steps."""

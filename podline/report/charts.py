@@ -216,14 +216,14 @@ def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
     return drawing.svg
 
 
-class Night(NamedTuple):
+class ChartedNight(NamedTuple):
     """A night: its label in the chart, and its figure."""
 
     label: str
     metric: Metric
 
 
-def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric | None) -> Svg:
+def nights(earlier: Sequence[ChartedNight], this: ChartedNight, measure: str, champion: Metric | None) -> Svg:
     """Draw the main metric with its interval over recent nights; a line marks the champion's value.
 
     Args:

@@ -44,7 +44,7 @@ _SHORT = {
 }
 
 
-class Column(NamedTuple):
+class LedgerColumn(NamedTuple):
     """A column of the table.
 
     Attributes:
@@ -77,17 +77,19 @@ def _worst(entry: Entry) -> tuple[str | None, float | None]:
 
 
 _COMPUTED = (
-    Column("seconds", "float64", "seconds"),
-    Column("waiting", "float64", "waiting.total"),
-    Column("retries", "Int64", lambda entry: len(entry.retries)),
-    Column("overridden", "str", lambda entry: ", ".join(f"{path}={value}" for path, value in entry.overridden.items())),
-    *(Column(end, "float64", f"outcome.main.{end}") for end in ("value", "low", "high")),
-    Column("worst_part", "str", lambda entry: _worst(entry)[0]),
-    Column("worst_part_value", "float64", lambda entry: _worst(entry)[1]),
+    LedgerColumn("seconds", "float64", "seconds"),
+    LedgerColumn("waiting", "float64", "waiting.total"),
+    LedgerColumn("retries", "Int64", lambda entry: len(entry.retries)),
+    LedgerColumn(
+        "overridden", "str", lambda entry: ", ".join(f"{path}={value}" for path, value in entry.overridden.items())
+    ),
+    *(LedgerColumn(end, "float64", f"outcome.main.{end}") for end in ("value", "low", "high")),
+    LedgerColumn("worst_part", "str", lambda entry: _worst(entry)[0]),
+    LedgerColumn("worst_part_value", "float64", lambda entry: _worst(entry)[1]),
 )
 
 
-def columns() -> list[Column]:
+def columns() -> list[LedgerColumn]:
     """Return all columns: every field with one value; some values of all others; each metric under its own name."""
     keys = {
         "seeds": ("recipe", "data"),
@@ -97,13 +99,13 @@ def columns() -> list[Column]:
         "data.change.splits": ("train", "test"),
         "outcome.metrics": known(),
     }
-    found, taken = list[Column](), {column.name for column in _COMPUTED}
+    found, taken = list[LedgerColumn](), {column.name for column in _COMPUTED}
     for path, dtype in _fields(Entry, "", keys):
         metric = path.removeprefix("outcome.metrics.").replace(".value", "").replace(".", "_")
         short = _SHORT.get(path, metric if path.startswith("outcome.metrics.") else path)
         name = path if short in taken else short
         taken.add(name)
-        found.append(Column(name, _MOMENT if path in ("began", "ended") else dtype, path))
+        found.append(LedgerColumn(name, _MOMENT if path in ("began", "ended") else dtype, path))
     return [*found, *_COMPUTED]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from podline.base.figures import count, duration, moment, percent, pflop, rate, size
 from podline.base.plurals import plural
 from podline.data.versions.version_changes import in_words as changes_in_words
-from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
+from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, WaitingTime
 from podline.ledger.time_spent import in_words
 from podline.recipes.measures import metric_text, shown
 from podline.store.contract import Store
@@ -106,7 +106,7 @@ def _started(entry: Entry) -> str:
     return f"by {schedule}" if entry.started == "schedule" else "by hand"
 
 
-def waiting_in_words(waiting: Waiting) -> str:
+def waiting_in_words(waiting: WaitingTime) -> str:
     """Describe the waiting time by cause; empty without waiting."""
     parts = {
         "to begin": waiting.start,

@@ -13,11 +13,11 @@ from podline.base import figures
 from podline.compare.comparison import unpaired
 from podline.compare.words import Word, word_of
 from podline.contract.noise import MOST_TRAININGS
-from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
+from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, WaitingTime
 from podline.documents.metric import Metric
 from podline.ledger.alike import same_but_for_seed, training_key
 from podline.ledger.paces import paces_of
-from podline.ledger.slowness import MOST, Pace, losses, slowness
+from podline.ledger.slowness import MOST, MachinePace, losses, slowness
 from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.recipes import measures
 from podline.recipes.kind_table import facts_by_measure
@@ -49,7 +49,7 @@ class _Result(NamedTuple):
     key: str
 
 
-class Known:
+class KnownFigures:
     """The figures of all runs that are not refused, which show the spread between seeds."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Known:
         return [*islice(alike, MOST_TRAININGS - 1)][::-1]
 
 
-class Series:
+class NightSeries:
     """Nights that can be compared; a series keeps a few numbers per night.
 
     Attributes:
@@ -92,8 +92,8 @@ class Series:
         self._measure = ""
         # By night: a night that crashed and restarted has several entries.
         self._results: dict[str, _Result] = {}
-        self._waiting: dict[str, tuple[float, Waiting]] = {}
-        self._paces: dict[str, dict[str, Pace]] = {}
+        self._waiting: dict[str, tuple[float, WaitingTime]] = {}
+        self._paces: dict[str, dict[str, MachinePace]] = {}
         self._spent: dict[str, dict[str, float]] = {}
         self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
         self._productive = dict[str, Point]()
@@ -108,7 +108,7 @@ class Series:
         """The main measure of the results; empty without results."""
         return self._measure
 
-    def change(self, entry: Entry, known: Known) -> Change:
+    def change(self, entry: Entry, known: KnownFigures) -> Change:
         """Return the change of the result of a night, or of its retry, since the previous night.
 
         Args:
@@ -196,7 +196,7 @@ class Series:
         """Return the charts of figures that at least two nights have."""
         title = measure_named(self._measure).label if self._measure else ""
         times = [seconds for _, seconds in self._waiting.values()]
-        total = Waiting(**{kind: sum(getattr(time, kind) for time in times) for kind in Waiting.model_fields})
+        total = WaitingTime(**{kind: sum(getattr(time, kind) for time in times) for kind in WaitingTime.model_fields})
         waiting = {night: _plain(ended, time.total) for night, (ended, time) in self._waiting.items()}
         measure = self._measure
         charts = [
@@ -235,9 +235,9 @@ class AllSeries:
     """Finds the series of each entry."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], list[Series]] = {}
+        self._found: dict[tuple[str, str], list[NightSeries]] = {}
 
-    def of(self, entry: Entry) -> Series | None:
+    def of(self, entry: Entry) -> NightSeries | None:
         """Return the series of a night or its retry; None for a manual run or unknown settings."""
         if not entry.schedule or not entry.settings.get("recipe"):
             return None
@@ -246,10 +246,10 @@ class AllSeries:
         for series in sorted(there, key=lambda series: -series.ended):
             if same_but_for_seed(series.first.settings["recipe"], entry.settings["recipe"]):
                 return series
-        there.append(Series(entry, others=bool(there)))
+        there.append(NightSeries(entry, others=bool(there)))
         return there[-1]
 
-    def newest_first(self) -> Sequence[Series]:
+    def newest_first(self) -> Sequence[NightSeries]:
         """Return all series with nights, newest first."""
-        every: Iterable[Series] = (series for found in self._found.values() for series in found)
+        every: Iterable[NightSeries] = (series for found in self._found.values() for series in found)
         return sorted((series for series in every if series.count), key=lambda series: -series.ended)

@@ -28,7 +28,7 @@ from podline.recipes.measures import measure_named
 from podline.report.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title, sign
 from podline.report.document import document
 from podline.report.escaping import unbroken
-from podline.report.night_series import AllSeries, Change, Known, Series, night_of
+from podline.report.night_series import AllSeries, Change, KnownFigures, NightSeries, night_of
 from podline.report.over_nights import line, ticks
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
@@ -127,7 +127,7 @@ def index_page(
         base: address that is put before names in the store; empty for a page in the store's root.
         problems: what is left out, filled while the entries are read.
     """
-    nights, others, every, known = _RunsTable("every night"), _RunsTable("other runs"), AllSeries(), Known()
+    nights, others, every, known = _RunsTable("every night"), _RunsTable("other runs"), AllSeries(), KnownFigures()
     newest: dict[tuple[str, str], _Row] = {}
     for entry in entries:
         series = every.of(entry)
@@ -330,7 +330,7 @@ class _RunsTable(Block):
         yield Text(note, "note")
 
 
-def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[Block]:
+def _charted(found: Sequence[NightSeries], crowned: Mapping[str, str]) -> Iterator[Block]:
     """Yield the charts of each series that has any, the first unfolded; charts of one measure share an axis."""
     charts = {id(series): series.charts() for series in found[:MOST_CHARTED]}
     drawn = [series for series in found[:MOST_CHARTED] if charts[id(series)]]
@@ -348,7 +348,7 @@ def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[Bl
         yield Text(f"{figures.count(more)} more kinds ended earlier and have no charts.", "note")
 
 
-def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
+def _about(series: NightSeries, crowned: Mapping[str, str]) -> Iterator[str]:
     settings = f", with {_settings(series.first)}" if _settings(series.first) else ""
     yield f"{figures.count(series.count)} nights since {figures.date(series.first.ended)}{settings}"
     if promotion := _standing(series, crowned):
@@ -358,7 +358,7 @@ def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def _standing(series: Series, crowned: Mapping[str, str]) -> str:
+def _standing(series: NightSeries, crowned: Mapping[str, str]) -> str:
     """Describe champion, reference and thresholds in a line; empty without promotions."""
     decision = series.decision
     if decision is None:
@@ -368,7 +368,7 @@ def _standing(series: Series, crowned: Mapping[str, str]) -> str:
     return "; ".join([*said, *filter(None, [decision.thresholds])])
 
 
-def _axis(series: Series, title: str) -> tuple[str, ...]:
+def _axis(series: NightSeries, title: str) -> tuple[str, ...]:
     """Return the key of charts that share an axis; speeds and record counts are shared within a recipe only."""
     of_result = measure_named(series.measure).label.lower() == title.lower()
     return (title,) if of_result else (title, series.first.recipe)

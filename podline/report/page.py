@@ -30,7 +30,7 @@ _FIRST = (
 )
 
 
-class Pages(NamedTuple):
+class ReportPage(NamedTuple):
     """A report.
 
     Attributes:
@@ -42,12 +42,12 @@ class Pages(NamedTuple):
     markdown: str
 
 
-def pages(run: RunFacts) -> Pages:
+def pages(run: RunFacts) -> ReportPage:
     """Render the report in all its formats."""
     shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
     header = list(verdict.header(run, _worst(dict(shown))))
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
-    return Pages(
+    return ReportPage(
         html=document(f"{run.recipe.name}: {verdict.title(run)}", header, shown),
         markdown="\n\n".join(texts) + "\n",
     )

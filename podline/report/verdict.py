@@ -90,8 +90,8 @@ def title(run: RunFacts) -> str:
 def _nights(run: RunFacts) -> Svg:
     evaluation, standing = run.evaluation, run.standing
     measure = evaluation.measure
-    earlier = [charts.Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
-    this = charts.Night("this run", evaluation.trained.metrics[measure])
+    earlier = [charts.ChartedNight(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
+    this = charts.ChartedNight("this run", evaluation.trained.metrics[measure])
     reference = standing.rival if standing.rival and standing.rival.role == "reference" else None
     return charts.nights(earlier, this, measure, reference.evaluation.trained.metrics[measure] if reference else None)
 

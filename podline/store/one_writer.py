@@ -58,7 +58,7 @@ class Record(Frozen):
     content: str
 
 
-class Lease(Frozen):
+class LeaseDocument(Frozen):
     """The document of a lease.
 
     Attributes:
@@ -78,7 +78,7 @@ class Lease(Frozen):
 
 class _Found(NamedTuple):
     version: str
-    lease: Lease | None
+    lease: LeaseDocument | None
 
 
 @contextlib.contextmanager
@@ -284,7 +284,9 @@ class Writer:
 
     def _put(self, version: str) -> str:
         beat, began = uuid.uuid4().hex, time.monotonic()
-        lease = Lease(owner=self.owner, beat=beat, seconds=self.seconds, holder=self._holder, record=self._record)
+        lease = LeaseDocument(
+            owner=self.owner, beat=beat, seconds=self.seconds, holder=self._holder, record=self._record
+        )
         found = self._store.swap_bytes(self._name, lease.model_dump_json().encode(), version, flush=False)
         self._renewed = began
         return found
@@ -297,7 +299,7 @@ class Writer:
                 return _Found("", None)
             try:
                 return _Found(
-                    found.version, Lease.model_validate_json(self._store.read_bytes(self._name, found.version))
+                    found.version, LeaseDocument.model_validate_json(self._store.read_bytes(self._name, found.version))
                 )
             except ValidationError:
                 return _Found(found.version, None)

@@ -28,7 +28,7 @@ from podline.base.errors import (
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMessage:
     """A kind of message: its pattern, its meaning, and the error class."""
 
     pattern: str
@@ -36,77 +36,77 @@ class Known:
     meaning: str
 
 
-KNOWN: tuple[Known, ...] = (
-    Known(
+KNOWN: tuple[KnownMessage, ...] = (
+    KnownMessage(
         r"already in use by|already in used by|(accel|vfio)\S*.{0,80}device or resource busy",
         TpuInUseError,
         "another process has the TPU",
     ),
     # Permanent errors.
-    Known(
+    KnownMessage(
         r"ran out of memory in memory space|exceeded hbm capacity|attempting to (reserve|allocate) .{0,80}not possible|"
         r"hbm_out_of_memory|allocation .{0,80}exceeds .{0,40}hbm",
         SettingsError,
         "the step does not fit into the TPU's memory; make batch_size smaller, or the model",
     ),
-    Known(
+    KnownMessage(
         r"oom when allocating|out of memory (while trying to )?allocat",
         SettingsError,
         "the step does not fit into this machine's memory; make batch_size smaller, or the model",
     ),
-    Known(
+    KnownMessage(
         r"unsupported operations when trying to compile|opkernel for xla_|unsupported (data )?type for tpu|"
         r"not supported (on|inside) (the )?tpu|op type not registered|could not find registered transfer manager|"
         r"tpu compile permanent error",
         SettingsError,
         "the model uses an operation that a TPU does not support",
     ),
-    Known(
+    KnownMessage(
         r"must be a compile-time constant|not support (un)?bounded dynamic|must have a fixed size for dimension|"
         r"dynamic (input )?(shape|dimension|size)s? .{0,80}(not (supported|implemented)|unsupported)",
         SettingsError,
         "the model has dynamic shapes, which a TPU does not support",
     ),
-    Known(
+    KnownMessage(
         r"opkernel was registered to support op 'configuredistributedtpu'|please provide a tpu name to connect to",
         TpuSetupError,
         "this machine has no TPU, or its TensorFlow is not the build for TPUs (install the extra `tpu`)",
     ),
-    Known(
+    KnownMessage(
         r"(accel|vfio)\S*.{0,80}permission denied|permission denied.{0,80}/dev/(accel|vfio)",
         TpuSetupError,
         "this user may not open the TPU's device",
     ),
-    Known(
+    KnownMessage(
         r"libtpu\S* cannot open shared object|unexpected pjrt_\w+ size|pjrt api version",
         TpuSetupError,
         "the libtpu of this machine does not fit its TensorFlow",
     ),
-    Known(
+    KnownMessage(
         r"invalid \S*slice_builder\S* specified|expected \d+ worker addresses",
         TpuSetupError,
         "this machine's environment (TPU_PROCESS_ADDRESSES and the like) describes another slice than its own",
     ),
-    Known(
+    KnownMessage(
         r"received a label value of|label.{0,40}out of range|indices\[.{0,40}is not in \[0,",
         ArtifactError,
         "an example has a label that the model has no class for",
     ),
-    Known(r"tensor had (nan|inf|-inf)", DivergenceError, "the loss is no longer a finite number"),
-    Known(
+    KnownMessage(r"tensor had (nan|inf|-inf)", DivergenceError, "the loss is no longer a finite number"),
+    KnownMessage(
         r"incompatible shapes|shapes must be equal|must be divisible|not divisible by|"
         r"dimensions (must be equal|of inputs should match)",
         SettingsError,
         "sizes that do not fit each other",
     ),
     # Transient errors.
-    Known(
+    KnownMessage(
         r"preempt|unexpected peer|incarnation|session \S+ is not found|shutting down|shut ?down barrier|sigterm|"
         r"set to error in coordination service|lame workers found",
         TpuGoneError,
         "the TPU's machine is being preempted, or was replaced",
     ),
-    Known(
+    KnownMessage(
         r"socket closed|failed to connect to (all (addresses|subchannels)|remote)|"
         r"connection (reset|refused|timed out)|broken pipe|unable to (establish connection|find destination)|"
         r"deadline ?exceeded|rpc failed|name resolution|transport (is )?clos|keepalive|barrier timed out|"
@@ -114,7 +114,7 @@ KNOWN: tuple[Known, ...] = (
         TpuUnhealthyError,
         "the connection to the TPU was lost",
     ),
-    Known(
+    KnownMessage(
         r"unable to initialize backend|tpu initialization failed|failed to (get|build|find).{0,60}(topology|mesh)|"
         r"slice health check|core halted|device halted|bad hardware status|tpu system has not been initialized|"
         r"no tpu devices|tpus? not found|unhealthy|launch group",

@@ -19,7 +19,7 @@ from podline.base.arrays import Tensor
 from podline.data.records import IMAGE
 from podline.input.pipeline import FeatureInput, TrainingInput
 from podline.models.initial_values import SEED_STATE
-from podline.models.keras_internals import Node, nodes_of
+from podline.models.keras_internals import CallNode, nodes_of
 
 MOST_BYTES = 2**30
 """The largest tables of features, 1 GiB: two views of 104,000 images with 1,280 features."""
@@ -114,7 +114,7 @@ def _cut(network: keras.Model) -> list[keras.KerasTensor]:
     return [] if ends & cut.keys() or any(id(output) not in changing for output in network.outputs) else [*cut.values()]
 
 
-def _smallest(tensor: keras.KerasTensor, makers: Mapping[int, Node]) -> keras.KerasTensor:
+def _smallest(tensor: keras.KerasTensor, makers: Mapping[int, CallNode]) -> keras.KerasTensor:
     """Return the tensor with the fewest channels from which a chain of layers computes another of the same size.
 
     A step can afford these few layers; their outputs would need several times the memory.

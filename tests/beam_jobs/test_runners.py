@@ -34,7 +34,7 @@ from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.runners import run
 from podline.data.decoded_rows import DecodedRows, joined
 from podline.data.places import Place
-from podline.data.sources.decoding import Decoder, Look, Pictures, Request
+from podline.data.sources.decoding import Decoder, DecodeRequest, FittedPictures, Look
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -196,7 +196,7 @@ def test_what_an_engine_says_is_permanent_or_transient(text: str, error: type[Po
     assert str(found).endswith(text)
 
 
-BECOMING = Pictures((16, 16, 3), "squeeze", ())
+BECOMING = FittedPictures((16, 16, 3), "squeeze", ())
 
 
 class InThisProcess:
@@ -224,11 +224,11 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "_BATCH_IMAGES", 3)
-    requests = [Request(Place(str(tmp_path / "none.png")))]
+    requests = [DecodeRequest(Place(str(tmp_path / "none.png")))]
     for number in range(7):
         path = tmp_path / f"{number}.png"
         path.write_bytes(b"no image" if number == 4 else encoded(drawn(number)))
-        requests.append(Request(Place(str(path))))
+        requests.append(DecodeRequest(Place(str(path))))
     here, engine = tmp_path / "pixels", InThisProcess()
     here.touch()
     with Decoder(BECOMING) as processes:
@@ -268,7 +268,7 @@ def test_a_driver_that_starts_again_reads_and_decodes_only_what_is_missing(
     for number, path in enumerate(paths):
         path.write_bytes(encoded(drawn(number)))
     requests, home, folder = (
-        [Request(Place(str(path))) for path in paths],
+        [DecodeRequest(Place(str(path))) for path in paths],
         JobContext(str(tmp_path / "root"), "jobs/x"),
         "key",
     )

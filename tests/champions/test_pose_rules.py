@@ -14,7 +14,7 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.base.progress import silent
 from podline.champions.rules import checks_of
-from podline.contract.answers import Examples
+from podline.contract.answers import CommonExamples
 from podline.contract.rules import Compared, ModelCost
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
@@ -94,7 +94,7 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     store = open_store(asked.root)
     folder, split = asked.dataset_folder, asked.split
     manifest = read_manifest(store, folder)
-    whole = Examples(store, folder, manifest, split, silent())
+    whole = CommonExamples(store, folder, manifest, split, silent())
     answers = PoseAnswers()
     document = read_evaluation(store, asked.folder)
     assert isinstance(document, PoseEvaluation)

@@ -21,7 +21,7 @@ from podline.compare.comparison import compare, unpaired
 from podline.compare.known import Evaluated, evaluated
 from podline.compare.runs import compare_runs, lines
 from podline.compare.settings import differing, in_headline
-from podline.compare.words import Chance
+from podline.compare.words import ChanceCase
 from podline.documents.ledger_entry import CodeVersion, Entry, PromotionSummary
 from podline.documents.metric import Metric
 from podline.documents.origins import ORIGIN, keep_origin, read_origin
@@ -75,7 +75,7 @@ def right_but(*wrong: np.ndarray) -> np.ndarray:
 def test_a_large_loss_is_no_matter_of_seeds_even_if_no_other_training_is_known(store: Store) -> None:
     (before, first), (after, second) = run(store, 1, right_but()), run(store, 2, right_but(np.arange(0, 340)))
     found = compare(store, evaluated(store, before.run), evaluated(store, after.run), silent()).comparison
-    assert (found.word, found.difference.chance) == ("worse", Chance.BEYOND)
+    assert (found.word, found.difference.chance) == ("worse", ChanceCase.BEYOND)
     assert (found.difference.gained, found.difference.lost) == (0, 340)
     assert found.headline() == (
         f"{after.run} is 56.7 points worse in accuracy than {before.run}, with another seed: more than seeds usually "
@@ -108,7 +108,7 @@ def test_more_trainings_of_the_recipe_are_the_other_side_whatever_their_commit_a
     assert found.difference.measured
     assert found.difference.value == pytest.approx((61 + 63 + 64) / 3 / 600 - 60 / 600)
     assert "than the mean of 3 trainings like" in found.headline()
-    assert found.difference.chance is Chance.USUAL
+    assert found.difference.chance is ChanceCase.USUAL
     until = compare(
         store, evaluated(store, names[1]), evaluated(store, names[2]), silent(), NOON + 3.5 * DAY
     ).comparison
@@ -158,7 +158,7 @@ def test_the_headline_names_what_can_change_a_result(store: Store, changes: dict
 def test_two_intervals_show_less_and_that_is_said() -> None:
     shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
     close, far = (unpaired("top1", [shares[0]], each, 4000, "classification", 10) for each in shares[1:])
-    assert (close.chance, far.chance) == (Chance.USUAL, Chance.BEYOND)
+    assert (close.chance, far.chance) == (ChanceCase.USUAL, ChanceCase.BEYOND)
     assert not far.measured
     assert far.method == "by two intervals, since the examples are not the same"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from podline.compare.words import Chance
+from podline.compare.words import ChanceCase
 from podline.contract.noise import Noise, assumed_spread, luck_of, nightly, seeds_of
 from podline.contract.rules import MAIN, Figure
 from podline.recipes.promotion_settings import PromotionSettings
@@ -25,12 +25,12 @@ def test_without_seeds_the_limit_is_that_of_the_normal_distribution() -> None:
 
 def test_a_drop_that_no_seed_explains_is_said_as_such_with_one_training_too() -> None:
     noise, sampled = Noise(3e-6, (0.0035 * 0.6) ** 2, 1), 1e-5
-    assert Chance.of(-0.57, noise, sampled) is Chance.BEYOND
-    assert "by the assumed spread between seeds" in Chance.of(-0.57, noise, sampled).said(measured=noise.measured)
-    assert Chance.of(-0.012, noise, sampled) is Chance.RARE
-    assert Chance.of(0.004, noise, sampled) is Chance.USUAL
+    assert ChanceCase.of(-0.57, noise, sampled) is ChanceCase.BEYOND
+    assert "by the assumed spread between seeds" in ChanceCase.of(-0.57, noise, sampled).said(measured=noise.measured)
+    assert ChanceCase.of(-0.012, noise, sampled) is ChanceCase.RARE
+    assert ChanceCase.of(0.004, noise, sampled) is ChanceCase.USUAL
     # Of many figures that are looked at together, one is easily this far away.
-    assert Chance.of(-0.012, noise, sampled, tests=50) is Chance.USUAL
+    assert ChanceCase.of(-0.012, noise, sampled, tests=50) is ChanceCase.USUAL
 
 
 def test_luck_and_seeds_follow_the_trainings_as_more_become_known() -> None:

@@ -21,7 +21,7 @@ from podline.base.errors import PodlineError, SettingsError
 from podline.cli import cli
 from podline.deployments import project_file
 from podline.deployments.deploy import deployed
-from podline.deployments.up import MARK, Place, use_secret
+from podline.deployments.up import MARK, UpFolder, use_secret
 from podline.deployments.worker import work
 from podline.settings.machine import Settings
 from podline.stages.supervision import processes
@@ -182,5 +182,5 @@ def test_nothing_outlives_a_killed_up_and_a_flow_that_is_refused_ends_it(tmp_pat
     night = "{name: night, entrypoint: flows/night.py:night, work_pool: {name: cpu}}"
     (project / "prefect.yaml").write_text(f"deployments: [{night}]")
     with pytest.raises(PodlineError, match="the deploy ended with"):
-        Place(Settings(root=str(standing.root))).up("127.0.0.1", free_ports(1)[0], project, print, 300)
+        UpFolder(Settings(root=str(standing.root))).up("127.0.0.1", free_ports(1)[0], project, print, 300)
     assert not processes.marked(MARK, str(standing.folder))

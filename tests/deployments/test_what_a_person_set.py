@@ -17,7 +17,7 @@ from support.extending import code_of
 
 from podline.base.errors import SettingsError
 from podline.deployments import automations
-from podline.deployments.deploy import Change, deployed
+from podline.deployments.deploy import Deployed, deployed
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "sample-nightly"
@@ -55,7 +55,7 @@ def _change(project: Path, **values: Any) -> None:
     _write(project, document)
 
 
-def _deploy(project: Path, **how: Any) -> list[Change]:
+def _deploy(project: Path, **how: Any) -> list[Deployed]:
     return list(deployed(project, **how))
 
 
@@ -88,7 +88,7 @@ def _set(found: Any) -> dict[str, Any]:
 def test_what_a_person_set_stays_and_the_files_values_come_when_asked_for(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Change("deployment", NAME, "made") in _deploy(project)
+    assert Deployed("deployment", NAME, "made") in _deploy(project)
     assert {pool.name for pool in client.read_work_pools()} == {"cpu"}
     assert {each.name for each in client.read_deployments()} == {NAME}
     found = _nightly(client)
@@ -109,7 +109,7 @@ def test_what_a_person_set_stays_and_the_files_values_come_when_asked_for(
     client.create_deployment_schedules(found.id, [later])
     edited = _nightly(client)
     # Nothing is written where nothing is to be done.
-    assert Change("deployment", NAME, "as it was") in _deploy(project)
+    assert Deployed("deployment", NAME, "as it was") in _deploy(project)
     assert _nightly(client).updated == edited.updated
 
     # A new version of the file, and pages at another address: code, form and the link are renewed, and no more.
@@ -118,7 +118,7 @@ def test_what_a_person_set_stays_and_the_files_values_come_when_asked_for(
     _change(project, description="Tonight.", pull=[], concurrency_limit=2, **anew)
     client.update_deployment(found.id, DeploymentUpdate(entrypoint="old.night", parameter_openapi_schema=None))
     changes = _deploy(project)
-    assert Change("deployment", NAME, "changed") in changes
+    assert Deployed("deployment", NAME, "changed") in changes
     assert [change for change in changes if change.kind == "kept"]
     renewed = _nightly(client)
     assert _set(renewed) == _set(edited)
@@ -145,7 +145,7 @@ def test_parameters_that_a_new_form_refuses_are_told_and_the_others_go_on(
     [did] = [change.did for change in _deploy(project) if change.name == NAME]
     assert did.startswith("not changed: its parameters on the server do not fit the form (")
     assert did.endswith("--overwrite replaces them")
-    assert Change("deployment", NAME, "changed") in _deploy(project, overwrite=True)
+    assert Deployed("deployment", NAME, "changed") in _deploy(project, overwrite=True)
     assert _nightly(client).parameters["parameters"]["recipe"] == "sample"
 
 
@@ -157,7 +157,7 @@ def test_what_is_for_tpus_comes_with_a_tpu_and_notifications_stay_without_their_
     for name, value in TPU.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PODLINE_NIGHTS_NOTIFY", "custom-webhook/team")
-    assert Change("automation", automations.FAILURES, "made") in _deploy(project)
+    assert Deployed("automation", automations.FAILURES, "made") in _deploy(project)
     assert {pool.name for pool in client.read_work_pools()} == {"cpu", "tpu"}
     assert {each.name for each in client.read_deployments()} == {NAME, *FOR_TPUS}
     monkeypatch.delenv("PODLINE_NIGHTS_NOTIFY")
@@ -193,9 +193,9 @@ def test_a_flow_that_is_not_there_is_named(client: SyncPrefectClient, project: P
 def test_a_file_of_one_s_own_brings_its_work_pool(client: SyncPrefectClient, tmp_path: Path) -> None:
     (tmp_path / "prefect.yaml").write_text(code_of("## A work pool", "yaml"))
     changes = _deploy(tmp_path)
-    assert [change for change in changes if change.kind == "work pool"] == [Change("work pool", "gpu", "made")]
+    assert [change for change in changes if change.kind == "work pool"] == [Deployed("work pool", "gpu", "made")]
     assert client.read_work_pool("gpu").type == "process"
     [found] = client.read_deployments()
     assert (found.name, found.work_pool_name) == ("sample-nightly", "gpu")
     assert found.parameters == {"parameters": {"recipe": "sample", "promote": True}}
-    assert Change("work pool", "gpu", "as it was") in _deploy(tmp_path)
+    assert Deployed("work pool", "gpu", "as it was") in _deploy(tmp_path)

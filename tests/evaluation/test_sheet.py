@@ -133,9 +133,11 @@ def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None
 
 
 def test_a_sheet_of_one_picture_is_as_wide_as_its_words():
-    rows = [picture_sheet.PictureRow("as stored", [picture_sheet.Picture(np.zeros((8, 8, 3), np.uint8), "1 mouse")])]
+    rows = [
+        picture_sheet.PictureRow("as stored", [picture_sheet.SheetPicture(np.zeros((8, 8, 3), np.uint8), "1 mouse")])
+    ]
     figure = picture_sheet.sheet(
-        [picture_sheet.Block("What the network of keypoints.mice is fed", "as stored; " * 12, rows)]
+        [picture_sheet.SheetBlock("What the network of keypoints.mice is fed", "as stored; " * 12, rows)]
     )
     figure.canvas.draw()  # type: ignore[no-untyped-call]
     assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1

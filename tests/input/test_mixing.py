@@ -17,7 +17,7 @@ from podline.input.augmentation import augmented
 from podline.input.chance import Chance
 from podline.input.mixing import SHARE, captions, mixed
 from podline.input.pipeline import TrainingInput
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.labels.objective import LabelsObjective
 from podline.recipes.settings import AugmentationSettings
 
@@ -120,7 +120,7 @@ def test_the_loss_of_a_mixed_example_is_that_of_the_soft_target() -> None:
     soft = share[:, None] * np.eye(4)[own] + (1 - share[:, None]) * np.eye(4)[other]
     soft = 0.9 * soft + 0.1 / 4
     expected = -(soft * (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))).sum(axis=1)
-    objective = Classification(smoothing=0.1)
+    objective = ClassificationObjective(smoothing=0.1)
     np.testing.assert_allclose(objective.terms(batch, tf.constant(logits))["cross_entropy"], expected, rtol=1e-5)
     right = objective.measures(batch, tf.constant(logits))["correct"].numpy()
     assert right.tolist() == (logits.argmax(axis=1) == own).tolist()

@@ -9,20 +9,20 @@ from ledger_entries import night
 from podline.documents.ledger_entry import Load, StageTime
 from podline.ledger import ledger
 from podline.ledger.paces import earlier, paces_of, slow_training
-from podline.ledger.slowness import MOST, Pace, growth, losses, slowness
+from podline.ledger.slowness import MOST, MachinePace, growth, losses, slowness
 from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.store.opening import open_store
 
-USUAL = Pace(0.001, 0.03, "gpu", "auto", 8, "a")
+USUAL = MachinePace(0.001, 0.03, "gpu", "auto", 8, "a")
 
 
-def nights(count: int, noise: float = 0.0, seed: int = 0, pace: Pace = USUAL) -> list[Pace]:
+def nights(count: int, noise: float = 0.0, seed: int = 0, pace: MachinePace = USUAL) -> list[MachinePace]:
     """Paces whose logarithm has a normal spread."""
     draw = random.Random(seed)
     return [pace._replace(seconds=pace.seconds * math.exp(draw.gauss(0, noise))) for _ in range(count)]
 
 
-def told(now: Pace, before: list[Pace]) -> str:
+def told(now: MachinePace, before: list[MachinePace]) -> str:
     return str(slowness(now, before) or "")
 
 
@@ -103,7 +103,7 @@ def test_a_first_run_is_held_against_what_the_machine_could_do():
     assert not told(USUAL._replace(load=crowded), []), "a GPU does the work"
 
 
-def drifting(a_night: float, noise: float, seed: int, count: int = 90) -> list[Pace]:
+def drifting(a_night: float, noise: float, seed: int, count: int = 90) -> list[MachinePace]:
     """Paces of nights that become slower, by a factor each."""
     return [pace._replace(seconds=pace.seconds * a_night**n) for n, pace in enumerate(nights(count, noise, seed))]
 
@@ -160,7 +160,7 @@ def test_enough_recent_runs_on_the_same_devices_are_compared() -> None:
     assert not told(slow, nights(2))
     assert told(slow, nights(3))
     assert not told(USUAL._replace(seconds=0.003), nights(10, 0.8)), "they are spread widely"
-    cpu = Pace(0.02, 0.03, "cpu", "auto", 8, "a")
+    cpu = MachinePace(0.02, 0.03, "cpu", "auto", 8, "a")
     before = [*nights(7), *nights(3, pace=cpu)]
     assert not told(cpu, before)
     assert "cpu instead of gpu" in told(cpu, before[:-1])

@@ -26,7 +26,7 @@ from podline.base.errors import ChildKilledError
 from podline.base.progress import Reporter, silent
 from podline.commands.runs import runs_group
 from podline.data.reader import SplitReader
-from podline.documents.ledger_entry import Entry, Waiting
+from podline.documents.ledger_entry import Entry, WaitingTime
 from podline.documents.metrics_log import EvaluationLine, EventKind, EventLine, StepsLine
 from podline.ledger import killed, ledger
 from podline.ledger.killed import write_killed
@@ -87,7 +87,7 @@ def test_a_killed_training_that_goes_on_loses_what_came_after_its_checkpoint():
         Attempt("report", 239, 245, 5, kept=True),
     ]
     around = {"between": 5.0 + 10.0, "store": 1.0}
-    spent = time_spent(240, Waiting(start=10, retries=10), attempts, [*FIRST, *GOES_ON], EVENTS, around)
+    spent = time_spent(240, WaitingTime(start=10, retries=10), attempts, [*FIRST, *GOES_ON], EVENTS, around)
     assert spent == {
         "steps": 30 * 0.9 + 20 * 0.5,
         "input": 30 * 0.1 + 20 * 0.5,
@@ -117,7 +117,7 @@ def test_a_training_alone_counts_what_was_lost_until_it_goes_on():
 
 def test_a_training_that_saved_what_it_had_loses_nothing():
     attempts = [Attempt("train", 90, 155, 0, kept=True)]
-    spent = time_spent(65, Waiting(), attempts, FIRST, [event(100, "started"), event(154, "preempted")], {})
+    spent = time_spent(65, WaitingTime(), attempts, FIRST, [event(100, "started"), event(154, "preempted")], {})
     assert "lost" not in spent
     assert sum(spent.values()) == 65
 
@@ -125,7 +125,7 @@ def test_a_training_that_saved_what_it_had_loses_nothing():
 def test_the_time_for_a_tpu_is_no_time_of_the_stage_that_waits_for_it():
     attempts = [Attempt("train", 0, 155, 0, kept=True)]
     spent = time_spent(
-        155, Waiting(tpu=60, repairs=30), attempts, FIRST, [event(100, "started"), event(155, "finished")], {}
+        155, WaitingTime(tpu=60, repairs=30), attempts, FIRST, [event(100, "started"), event(155, "finished")], {}
     )
     assert (spent["tpu"], spent["starting"]) == (90, 10)
     assert sum(spent.values()) == 155
@@ -254,7 +254,7 @@ def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_
 
 def test_what_failed_attempts_lost_is_not_forgotten_when_the_run_is_killed_between_stages(tmp_path: Path):
     failed = Attempt("validate", NOON, NOON + 400, 0.0, kept=False)
-    began = night(0).model_copy(update={"began": NOON, "run": "", "waiting": Waiting()})
+    began = night(0).model_copy(update={"began": NOON, "run": "", "waiting": WaitingTime()})
     entry = killed._entry(open_store(tmp_path), killed.Unfinished(entry=began, attempts=(failed,)), NOON + 1000, NOON)
     assert entry.spent == {"lost": pytest.approx(1000)}
 

@@ -14,7 +14,7 @@ from ledger_entries import night, outcome
 from podline.base.errors import ArtifactError
 from podline.cli import cli
 from podline.documents.champions import Candidate, crown
-from podline.documents.ledger_entry import Entry, PromotionSummary, Waiting
+from podline.documents.ledger_entry import Entry, PromotionSummary, WaitingTime
 from podline.documents.metric import Metric
 from podline.ledger import ledger
 from podline.report import nights_page
@@ -173,7 +173,7 @@ def _ticks(page: str, title: str) -> list[list[str]]:
 def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None:
     first = [_sample(number, 0.90 + number / 1000, number) for number in range(3)]
     second = [night(number, outcome=outcome(0.5, weights_sha256=f"{number + 9:064x}")) for number in range(3)]
-    waiting = [Waiting(start=1.0), Waiting(start=2.0, retries=70.0), Waiting()]
+    waiting = [WaitingTime(start=1.0), WaitingTime(start=2.0, retries=70.0), WaitingTime()]
     second = [entry.model_copy(update={"waiting": waited}) for entry, waited in zip(second, waiting, strict=True)]
     by_hand = _with(_sample(9, 0.1, 9, **BY_HAND), schedule={"learning_rate": 0.5})
     page = index_page("s", [*first, *second, by_hand]).replace("\N{NO-BREAK SPACE}", " ")

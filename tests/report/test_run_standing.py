@@ -15,7 +15,7 @@ from support.guessed import guesses_of
 
 from podline.base.figures import duration, rate
 from podline.base.progress import Event, Reporter, silent
-from podline.compare.words import Chance, word_of
+from podline.compare.words import ChanceCase, word_of
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
 from podline.kinds.classification.guesses import Guesses
@@ -116,8 +116,8 @@ def test_damage_of_the_run_before_is_told_and_ends_no_report(tmp_path: Path, fil
 def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
     installed = Measure("macro_error", "macro error", higher_is_better=False, compute=lambda _: 0.0)
     monkeypatch.setitem(known(), "macro_error", installed)
-    assert word_of(name, 0.1, Chance.BEYOND) == word
-    assert word_of(name, 0.1, Chance.RARE) == "noise"
+    assert word_of(name, 0.1, ChanceCase.BEYOND) == word
+    assert word_of(name, 0.1, ChanceCase.RARE) == "noise"
 
 
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from podline.data import picture_sandbox, pictures
 from podline.data.pictures import PictureError
 from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sources import decoding
 
 Decode = Callable[[Any], Any]
@@ -20,7 +20,7 @@ def limited_decoder(*arguments: Any) -> Decode:
     """Return a decoder with the limits of the variable PYTHON_DECODING_LIMITS."""
     memory, seconds = os.environ["PYTHON_DECODING_LIMITS"].split()
     decoding.limits_of_pixels = lambda pixels, _held, _wait: (
-        Limits(int(memory), float(seconds)) if pixels > 10**6 else Limits(10**9, 9)
+        ParseLimits(int(memory), float(seconds)) if pixels > 10**6 else ParseLimits(10**9, 9)
     )
     return decoding.decoder(*arguments)
 
@@ -60,7 +60,7 @@ def limited_pictures(*arguments: Any) -> Decode:
         picture = known(data, **given)
         side = picture.pixels.shape[0]
         if side == 7:
-            begin(Limits(1_000_000, 60.0))
+            begin(ParseLimits(1_000_000, 60.0))
             bytearray(500_000_000)
         return ctypes.string_at(0) if side == 8 else picture
 

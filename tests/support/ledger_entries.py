@@ -14,7 +14,7 @@ from podline.documents.ledger_entry import (
     StageTime,
     State,
     Training,
-    Waiting,
+    WaitingTime,
 )
 from podline.documents.metric import Metric
 from podline.ledger.ledger import name_of
@@ -68,7 +68,7 @@ def night(number: int = 0, *, recipe: str = "cifar10", state: State = "finished"
             packages={"tensorflow": "2.21.0", "numpy": "2.4.0"},
         ),
         stages={stage: StageTime(seconds=10.0, seconds_when_made=10.0, reused=False) for stage in STAGES},
-        waiting=Waiting(start=1.0, tpu=2.0),
+        waiting=WaitingTime(start=1.0, tpu=2.0),
         training=Training(
             steps=100,
             epochs=10.0,

@@ -9,11 +9,11 @@ from typing import Any
 from unittest import mock
 
 from podline.base import entry_points
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import Sandbox
 
 
-def _ask(sandbox: Sandbox, items: Sequence[Any], _limits: Limits, _factor: float, **_kwargs: Any) -> list[Any]:
+def _ask(sandbox: Sandbox, items: Sequence[Any], _limits: ParseLimits, _factor: float, **_kwargs: Any) -> list[Any]:
     maker, arguments = sandbox._make
     parse = entry_points.load(maker)(*arguments)
     return [("value", json.loads(json.dumps(parse(item)))) for item in items]

@@ -16,7 +16,7 @@ import numpy as np
 
 from podline.base.errors import SettingsError, SourceError
 from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 
 
 def parser(offset: int) -> Callable[[Any], Any]:
@@ -133,5 +133,5 @@ def grow(megabytes: int) -> int:
 
 def begun(item: float) -> Any:
     """Parse so many megabytes, or seconds, within limits that are set here."""
-    begin(Limits(10_000_000, 0.1), "b.csv")
+    begin(ParseLimits(10_000_000, 0.1), "b.csv")
     return parser(0)([item] if isinstance(item, int) else item)

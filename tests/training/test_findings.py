@@ -12,8 +12,8 @@ from metrics_lines import steps_line
 
 from podline.documents.metrics_log import EvaluationLine, FindingLine
 from podline.documents.skeleton import COCO
-from podline.kinds.classification.objective import Classification
-from podline.kinds.pose.objective import Pose
+from podline.kinds.classification.objective import ClassificationObjective
+from podline.kinds.pose.objective import PoseObjective
 from podline.kinds.pose.settings import PoseSettings
 from podline.training.findings import (
     Findings,
@@ -26,7 +26,7 @@ from podline.training.findings import (
 from podline.training.loop import Stretch
 from podline.training.probe import Probe
 
-POSES = Pose(PoseSettings(), COCO)
+POSES = PoseObjective(PoseSettings(), COCO)
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 
 
@@ -126,7 +126,7 @@ def test_a_gradient_far_above_all_before_is_found_once_there_is_something_to_com
     [
         (POSES, {"stage1_paf/variation": 0.04, "stage1_paf/loss": 0.0}, [(20, "collapsed_stage", "stage1_paf", False)]),
         (POSES, {"stage1_paf/variation": 0.5}, []),
-        (Classification(), {}, []),
+        (ClassificationObjective(), {}, []),
     ],
 )
 def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over(objective, measures, found):

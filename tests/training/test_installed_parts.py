@@ -17,7 +17,7 @@ from podline.documents.manifest import Manifest
 from podline.input import augmentation
 from podline.input.augmentation import augmented
 from podline.kinds.classification import objective
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.recipes import registry
 from podline.recipes.parts import HOOKS, MODELS, Registry
 from podline.recipes.settings import AugmentationSettings, LossSettings
@@ -73,7 +73,7 @@ def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatc
 @pytest.mark.usefixtures("brightness")
 def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
     logits, labels = np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([0, 1])
-    objective = Classification(settings=LossSettings(kind="poly", options={"epsilon": 2}))
+    objective = ClassificationObjective(settings=LossSettings(kind="poly", options={"epsilon": 2}))
     shares = np.array([np.exp(2) / (1 + np.exp(2)), 0.5])
     for each in (objective, objective.evaluated):
         [found] = each.terms({"label": labels}, logits).values()
@@ -93,7 +93,7 @@ def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.Monk
     for loss, words in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: 1.0, r"gives shape \(\) vs \(n,\)")):
         monkeypatch.setattr(objective, "cross_entropy", loss)
         with pytest.raises(SettingsError, match=f"loss cross_entropy.*{words}"):
-            Classification().terms(batch, logits)
+            ClassificationObjective().terms(batch, logits)
 
 
 @pytest.mark.usefixtures("brightness")

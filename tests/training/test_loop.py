@@ -18,7 +18,7 @@ from small_dataset import publish_dataset
 
 from podline.base.errors import DivergenceError, PreemptedError, SettingsError
 from podline.documents.metrics_log import LogMark
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
 from podline.training import hooks
@@ -54,7 +54,7 @@ def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
 def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     lines = []
     clock = RunClock(TimeSpent(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
-    hook = WriteMetrics(lines.append, plan, every=5, clock=clock, objective=Classification())
+    hook = WriteMetrics(lines.append, plan, every=5, clock=clock, objective=ClassificationObjective())
     for member in (clock, hook):
         member.after(stretch(9, 1.0, 2.0, 6.0))
     [line] = lines

@@ -13,7 +13,7 @@ from keras import layers, ops
 
 from podline.base.errors import SettingsError
 from podline.contract.objective import Objective
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.labels.objective import LabelsObjective
 from podline.models import precision
 from podline.models.build import build_model
@@ -59,7 +59,7 @@ def steps_of(
     parts_of = strategy.distribute_datasets_from_function(
         lambda _: tf.data.Dataset.from_tensors(batch).unbatch().batch(BATCH // strategy.num_replicas_in_sync).repeat()
     )
-    return TrainingSteps(strategy, state, lambda _: 0.1, objective or Classification(), parts_of, BATCH)
+    return TrainingSteps(strategy, state, lambda _: 0.1, objective or ClassificationObjective(), parts_of, BATCH)
 
 
 @registered
@@ -202,8 +202,12 @@ def nested(logits: Any) -> Any:
 @pytest.mark.parametrize(
     ("last", "objective", "message"),
     [
-        (lambda x: layers.Activation("softmax", name="odd")(x + x), Classification(), "layer odd: .* softmax"),
-        (lambda x: layers.Reshape((CLASSES,))(Sharpened(name="odd")(x)), Classification(), "layer odd: .* softmax"),
+        (lambda x: layers.Activation("softmax", name="odd")(x + x), ClassificationObjective(), "layer odd: .* softmax"),
+        (
+            lambda x: layers.Reshape((CLASSES,))(Sharpened(name="odd")(x)),
+            ClassificationObjective(),
+            "layer odd: .* softmax",
+        ),
         (nested, LabelsObjective(settings=LossSettings(kind="focal")), "layer probable: .* sigmoid, expected logits"),
     ],
 )

@@ -16,7 +16,7 @@ from podline.base.progress import silent
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.records import ClassTargets
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
@@ -157,7 +157,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_would(root, mon
 
 @pytest.mark.parametrize("run", [preflight, train])
 def test_a_field_that_the_records_do_not_hold_is_named(root, monkeypatch, run):
-    monkeypatch.setattr(Classification, "target", "depth")
+    monkeypatch.setattr(ClassificationObjective, "target", "depth")
     with pytest.raises(ArtifactError, match="has no field 'depth'; it has image, label"):
         run(spec_of(root, PreflightSpec if run is preflight else TrainSpec), silent())
 
@@ -179,7 +179,7 @@ def raising(error):
     ],
 )
 def test_a_first_step_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch, terms, error, words):
-    monkeypatch.setattr(Classification, "terms", terms)
+    monkeypatch.setattr(ClassificationObjective, "terms", terms)
     with pytest.raises(error, match=words):
         preflight(spec_of(root), silent())
 

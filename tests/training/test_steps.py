@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from podline.base.errors import ArtifactError
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
 from podline.models.variables import set_weights, weights
@@ -63,7 +63,7 @@ RECIPE = Recipe(
     task=ClassificationSettings(label_smoothing=0.1),
     ema_decay=0.7,
 )
-OBJECTIVE = Classification(0.1)
+OBJECTIVE = ClassificationObjective(0.1)
 
 
 def schedule() -> Schedule:
@@ -172,7 +172,7 @@ def test_waiting_for_input_is_seen_by_either_clock(clock):
     assert 0.05 * STEPS <= part.waiting < part.seconds
 
 
-class OnDevice(Classification):
+class OnDevice(ClassificationObjective):
     """Stands in for an accelerator: the loss of a step is known once ``work`` has returned."""
 
     def __init__(self, work: Callable[[], None] = lambda: None) -> None:

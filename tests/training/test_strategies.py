@@ -19,7 +19,7 @@ from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.input.pipeline import EvaluationInput, TrainingInput
-from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
 from podline.recipes.settings import Recipe
@@ -168,7 +168,7 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
         with strategy.scope():
             model = build_model(RECIPE.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
         parts = strategy.distribute_datasets_from_function(batches.dataset)
-        score = ScoringSteps(strategy, model, Classification()).score(
+        score = ScoringSteps(strategy, model, ClassificationObjective()).score(
             parts, batches.batches(strategy.num_replicas_in_sync), lambda number: True
         )
         assert score is not None

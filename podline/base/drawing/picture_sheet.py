@@ -25,7 +25,7 @@ _FONT, _CHARACTERS = 8.5, 15.4
 _HEADING = 13
 
 
-class Picture(NamedTuple):
+class SheetPicture(NamedTuple):
     """An image, uint8 (height, width, channels), the lines above it, and their colour."""
 
     image: Image
@@ -37,10 +37,10 @@ class PictureRow(NamedTuple):
     """A row of pictures, with a label on the left."""
 
     label: str
-    pictures: list[Picture]
+    pictures: list[SheetPicture]
 
 
-class Block(NamedTuple):
+class SheetBlock(NamedTuple):
     """Rows below a heading and a line of explanation."""
 
     heading: str
@@ -57,7 +57,7 @@ class Sheet(Figure):
         return buffer.getvalue()
 
 
-def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
+def sheet(blocks: Sequence[SheetBlock], side: float = SMALL) -> Sheet:
     """Draw blocks one below the other as a figure; pictures have this side, in inches."""
     columns = max(len(row.pictures) for block in blocks for row in block.rows)
     pictures = _LABEL + columns * (side + _GAP)
@@ -76,14 +76,14 @@ def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
     return figure
 
 
-def _width_of_words(block: Block) -> float:
+def _width_of_words(block: SheetBlock) -> float:
     """Return the width of heading and explanation, in inches."""
     heading = TextPath((0, 0), block.heading, _HEADING, prop=FontProperties(weight="bold"))
     about = TextPath((0, 0), block.about, _FONT)
     return max(words.get_extents().width for words in (heading, about)) / 72
 
 
-def _height(block: Block, side: float) -> float:
+def _height(block: SheetBlock, side: float) -> float:
     return 0.75 + sum(_row_height(row, side) for row in block.rows)
 
 
@@ -95,7 +95,7 @@ def _caption_lines(row: PictureRow) -> int:
     return max((len(picture.caption.splitlines()) for picture in row.pictures), default=0)
 
 
-def _draw(axes: Axes, block: Block, top: float, side: float) -> None:
+def _draw(axes: Axes, block: SheetBlock, top: float, side: float) -> None:
     axes.text(_MARGIN, top - 0.2, block.heading, fontsize=_HEADING, fontweight="bold")
     axes.text(_MARGIN, top - 0.42, block.about, color=MUTED)
     y = top - 0.6
@@ -113,6 +113,6 @@ def _draw(axes: Axes, block: Block, top: float, side: float) -> None:
         y -= _row_height(row, side)
 
 
-def _font_size(picture: Picture, side: float) -> float:
+def _font_size(picture: SheetPicture, side: float) -> float:
     """Return a font size at which a long name fits above its picture."""
     return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines()), default=1))

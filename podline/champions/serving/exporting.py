@@ -31,7 +31,7 @@ from podline.champions.exports import (
     saved_model,
     write_saved_model,
 )
-from podline.contract.answers import Examples
+from podline.contract.answers import CommonExamples
 from podline.contract.kind import kind_of
 from podline.data.order import permutation
 from podline.data.reader import open_split
@@ -106,7 +106,7 @@ def _judged(
     kind = kind_of(training.recipe)
     answers, examples = (
         kind.answers(),
-        Examples(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
+        CommonExamples(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
     )
     said = [answers.again(examples, training, each) for each in (model, _as_model(run, model))]
     before, after = (answers.main(examples, each).value for each in said)

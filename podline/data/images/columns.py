@@ -285,7 +285,7 @@ def with_whole_numbers(labels: Texts, settings: ImagesSettings) -> Texts:
     return Texts([*places], np.array([*(places[text] for text in texts), -1], np.int32)[labels.codes])
 
 
-class Labels:
+class LabelColumn:
     """Collects and checks the values of a label column."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from podline.data.images.parsing import LISTED, Parsed
 from podline.data.images.settings import PictureSettings
 from podline.data.rawfiles import FACTS, delete_unused, use_of
 from podline.data.record_table import digest_column
-from podline.data.sources.decoding import DECODING, Decoder, Look, Pictures, Request
+from podline.data.sources.decoding import DECODING, Decoder, DecodeRequest, FittedPictures, Look
 from podline.data.sources.remote import copy_of
 from podline.settings import machine
 from podline.store import digests, locks, uses
@@ -64,7 +64,7 @@ def decode_images(
     FolderStore(work).sweep()
     forgotten, most = tuple(settings.forgotten.items()), machine.load().parse_pixels
     hashed = settings.near_share < 1
-    becoming = Pictures(settings.shape, settings.fitting, forgotten, hashed, settings.white, most)
+    becoming = FittedPictures(settings.shape, settings.fitting, forgotten, hashed, settings.white, most)
     with explained("write", work), contextlib.ExitStack() as stack:
         if engine := DECODING.get():
             listed, found = _Listed(read(), folder), _Rows(np.zeros(0, _FACTS))
@@ -123,12 +123,12 @@ class _Listed:
         stamps, firsts = np.unique(self.stamps, return_index=True)
         return np.sort(firsts[(stamps != 0) & (rows.of(stamps) < 0)])
 
-    def requests(self, numbers: Numbers) -> Iterator[Request]:
+    def requests(self, numbers: Numbers) -> Iterator[DecodeRequest]:
         """Yield requests to decode some images."""
         columns = self._table.select(OF_PLACE)
         for first in range(0, len(numbers), _REQUESTED):
             for place, size in _places(columns.take(pa.array(numbers[first : first + _REQUESTED]))):
-                yield Request(place, size if size[0] >= 0 else None)
+                yield DecodeRequest(place, size if size[0] >= 0 else None)
 
     def table(self, rows: _Rows) -> Path:
         """Write the table of all items with the facts about their images, and return its path."""
@@ -263,7 +263,7 @@ class _Cache(_Rows):
         uses.hold(use_of(new))
         return _Cache(new, self._shape)
 
-    def decode(self, becoming: Pictures, listed: _Listed) -> None:
+    def decode(self, becoming: FittedPictures, listed: _Listed) -> None:
         """Decode and append the images that have no row."""
         new, pixels, length = listed.new(self), self.folder / PIXELS, row_bytes(self._shape)
         # Children of a killed reading may still write into the rows that it gave them: these stay dead.

@@ -44,7 +44,7 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 
-class Image(NamedTuple):
+class SourceImage(NamedTuple):
     """An image of a source: its name, label, split, and the row of its pixels."""
 
     key: str

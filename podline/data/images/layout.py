@@ -14,12 +14,12 @@ from typing import ClassVar, Self
 
 from podline.base.frozen import JsonObject
 from podline.data.images.items import HELD_OUT, TRAINING, Item, Place
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, ListedFile
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
 from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 
 NOTES = "notes"
 """The fact that holds :attr:`Layout.notes`."""
@@ -44,7 +44,7 @@ class Layout(ABC):
         unread: the reason for leaving out an image that the layout does not read.
     """
 
-    read: Sequence[Found]
+    read: Sequence[ListedFile]
     labels: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False, compare=False)
 
     accepts: ClassVar[str]
@@ -100,7 +100,7 @@ class Layout(ABC):
         unlabelled = (f"the split {name} has no labels, so it is not read" for name in sorted(self.unlabelled))
         return {NOTES: [*self.notes, *unlabelled]}
 
-    def reads(self, file: Found, /) -> bool:
+    def reads(self, file: ListedFile, /) -> bool:
         """Return whether a file in or around the source is read; by default, whether ``read`` contains it."""
         return file.path in self._paths
 
@@ -114,7 +114,7 @@ def is_placeholder(label: str) -> bool:
     return _PLACEHOLDER.fullmatch(label) is not None
 
 
-def outside(file: Found, reason: str) -> Item:
+def outside(file: ListedFile, reason: str) -> Item:
     """Return an item for a file that is left out: a system file, an unreadable file, or for another reason."""
     if file.hidden:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
@@ -126,10 +126,10 @@ def outside(file: Found, reason: str) -> Item:
     return Item(file.name, Place(file.path), reason=reason, stray=not file.is_image)
 
 
-def limits_of_file(size: int, entries: int) -> Limits:
+def limits_of_file(size: int, entries: int) -> ParseLimits:
     """Return the limits for reading ``size`` bytes in a source of ``entries`` files."""
     weight = size + _ENTRY_BYTES * entries
-    return Limits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a table row becomes a dozen objects
+    return ParseLimits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a table row becomes a dozen objects
 
 
 def begin_source(source: str, entries: int) -> None:
@@ -140,7 +140,7 @@ def begin_source(source: str, entries: int) -> None:
 
 
 @contextmanager
-def opened(file: Found, kind: str, remedy: str = "restore the file") -> Iterator[None]:
+def opened(file: ListedFile, kind: str, remedy: str = "restore the file") -> Iterator[None]:
     """Read a file within limits; turn every exception of the body into an error about the file.
 
     Args:

@@ -33,7 +33,7 @@ _OF_STORE = frozenset({"datasets/", "runs/", "versions/", "first-images/"})
 _MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
 
 
-class Found(NamedTuple):
+class ListedFile(NamedTuple):
     """A file, or a folder without files.
 
     Attributes:
@@ -86,7 +86,7 @@ def is_hidden(name: str) -> bool:
 _TYPES = {"name": TEXT, "bytes": pa.int64(), "changed": pa.int64()}
 
 
-class Listing(Sequence[Found]):
+class Listing(Sequence[ListedFile]):
     """The files below a folder, listed in a file; a listing can be pickled.
 
     Args:
@@ -97,10 +97,10 @@ class Listing(Sequence[Found]):
     def __init__(self, folder: str, path: Path) -> None:
         self._folder, self._path = folder.rstrip("/"), path
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[ListedFile]:
         yield from self._files(self._table)
 
-    def ending(self, *endings: str) -> Iterator[Found]:
+    def ending(self, *endings: str) -> Iterator[ListedFile]:
         """Yield the files whose names have one of these endings, in any case of letters."""
         found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
@@ -114,10 +114,10 @@ class Listing(Sequence[Found]):
         return len(self._table)
 
     @overload
-    def __getitem__(self, number: int) -> Found: ...
+    def __getitem__(self, number: int) -> ListedFile: ...
     @overload
-    def __getitem__(self, number: slice) -> Sequence[Found]: ...
-    def __getitem__(self, number: int | slice) -> Found | Sequence[Found]:
+    def __getitem__(self, number: slice) -> Sequence[ListedFile]: ...
+    def __getitem__(self, number: int | slice) -> ListedFile | Sequence[ListedFile]:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         [found] = self._files(self._table.slice(number, 1))
@@ -134,13 +134,13 @@ class Listing(Sequence[Found]):
     def __setstate__(self, state: tuple[str, Path]) -> None:
         self._folder, self._path = state
 
-    def _files(self, table: Any) -> Iterator[Found]:
+    def _files(self, table: Any) -> Iterator[ListedFile]:
         top = f"{self._folder}/"
         for batch in table.to_batches():
             names, *numbers = batch.columns
             alive()
             for path, size, changed in zip(texts_in(names), *(column.to_pylist() for column in numbers), strict=True):
-                yield Found(path, top + path if path else self._folder or "/", size, changed)
+                yield ListedFile(path, top + path if path else self._folder or "/", size, changed)
 
     @cached_property
     def _table(self) -> Any:
@@ -155,13 +155,13 @@ class Names:
         name: returns the part of a file's name; None leaves the file out of the index.
     """
 
-    def __init__(self, files: Sequence[Found], name: Callable[[Found], str | None]) -> None:
+    def __init__(self, files: Sequence[ListedFile], name: Callable[[ListedFile], str | None]) -> None:
         self._files, self._name = files, name
         hashes = np.fromiter((hash(name(file)) for file in files), np.int64, len(files))
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order].data
 
-    def find(self, name: str) -> list[tuple[int, Found]]:
+    def find(self, name: str) -> list[tuple[int, ListedFile]]:
         """Return the files with this part, and their numbers."""
         wanted = hash(name)
         first = at = bisect_left(self._hashes, wanted)
@@ -186,12 +186,12 @@ class Files:
     around: Listing
 
     @property
-    def readable(self) -> Iterator[Found]:
+    def readable(self) -> Iterator[ListedFile]:
         """Yield the readable files of the source that are not hidden."""
         return (file for file in self.asked if file.bytes >= 0 and not file.hidden)
 
     @property
-    def beside(self) -> Iterator[Found]:
+    def beside(self) -> Iterator[ListedFile]:
         """Yield the files around the source that may be referenced but are not in it."""
         around = () if self.around is self.asked else self.around
         return (file for file in around if file.path != self.place and not file.path.startswith(f"{self.place}/"))
@@ -201,7 +201,7 @@ class Files:
         """Return a digest that changes with the content of any file."""
         return digests.of_json([self.asked.state, self.around.state])
 
-    def ending(self, *endings: str) -> list[Found]:
+    def ending(self, *endings: str) -> list[ListedFile]:
         """Return the readable files whose names have one of these endings."""
         return [file for file in self.asked.ending(*endings) if file.bytes >= 0 and not file.hidden]
 
@@ -233,12 +233,12 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     return Files(str(place), asked, _listed(above, listing(above), around) if beside else asked)
 
 
-def _listed(folder: Path, files: Iterable[Found], path: Path) -> Listing:
+def _listed(folder: Path, files: Iterable[ListedFile], path: Path) -> Listing:
     write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files), {})
     return Listing(str(folder), path)
 
 
-def listing(folder: Path) -> Iterator[Found]:
+def listing(folder: Path) -> Iterator[ListedFile]:
     """Yield everything below a folder, by name, except what Podline wrote; follow links, except links to a parent.
 
     Raises:
@@ -247,7 +247,7 @@ def listing(folder: Path) -> Iterator[Found]:
     return _below(str(folder), "", (), Counter())
 
 
-def one(path: Path) -> Found:
+def one(path: Path) -> ListedFile:
     """Return a single file.
 
     Raises:
@@ -255,12 +255,12 @@ def one(path: Path) -> Found:
     """
     with reading(path):
         status = path.stat()
-    return Found(path.name, str(path), status.st_size, status.st_ctime_ns)
+    return ListedFile(path.name, str(path), status.st_size, status.st_ctime_ns)
 
 
 def _below(
     folder: str, prefix: str, above: tuple[tuple[int, int], ...], visits: Counter[tuple[int, int]]
-) -> Iterator[Found]:
+) -> Iterator[ListedFile]:
     try:
         with reading(folder):
             status = Path(folder).stat()
@@ -269,7 +269,7 @@ def _below(
     except SourceError as error:
         if not above or not isinstance(error.__cause__, PermissionError):
             raise
-        yield Found(prefix.rstrip("/"), folder, -1, 0)  # as lost+found at the top of a disk
+        yield ListedFile(prefix.rstrip("/"), folder, -1, 0)  # as lost+found at the top of a disk
         return
     if above and (_is_store(names) or {*names} >= _OF_DATA):
         return
@@ -281,7 +281,7 @@ def _below(
             "folders are linked to each other; remove these links"
         )
     if here in above or not names:
-        yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
+        yield ListedFile(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
         return
     for name in filter(f"{SCRATCH}/".__ne__, names):
         alive()
@@ -305,9 +305,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _found(name: str, path: str) -> Found:
+def _found(name: str, path: str) -> ListedFile:
     try:
         status = os.stat(path)  # noqa: PTH116 (likewise)
     except OSError:  # a broken link
-        return Found(name, path, -1, 0)
-    return Found(name, path, status.st_size if stat.S_ISREG(status.st_mode) else -1, status.st_ctime_ns)
+        return ListedFile(name, path, -1, 0)
+    return ListedFile(name, path, status.st_size if stat.S_ISREG(status.st_mode) else -1, status.st_ctime_ns)

@@ -21,7 +21,7 @@ from podline.base.cores import usable_cores
 from podline.base.errors import SourceError
 from podline.base.progress import counted
 from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Read, agreement, shown_box
-from podline.data.images.image_table import Image, ImageTable
+from podline.data.images.image_table import ImageTable, SourceImage
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
 from podline.documents.manifest import APART, NEARLY_REPEAT, split_in_words
@@ -59,8 +59,8 @@ class NearPair(NamedTuple):
         distance: number of bits, of 63, in which their hashes differ.
     """
 
-    image: Image
-    repeated: Image
+    image: SourceImage
+    repeated: SourceImage
     distance: int
 
 
@@ -117,9 +117,9 @@ def near_pairs(images: ImageTable, read: Read, settings: PictureSettings, count:
         others = train[firsts[np.searchsorted(of_row, found.train[at[mine]])]]
         pairs += zip(test[mine].tolist(), others.tolist(), found.distance[at[mine]].tolist(), strict=True)
 
-    def image(number: int) -> Image:
+    def image(number: int) -> SourceImage:
         [key] = images.keys([number])
-        return Image(key, labels.at(number), images.split_of(number), int(rows[number]))
+        return SourceImage(key, labels.at(number), images.split_of(number), int(rows[number]))
 
     return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
 

@@ -20,7 +20,7 @@ from podline.base.frozen import JsonObject
 from podline.data.images.arrow_file import start_threads
 from podline.data.images.items import Item, Place, unread_splits, write_items
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, ListedFile
 from podline.data.images.settings import PictureSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
@@ -178,7 +178,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     return next(iter(fitting.items()))
 
 
-def others(layout: Layout, files: Files) -> Iterator[Found]:
+def others(layout: Layout, files: Files) -> Iterator[ListedFile]:
     """Yield the files that a layout does not read, from the source and from a table's image folders."""
     if layout.read is not files.asked:
         yield from (file for file in files.asked if not layout.reads(file))
@@ -199,7 +199,7 @@ def _remedy(files: Files, *, nearly: bool) -> str:
     return f"{accepted}; see docs/how-to/images.md"
 
 
-def _summary(files: Sequence[Found]) -> str:
+def _summary(files: Sequence[ListedFile]) -> str:
     """Describe the number of files by ending."""
     kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

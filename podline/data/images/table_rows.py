@@ -18,7 +18,7 @@ from podline.base.errors import SourceError
 from podline.base.frozen import is_object
 from podline.data import bounds
 from podline.data.images.layout import opened
-from podline.data.images.listing import Found
+from podline.data.images.listing import ListedFile
 from podline.data.rawfiles import reading
 from podline.data.shown import shortened
 from podline.data.texts import cleaned
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     reason: str = ""
 
 
-def header_of(table: Found) -> list[str]:
+def header_of(table: ListedFile) -> list[str]:
     """Return the names of a table's columns."""
     if table.ends(PARQUET):
         names = schema_of(table).names
@@ -53,7 +53,7 @@ def header_of(table: Found) -> list[str]:
     return [*map(cleaned, names), *_folders(table)]
 
 
-def rows_of(table: Found, columns: Sequence[str]) -> Iterator[Row]:
+def rows_of(table: ListedFile, columns: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a table, with some columns at least."""
     if table.ends(PARQUET):
         rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns)))
@@ -65,13 +65,13 @@ def rows_of(table: Found, columns: Sequence[str]) -> Iterator[Row]:
     yield from (row._replace(values={**row.values, **folders}) for row in rows) if folders else rows
 
 
-def schema_of(file: Found) -> pa.Schema:
+def schema_of(file: ListedFile) -> pa.Schema:
     """Return the schema of a Parquet file."""
     with opened(file, "Parquet"), pq.ParquetFile(file.path) as parquet:
         return parquet.schema_arrow
 
 
-def parquet_rows(file: Found, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
+def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
     """Yield the values of some columns, row by row; lists of bytes are bytes."""
     folders = _folders(file)
     wanted = [column for column in columns if column and column not in folders]
@@ -100,12 +100,12 @@ def _values(column: Any) -> list[Any]:
     return [each.values.to_numpy(zero_copy_only=False).tobytes() if each.is_valid else None for each in column]
 
 
-def _folders(table: Found) -> dict[str, str | None]:
+def _folders(table: ListedFile) -> dict[str, str | None]:
     """Return the columns that the folders of a table are, with their value."""
     return {unquote(name): None if text == _NULL else unquote(text) for name, text in _PART.findall(table.name)}
 
 
-def _records(table: Found) -> Iterator[Row]:
+def _records(table: ListedFile) -> Iterator[Row]:
     lines = _lines(table)
     names = [cleaned(name) for name in next(lines, (0, []))[1]]
     for number, values in lines:
@@ -115,7 +115,7 @@ def _records(table: Found) -> Iterator[Row]:
         yield Row(f"{table.name}:{number}", dict(zip(names, values, strict=False)), wrong)
 
 
-def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
+def _lines(table: ListedFile) -> Iterator[tuple[int, list[str]]]:
     """Yield the non-empty lines of a CSV or TSV file, with their numbers."""
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
@@ -155,7 +155,7 @@ def mark_of(lines: Sequence[str]) -> str:
     return max(_MARKS, key=fitting)
 
 
-def _objects(table: Found) -> Iterator[Row]:
+def _objects(table: ListedFile) -> Iterator[Row]:
     """Yield the non-empty lines of a JSON Lines file."""
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0

@@ -34,7 +34,7 @@ from podline.data.people.files import AnnotationFile
 from podline.data.people.image import PERSON
 from podline.data.rawfiles import reading
 from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.limits import ParseLimits, limits_of
 from podline.data.shown import printable, shortened
 
 _NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
@@ -186,7 +186,7 @@ class Entries(NamedTuple):
     strays: int
 
 
-def limits_of_annotations(size: int) -> Limits:
+def limits_of_annotations(size: int) -> ParseLimits:
     """Return the limits for parsing ``size`` bytes of annotations, whose values become objects."""
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 

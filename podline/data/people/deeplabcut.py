@@ -28,7 +28,7 @@ _HEADERS = 4  # rows at most, which have all columns
 _SINGLE = "single"  # the individual that has DeepLabCut's unique body parts
 
 
-class Table(NamedTuple):
+class LabelTable(NamedTuple):
     """A table of labels.
 
     Attributes:
@@ -111,7 +111,7 @@ def _category(individual: str) -> str:
     return individual if individual in ("", _SINGLE) else "individual"
 
 
-def _read(path: Path) -> Table:
+def _read(path: Path) -> LabelTable:
     refuse_lfs_pointer(path, str(path))
     with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as stream:
         lines = stream.readlines()
@@ -150,7 +150,7 @@ def _read(path: Path) -> Table:
     for column, (individual, _part) in enumerate(joints):
         individuals.setdefault(individual, []).append(column)
     poses = np.concatenate([np.where(unlabelled, 0, places), 2.0 * ~unlabelled[..., :1]], axis=-1)
-    return Table(individuals, [part for _individual, part in joints], names, poses)
+    return LabelTable(individuals, [part for _individual, part in joints], names, poses)
 
 
 def _skeleton(place: Path) -> list[Any]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from podline.base.errors import SourceError
 from podline.data.images.layout import limits_of_file
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, ListedFile
 from podline.data.people.deeplabcut import tables_of
 from podline.data.places import IMAGE_ENDINGS, Place
 from podline.data.rawfiles import reading
@@ -212,7 +212,7 @@ class ImageFiles:
         parts = tuple(unicodedata.normalize("NFC", name).split("/"))
         self._images[_stem(parts[-1])].append(_Image(parts, place))
 
-    def _unpack(self, file: Found) -> None:
+    def _unpack(self, file: ListedFile) -> None:
         """Add the images in a zip file."""
         begin(limits_of(file.bytes), file.path)
         with reading(file.path, "a zip file", "fetch it again"), zipfile.ZipFile(file.path) as archive:

@@ -20,7 +20,7 @@ from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.data.images.items import Item, Place
 from podline.data.images.layout import NOTES, Layout
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, ListedFile
 from podline.data.people.annotations import (
     Entries,
     ImageEntry,
@@ -112,7 +112,7 @@ class Keypoints(Layout):
         """Return the splits of several files."""
         return frozenset(self.files) if len(self.files) > 1 else frozenset()
 
-    def reads(self, _file: Found, /) -> bool:
+    def reads(self, _file: ListedFile, /) -> bool:
         """Return True: a file that no annotations name is passed over."""
         return True
 

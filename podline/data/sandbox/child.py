@@ -20,7 +20,7 @@ from typing import Any
 from podline.base import entry_points
 from podline.base.errors import PodlineError, one_line
 from podline.data.sandbox.isolation import isolate
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 
 READY, BEGIN, VALUE, MEMORY, ERROR, SYSTEM, OTHER = "ready", "begin", "value", "memory", "error", "system", "other"
 """Kinds of messages: the child has started, an item has new limits, and the replies to an item."""
@@ -45,14 +45,14 @@ class _Guard:
     def new_batch(self, factor: float) -> None:
         self._factor, self._used = factor, _data_bytes()
 
-    def begin(self, limits: Limits, what: str) -> None:
+    def begin(self, limits: ParseLimits, what: str) -> None:
         if what:
             self._used = _data_bytes()
         most = limits.times(self._factor)
         self.reply(BEGIN, *most, what)
         self.set(most)
 
-    def set(self, limits: Limits) -> None:
+    def set(self, limits: ParseLimits) -> None:
         signal.setitimer(signal.ITIMER_REAL, limits.patience)
         signal.setitimer(signal.ITIMER_PROF, limits.seconds)
         _limit_data(self._used + limits.memory)
@@ -66,7 +66,7 @@ class _Guard:
 _guard: _Guard | None = None
 
 
-def begin(limits: Limits, what: str = "") -> None:
+def begin(limits: ParseLimits, what: str = "") -> None:
     """Set new limits for the rest of the current item, in a child whose parser knows more about it.
 
     Args:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 _OF_USER = (resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_DATA)[1])
 
 
-class Limits(NamedTuple):
+class ParseLimits(NamedTuple):
     """The limits of parsing one item.
 
     Attributes:
@@ -27,12 +27,12 @@ class Limits(NamedTuple):
         """Return the wall-clock limit in seconds."""
         return 4 * self.seconds + self.wait
 
-    def times(self, factor: float) -> Limits:
+    def times(self, factor: float) -> ParseLimits:
         """Return the limits multiplied by a factor."""
-        return Limits(int(self.memory * factor), self.seconds * factor, self.wait)
+        return ParseLimits(int(self.memory * factor), self.seconds * factor, self.wait)
 
 
-def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> Limits:
+def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> ParseLimits:
     """Return the limits for an input of a size.
 
     Args:
@@ -40,7 +40,7 @@ def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> Limits:
         memory: memory per byte of the input, in addition to 64 MB.
         rate: bytes that are parsed per CPU second at least, in addition to 0.4 s.
     """
-    return Limits(64_000_000 + int(memory * size), 0.4 + size / rate)
+    return ParseLimits(64_000_000 + int(memory * size), 0.4 + size / rate)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Breach:
         return f"{self.what or what} {self.reason}{remedy if self.limited else ''}"
 
 
-def too_much_memory(limits: Limits, what: str) -> Breach:
+def too_much_memory(limits: ParseLimits, what: str) -> Breach:
     """Return the breach of a limit on memory: the item's, or a lower one that the user has set for all processes."""
     users = min(_OF_USER, key=lambda limit: limit % (1 << 64))  # without a limit it is -1
     or_users = f" or the {users / 1e6:,.0f} MB of `ulimit -v` or `-d`" if users != resource.RLIM_INFINITY else ""

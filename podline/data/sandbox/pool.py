@@ -28,7 +28,7 @@ from podline.base.cores import memory_kills, usable_cores
 from podline.base.errors import ChildKilledError, OutOfMemoryError, SourceError, from_json, signal_name
 from podline.base.progress import alive
 from podline.data.sandbox import child
-from podline.data.sandbox.limits import Breach, Limits, too_much_memory
+from podline.data.sandbox.limits import Breach, ParseLimits, too_much_memory
 from podline.settings.machine import load, parser_environment
 from podline.store.prefetch import in_order
 
@@ -77,7 +77,7 @@ class Sandbox:
         while child := self._idle():
             child.end()
 
-    def one(self, item: Any, limits: Limits, what: str) -> Any:
+    def one(self, item: Any, limits: ParseLimits, what: str) -> Any:
         """Parse one item, within limits multiplied by the setting ``parse_limits``; see :meth:`map`.
 
         Args:
@@ -97,7 +97,7 @@ class Sandbox:
     def parse(
         self,
         items: Iterable[Any],
-        limits: Limits,
+        limits: ParseLimits,
         what: str,
         factor: float,
         doubtful: Callable[[Any], bool],
@@ -128,7 +128,7 @@ class Sandbox:
     def map(
         self,
         items: Sequence[Any],
-        limits: Limits,
+        limits: ParseLimits,
         what: str,
         factor: float = 1.0,
         doubtful: Callable[[Any], bool] = lambda _result: False,
@@ -170,7 +170,7 @@ class Sandbox:
                 )
         return results
 
-    def _ask(self, items: Sequence[Any], limits: Limits, factor: float, *, fresh: bool = False) -> list[Any]:
+    def _ask(self, items: Sequence[Any], limits: ParseLimits, factor: float, *, fresh: bool = False) -> list[Any]:
         """Return a child's replies to items, in order; if the child dies, the last one is a :class:`Breach`.
 
         With ``fresh``, a new child takes the place of an idle one.
@@ -220,7 +220,7 @@ class _Child:
         with contextlib.suppress(OSError):  # the next request notices a dead child
             self._connection.send((maker, arguments))
 
-    def ask(self, items: Sequence[Any], limits: Limits, factor: float) -> Iterator[Any]:
+    def ask(self, items: Sequence[Any], limits: ParseLimits, factor: float) -> Iterator[Any]:
         """Yield the replies to items; a breach by which the process dies is the last one."""
         self.idle = False
         with contextlib.suppress(OSError, EOFError):  # it dies
@@ -254,7 +254,7 @@ class _Child:
         self._replies.close()
         self._log.close()
 
-    def _death(self, limits: Limits, what: str) -> Breach:
+    def _death(self, limits: ParseLimits, what: str) -> Breach:
         """Return why the process has ended.
 
         Raises:
@@ -272,16 +272,16 @@ class _Child:
         return breach
 
 
-def _last(begun: Sequence[bytes], limits: Limits, factor: float) -> tuple[Limits, str]:
+def _last(begun: Sequence[bytes], limits: ParseLimits, factor: float) -> tuple[ParseLimits, str]:
     """Return the limits in force, and the file being read, after some messages of an item."""
     current, what = limits.times(factor), ""
     for line in begun:
         _, *numbers, named = json.loads(line)
-        current, what = Limits(*numbers), named or what
+        current, what = ParseLimits(*numbers), named or what
     return current, what
 
 
-def _breach_of(code: int | None, said: str, limits: Limits, what: str) -> Breach:
+def _breach_of(code: int | None, said: str, limits: ParseLimits, what: str) -> Breach:
     if code == -signal.SIGPROF:
         return Breach(f"takes more than {limits.seconds:.3g} s of CPU time", limited=True, what=what)
     if code == -signal.SIGALRM:
@@ -315,7 +315,7 @@ def _result(reply: Any) -> Any:
             return breach
 
 
-def confined(function: Callable[..., Any], *arguments: Any, what: str, limits: Limits) -> Any:
+def confined(function: Callable[..., Any], *arguments: Any, what: str, limits: ParseLimits) -> Any:
     """Call a function of a module once in a separate child, and return its result; see :meth:`Sandbox.one`."""
     with Sandbox(CALLER, function) as sandbox:
         return sandbox.one((function, *arguments), limits, what)

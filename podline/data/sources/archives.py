@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.rawfiles import RawFile, raw_file, reading
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import confined
 from podline.recipes.official import official_name
 from podline.store.contract import explained
@@ -38,7 +38,7 @@ def in_child(function: Callable[..., list[str]], packed: Path, argument: Any, fo
         StoreError: the folder cannot be written.
     """
     with reading(packed):
-        limits = Limits(_MEMORY, 0.4 + bounds.unpacked(packed.stat().st_size) / _RATE)
+        limits = ParseLimits(_MEMORY, 0.4 + bounds.unpacked(packed.stat().st_size) / _RATE)
         names = confined(function, packed, argument, folder, what=str(packed), limits=limits)
     return [raw_file(name, folder / name) for name in names]
 

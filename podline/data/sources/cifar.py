@@ -20,7 +20,7 @@ import numpy.typing as npt
 from podline.base.errors import SourceError
 from podline.base.plurals import plural
 from podline.data import bounds
-from podline.data.raw_arrays import Arrays, Part
+from podline.data.raw_arrays import Arrays, FilePart
 from podline.data.rawfiles import RawFile, reading
 from podline.data.sandbox.limits import limits_of
 from podline.data.sandbox.pool import Sandbox
@@ -76,7 +76,7 @@ _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> Arrays:
-    """Describe the python layout; see ``podline.data.sources.opening.Layout.arrays``."""
+    """Describe the python layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     family = _FAMILIES[dataset]
     meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
     labels = [_named(label, meta.get(label.names_key), files.get(family.meta)) for label in family.labels]
@@ -84,7 +84,7 @@ def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> 
 
 
 def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
-    """Describe the binary layout; see ``podline.data.sources.opening.Layout.arrays``."""
+    """Describe the binary layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     family, labels = _FAMILIES[dataset], list[Label]()
     for label in family.labels:
         file = files.get(label.names_file)
@@ -115,7 +115,7 @@ def _arrays(
     files: Mapping[str, RawFile],
     labels: Sequence[Label],
     ending: str,
-    read: Callable[[str, Sequence[Label], Path], Iterator[Part]],
+    read: Callable[[str, Sequence[Label], Path], Iterator[FilePart]],
 ) -> Arrays:
     family, (main, *others) = _FAMILIES[dataset], labels
     return Arrays(
@@ -129,7 +129,7 @@ def _arrays(
     )
 
 
-def read_pickled(title: str, labels: Sequence[Label], path: Path) -> Iterator[Part]:
+def read_pickled(title: str, labels: Sequence[Label], path: Path) -> Iterator[FilePart]:
     """Yield the images of a pickled batch; runs in a sandbox."""
     data, columns = read_batch(path, title, labels)
     for first in range(0, len(data), _ROWS):
@@ -137,7 +137,7 @@ def read_pickled(title: str, labels: Sequence[Label], path: Path) -> Iterator[Pa
         yield _part(data[some], labels, columns[some])
 
 
-def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[Part]:
+def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[FilePart]:
     """Yield the images of a ``.bin`` file, whose rows are the label bytes and the image; runs in a sandbox."""
     kinds, size = len(labels), path.stat().st_size
     stride = kinds + ROW
@@ -157,10 +157,10 @@ def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[Par
         yield _part(table[some, kinds:], labels, columns[some])
 
 
-def _part(planes: npt.NDArray[np.uint8], labels: Sequence[Label], columns: npt.NDArray[np.uint8]) -> Part:
+def _part(planes: npt.NDArray[np.uint8], labels: Sequence[Label], columns: npt.NDArray[np.uint8]) -> FilePart:
     images = planes.reshape(len(planes), _CHANNELS, *_SIDES).transpose(0, 2, 3, 1)
     texts = np.array(labels[0].names, object)[columns[:, 0]].tolist()
-    return Part(images, texts, {label.feature: columns[:, at] for at, label in enumerate(labels) if at})
+    return FilePart(images, texts, {label.feature: columns[:, at] for at, label in enumerate(labels) if at})
 
 
 def _meta(family: Family, file: RawFile, sandbox: Sandbox) -> dict[str, list[str]]:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from podline.base.entry_points import reason
 from podline.base.errors import SourceError
 from podline.data.images.arrays import open_arrays
-from podline.data.raw_arrays import Arrays, Part, sides
+from podline.data.raw_arrays import Arrays, FilePart, sides
 from podline.data.rawfiles import raw_file, reading
-from podline.data.sandbox.limits import Limits, limits_of
+from podline.data.sandbox.limits import ParseLimits, limits_of
 from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
@@ -91,11 +91,11 @@ def decoded_source(
         return open_arrays(arrays, str(place), work, sandbox)
 
 
-def _limits(size: int) -> Limits:
+def _limits(size: int) -> ParseLimits:
     return limits_of(size, _MEMORY, _RATE)._replace(wait=_WAIT)
 
 
-def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -> Iterator[Part]:
+def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -> Iterator[FilePart]:
     """Yield a raw file's images, with three dimensions; runs in a sandbox."""
     targets, shape = text_targets(kind), tuple[int, ...]()
     images, texts = list[npt.NDArray[np.uint8]](), list[str]()
@@ -113,10 +113,10 @@ def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -
             raise SourceError(f"{named} is {sides(array.shape)} vs {sides(shape)}")
         images.append(array)
         if len(images) * array.nbytes >= _PART_BYTES:
-            yield Part(np.stack(images), texts)
+            yield FilePart(np.stack(images), texts)
             images, texts = [], []
     if images:
-        yield Part(np.stack(images), texts)
+        yield FilePart(np.stack(images), texts)
 
 
 def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:

@@ -26,7 +26,7 @@ from podline.data.places import MemberError, Place
 from podline.data.rawfiles import reading
 from podline.data.reasons import FORGOTTEN, Reason
 from podline.data.sandbox.child import begin
-from podline.data.sandbox.limits import Breach, Limits
+from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox
 from podline.documents.manifest import Fit
 
@@ -37,7 +37,7 @@ _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
 _MAKER = f"{__name__}:decoder"
 _WAIT = 120.0  # seconds for a slow disk or network
 # Limits until the header is read, and for small images: setting limits takes a tenth of one decoding's time.
-_FIRST, _SMALL = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT), 1_000_000
+_FIRST, _SMALL = ParseLimits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT), 1_000_000
 
 
 class Look(NamedTuple):
@@ -51,7 +51,7 @@ class Look(NamedTuple):
         height: height of the same.
         turned: whether the EXIF orientation turned a picture.
         unturned: whether an annotated picture stayed as stored in spite of its EXIF orientation.
-        marks: see :class:`podline.data.pictures.Picture`.
+        marks: see :class:`podline.data.pictures.DecodedPicture`.
         hash: see :mod:`podline.data.images.hashing`.
         contrast: see :mod:`podline.data.images.hashing`.
         picture: whether the file begins like a picture.
@@ -79,7 +79,7 @@ class Look(NamedTuple):
         return (*map(bytes.fromhex, self[:2]), *self[2:-3])
 
 
-class Request(NamedTuple):
+class DecodeRequest(NamedTuple):
     """A request to decode one image.
 
     Attributes:
@@ -94,7 +94,7 @@ class Request(NamedTuple):
 Decoded = tuple[Look, Pixels | None]
 
 
-class Pictures(NamedTuple):
+class FittedPictures(NamedTuple):
     """Decodes pictures of any kind, and fits them into a shape.
 
     Attributes:
@@ -172,7 +172,7 @@ def content(place: Place | str) -> bytes | str:
         raise
 
 
-def decoder(becoming: Pictures) -> Callable[[tuple[str, int, Request]], Look]:
+def decoder(becoming: FittedPictures) -> Callable[[tuple[str, int, DecodeRequest]], Look]:
     """Return a function that decodes one image; runs in a sandbox.
 
     Args:
@@ -184,7 +184,7 @@ def decoder(becoming: Pictures) -> Callable[[tuple[str, int, Request]], Look]:
     """
     ready_for_many()
 
-    def look(given: tuple[str, int, Request]) -> Look:
+    def look(given: tuple[str, int, DecodeRequest]) -> Look:
         path, row, request = given
         segments.cache_clear()  # frees the file before
         data = content(request.place)
@@ -201,10 +201,12 @@ def decoder(becoming: Pictures) -> Callable[[tuple[str, int, Request]], Look]:
 class Decoder(Sandbox):
     """Processes that decode images."""
 
-    def __init__(self, becoming: Pictures) -> None:
+    def __init__(self, becoming: FittedPictures) -> None:
         super().__init__(_MAKER, becoming)
 
-    def looks(self, asked: Iterable[tuple[str, int, Request]], factor: float, processes: int = 0) -> Iterator[Look]:
+    def looks(
+        self, asked: Iterable[tuple[str, int, DecodeRequest]], factor: float, processes: int = 0
+    ) -> Iterator[Look]:
         """Decode images; yield the facts about each, in order.
 
         Args:
@@ -233,7 +235,7 @@ class Engine(Protocol):
     """Workers that decode images, instead of this machine."""
 
     def decode(
-        self, becoming: Pictures, requests: Iterable[Request], name: str, /
+        self, becoming: FittedPictures, requests: Iterable[DecodeRequest], name: str, /
     ) -> tuple[Iterator[Look], DecodedRows]:
         """Decode images; the n-th requested one gets row n.
 

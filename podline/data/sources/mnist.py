@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from podline.base.errors import SourceError
 from podline.base.plurals import plural
-from podline.data.raw_arrays import Arrays, Part
+from podline.data.raw_arrays import Arrays, FilePart
 from podline.data.rawfiles import RawFile
 from podline.data.sandbox.pool import Sandbox
 from podline.data.sources import class_names
@@ -32,12 +32,12 @@ _REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
 def of_mnist(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
-    """Describe the four files; see ``podline.data.sources.opening.Layout.arrays``."""
+    """Describe the four files; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     splits = {split: [tuple(files[name] for name in names)] for split, names in SPLITS.items()}
     return Arrays(dataset, tuple(files.values()), splits, read_mnist, [_FORM], class_names.MNIST)
 
 
-def read_mnist(images: Path, labels: Path) -> Iterator[Part]:
+def read_mnist(images: Path, labels: Path) -> Iterator[FilePart]:
     """Yield the images of two IDX files; runs in a sandbox."""
     start, (count, *sides) = _header(images, 3)
     if tuple(sides) != _SIDES:
@@ -55,7 +55,7 @@ def read_mnist(images: Path, labels: Path) -> Iterator[Part]:
     texts = np.array(class_names.MNIST, object)[values].tolist()
     for place in range(0, count, _ROWS):
         some = slice(place, place + _ROWS)
-        yield Part(pixels[some], texts[some])
+        yield FilePart(pixels[some], texts[some])
 
 
 def _header(path: Path, dimensions: int) -> tuple[int, list[int]]:

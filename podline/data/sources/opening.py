@@ -28,7 +28,7 @@ from podline.store.prefetch import in_order
 _TORCHVISION = "MNIST/raw"  # torchvision's folder of MNIST
 
 
-class Layout(NamedTuple):
+class PublishedForm(NamedTuple):
     """A published form of a data set.
 
     Attributes:
@@ -54,7 +54,7 @@ class Layout(NamedTuple):
 class Find(NamedTuple):
     """The files of one layout in one place, by official name."""
 
-    layout: Layout
+    layout: PublishedForm
     files: dict[str, Path]
 
     @property
@@ -63,24 +63,27 @@ class Find(NamedTuple):
         return [name for name in self.layout.required if name not in self.files]
 
 
-def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) -> tuple[Layout, Layout]:
+def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) -> tuple[PublishedForm, PublishedForm]:
     """Return the two layouts of CIFAR-10 or CIFAR-100, with the top folders of their archives."""
     title, archive = family.title, family.title.lower()
     bins = tuple(f"{name}.bin" for name in family.batches)
     names = tuple(kind.names_file for kind in family.labels)
     return (
-        Layout(
+        PublishedForm(
             f"{title} in python layout", datasets, python, f"{archive}-python.tar.gz",
             family.batches, (family.meta,), of_pickles,
         ),
-        Layout(f"{title} in binary layout", datasets, binary, f"{archive}-binary.tar.gz", bins, names, of_binaries),
+        PublishedForm(
+            f"{title} in binary layout", datasets, binary, f"{archive}-binary.tar.gz",
+            bins, names, of_binaries,
+        ),
     )  # fmt: skip
 
 
 LAYOUTS = (
     *_cifar(CIFAR10, ("cifar10", "sample"), "cifar-10-batches-py", "cifar-10-batches-bin"),
     *_cifar(CIFAR100, ("cifar100",), "cifar-100-python", "cifar-100-binary"),
-    Layout("MNIST", ("mnist",), _TORCHVISION, "", tuple(chain(*SPLITS.values())), (), of_mnist),
+    PublishedForm("MNIST", ("mnist",), _TORCHVISION, "", tuple(chain(*SPLITS.values())), (), of_mnist),
 )
 _WANTED = frozenset(name for layout in LAYOUTS for name in (*layout.required, *layout.optional))
 

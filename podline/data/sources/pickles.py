@@ -162,7 +162,7 @@ class _RefusedError(pickle.UnpicklingError):
     """A pickle names an object outside the allow-list."""
 
 
-class Call(NamedTuple):
+class AllowedCall(NamedTuple):
     """A function that a pickle may call, but not change."""
 
     function: Callable[..., Any]
@@ -229,12 +229,12 @@ def _text(value: Any) -> str:
 
 
 _ALLOWED: dict[str, Any] = {
-    "numpy.core.multiarray._reconstruct": Call(lambda _type, _shape, _code: _Array()),
-    "numpy.core.numeric._frombuffer": Call(_array_of),
-    "numpy.dtype": Call(_Dtype),
+    "numpy.core.multiarray._reconstruct": AllowedCall(lambda _type, _shape, _code: _Array()),
+    "numpy.core.numeric._frombuffer": AllowedCall(_array_of),
+    "numpy.dtype": AllowedCall(_Dtype),
     "numpy.ndarray": "numpy.ndarray",  # an argument that is not used
-    "_codecs.encode": Call(_encode),
-    "builtins.bytes": Call(lambda: b""),  # empty bytes in protocols 0 to 2 of Python 3
+    "_codecs.encode": AllowedCall(_encode),
+    "builtins.bytes": AllowedCall(lambda: b""),  # empty bytes in protocols 0 to 2 of Python 3
 }
 
 

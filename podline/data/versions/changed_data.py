@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.base.arrays import Array
-from podline.base.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
 from podline.base.figures import percent
 from podline.base.plurals import plural
 from podline.data.order import permuted
@@ -212,14 +212,14 @@ def pictures(versions: Versions) -> list[PictureRow]:
     return [PictureRow(name, _pictures(records, ids[:SHOWN])) for name, (records, ids) in sides.items() if len(ids)]
 
 
-def _pictures(records: VersionRecords, ids: Ids) -> list[Picture]:
+def _pictures(records: VersionRecords, ids: Ids) -> list[SheetPicture]:
     captions = zip(records.words(ids), records.named(ids), strict=True)
     images = records.gather(ids, [IMAGE])[IMAGE]
-    return [Picture(image, f"{words}\n{name}") for image, (words, name) in zip(images, captions, strict=True)]
+    return [SheetPicture(image, f"{words}\n{name}") for image, (words, name) in zip(images, captions, strict=True)]
 
 
-def block(versions: Versions) -> Block | None:
+def block(versions: Versions) -> SheetBlock | None:
     """Return these pictures as a block of a sheet; None without changes."""
     rows = pictures(versions)
     about = f"{versions.before.manifest.fingerprint} → {versions.after.manifest.fingerprint}"
-    return Block(f"What changed in {versions.after.manifest.dataset}", about, rows) if rows else None
+    return SheetBlock(f"What changed in {versions.after.manifest.dataset}", about, rows) if rows else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic
 
 from podline.base.arrays import Tensor
-from podline.contract.answers import Answers, Examples
+from podline.contract.answers import Answers, CommonExamples
 from podline.data.reader import open_split
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
@@ -27,7 +27,7 @@ class ExampleAnswers(Answers[A, A], Generic[A]):
         """Read the answers from an evaluation's folder."""
         return self._kind.read_by.read(store, folder)
 
-    def again(self, examples: Examples, training: TrainSpec, model: Callable[..., Tensor]) -> A:
+    def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Tensor]) -> A:
         """Run a model on the examples, with the thresholds of its evaluation."""
         from podline.kinds.by_example.judging import answered, at_its_thresholds
 
@@ -36,15 +36,15 @@ class ExampleAnswers(Answers[A, A], Generic[A]):
         found = answered(self._kind, training.recipe, model, reader, manifest, reporter, examples.places)
         return at_its_thresholds(self._kind, found, examples.store, training.folder)
 
-    def part(self, examples: Examples, answers: A) -> A:
+    def part(self, examples: CommonExamples, answers: A) -> A:
         """Return the answers for the judged examples."""
         return answers if examples.places is None else answers.at(examples.places)
 
-    def judged(self, examples: Examples, answers: A) -> A:
+    def judged(self, examples: CommonExamples, answers: A) -> A:
         """Return the answers themselves, which need no further step."""
         return answers
 
-    def main(self, examples: Examples, answers: A) -> Metric:
+    def main(self, examples: CommonExamples, answers: A) -> Metric:
         """Return the main measure."""
         return figure_of(measure_named(self._kind.measure), answers)
 

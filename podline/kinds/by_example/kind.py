@@ -36,7 +36,7 @@ from podline.store.contract import Store
 if TYPE_CHECKING:
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.base.drawing.picture_sheet import Block, Picture
+    from podline.base.drawing.picture_sheet import SheetBlock, SheetPicture
     from podline.contract.case import Case, Judgement
     from podline.contract.picture_reader import PictureReader
     from podline.report.facts import RunFacts
@@ -95,17 +95,17 @@ class ExampleKind(ExampleHooks[A]):
 
         return reader(self, store, training, manifest, threshold, reporter)
 
-    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
         """Return images with their targets as text; mixed images list the share of each."""
-        from podline.base.drawing.picture_sheet import Picture
+        from podline.base.drawing.picture_sheet import SheetPicture
         from podline.input.mixing import captions
 
         words = captions(records, lambda each: self.truths(each[self.target], manifest))
-        return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
+        return [SheetPicture(*pair) for pair in zip(records["image"], words, strict=True)]
 
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
-    ) -> tuple[Block, int, int]:
+    ) -> tuple[SheetBlock, int, int]:
         """Return the first test examples with a run's answers, and its mistakes."""
         from podline.kinds.by_example.sheet import sheet_block
 

@@ -8,7 +8,7 @@ import keras  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
 from podline.base.figures import count, percent
 from podline.base.progress import Reporter
 from podline.contract.per_example import PerExample
@@ -29,7 +29,7 @@ _MISTAKE_ROWS = 2
 
 def sheet_block(
     kind: ExampleHooks[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
-) -> tuple[Block, int, int]:
+) -> tuple[SheetBlock, int, int]:
     """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""
     reader = open_split(store, spec.dataset_folder, manifest, TEST)
     said: PerExample = answered(kind, spec.recipe, model, reader, manifest, reporter)
@@ -43,11 +43,11 @@ def sheet_block(
     if right is None:
         measure = measure_named(kind.measure)
         figure = f"its {measure.label} on all of them is {metric_text(measure.name, figure_of(measure, said))}"
-        return Block(f"Answers of {spec.run}", f"test examples with its answers; {figure}", rows), 0, 0
+        return SheetBlock(f"Answers of {spec.run}", f"test examples with its answers; {figure}", rows), 0, 0
     correct = int(right.sum())
     share = f"{count(correct)} of {count(examples)} are right, {percent(correct / examples)}"
     about = f"test examples with its answers; {share}"
-    return Block(f"Answers of {spec.run}", about, rows), examples, correct
+    return SheetBlock(f"Answers of {spec.run}", about, rows), examples, correct
 
 
 def _pictures(
@@ -56,14 +56,14 @@ def _pictures(
     records: npt.NDArray[np.int64],
     reader: SplitReader,
     manifest: Manifest,
-) -> list[Picture]:
+) -> list[SheetPicture]:
     """Return records as pictures with answers; captions have the colour of right or wrong ones."""
     shown = said.at(records)
     images, words = reader.gather(records, (IMAGE,))[IMAGE], kind.words(shown, manifest)
     truths, right = kind.truths(shown.labels, manifest), shown.right
     if right is None:
-        return [Picture(image, f"{a}\nis {t}") for image, a, t in zip(images, words, truths, strict=True)]
+        return [SheetPicture(image, f"{a}\nis {t}") for image, a, t in zip(images, words, truths, strict=True)]
     return [
-        Picture(image, f"✓ {a}", RIGHT) if correct else Picture(image, f"✗ {a}\nis {t}", WRONG)
+        SheetPicture(image, f"✓ {a}", RIGHT) if correct else SheetPicture(image, f"✗ {a}\nis {t}", WRONG)
         for image, a, t, correct in zip(images, words, truths, right, strict=True)
     ]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from podline.contract.objective import Objective
 
 
-class Classification(ExampleKind[Guesses]):
+class ClassificationKind(ExampleKind[Guesses]):
     """One class per image."""
 
     target = LABEL

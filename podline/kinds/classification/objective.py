@@ -109,7 +109,7 @@ class ImageObjective(Objective):
         return self.figures(sums, examples)
 
 
-class Classification(ImageObjective):
+class ClassificationObjective(ImageObjective):
     """The objective of one class per image.
 
     Attributes:
@@ -165,10 +165,10 @@ def _require_logits(outputs: tf.Tensor) -> None:
         )
 
 
-def class_objective(recipe: Recipe, manifest: Manifest) -> Classification:
+def class_objective(recipe: Recipe, manifest: Manifest) -> ClassificationObjective:
     """Build the objective of a recipe for classes."""
     smoothing = ClassificationSettings.of(recipe).label_smoothing
-    return Classification(smoothing, recipe.loss, class_weights(recipe, manifest))
+    return ClassificationObjective(smoothing, recipe.loss, class_weights(recipe, manifest))
 
 
 def focal(entropies: tf.Tensor, gamma: float) -> tf.Tensor:

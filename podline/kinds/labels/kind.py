@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_MISTAKES = _MOST_PAIRS = 25
 
 
-class Labels(ExampleKind[Scores]):
+class LabelsKind(ExampleKind[Scores]):
     """Any number of labels per image."""
 
     target = LABELS

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
-from podline.contract.answers import Answers, Examples
+from podline.contract.answers import Answers, CommonExamples
 from podline.data.people.truth import read_truth
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
@@ -35,7 +35,7 @@ class PoseAnswers(Answers[Results, COCOeval]):
         """Read the people from an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
-    def again(self, examples: Examples, training: TrainSpec, model: Callable[..., Any]) -> Results:
+    def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Any]) -> Results:
         """Run a network on the examples."""
         poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
@@ -46,22 +46,22 @@ class PoseAnswers(Answers[Results, COCOeval]):
         # Rounds the values as a file would.
         return json.loads(json.dumps(people))
 
-    def part(self, examples: Examples, answers: Results) -> Results:
+    def part(self, examples: CommonExamples, answers: Results) -> Results:
         """Return the people in the judged images."""
         images = {image["id"] for image in _truth(examples)["images"]}
         return [person for person in answers if person["image_id"] in images]
 
-    def judged(self, examples: Examples, answers: Results) -> COCOeval:
+    def judged(self, examples: CommonExamples, answers: Results) -> COCOeval:
         """Evaluate the people with pycocotools."""
         return oks.judged(_truth(examples), answers)
 
-    def main(self, examples: Examples, answers: Results) -> Metric:
+    def main(self, examples: CommonExamples, answers: Results) -> Metric:
         """Return the AP."""
         found = figures_within(self.judged(examples, answers))
         return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
-def _truth(examples: Examples) -> Truth:
+def _truth(examples: CommonExamples) -> Truth:
     """Return the annotations of the judged images."""
     store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
     truth = read_truth(store, folder, manifest, split)

@@ -16,7 +16,7 @@ from podline.data.keypoints import to_annotated
 from podline.data.letterbox import LetterBox
 from podline.data.shown import shortened
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
-from podline.kinds.pose.decoding import People
+from podline.kinds.pose.decoding import DecodedPeople
 
 Person = dict[str, Any]
 """A person in COCO's format: an annotation, or a result."""
@@ -32,7 +32,7 @@ _LARGEST = sys.float_info.max
 _LARGEST_ID = 1 << 63
 
 
-def people_to_results(people: People, image_id: int, letterbox: LetterBox, skeleton: Skeleton) -> Results:
+def people_to_results(people: DecodedPeople, image_id: int, letterbox: LetterBox, skeleton: Skeleton) -> Results:
     """Return the people of one image as COCO results, in the image's own pixels, by falling score.
 
     A missing joint is 0, 0, 0. The third number of a joint is its score, which COCO's measure ignores.

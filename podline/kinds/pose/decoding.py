@@ -30,7 +30,7 @@ _NO_LIMB = -1
 _LOWEST = 1e-4
 
 
-class People(NamedTuple):
+class DecodedPeople(NamedTuple):
     """The people of an image, best score first.
 
     Attributes:
@@ -69,7 +69,7 @@ class Links(NamedTuple):
 
 def decode_people(
     heatmaps: Floats, pafs: Floats, stride: int, settings: DecodingSettings, skeleton: Skeleton
-) -> list[People]:
+) -> list[DecodedPeople]:
     """Return the people in each image of a batch.
 
     Args:
@@ -89,14 +89,14 @@ def decode_people(
     ]
 
 
-def _the_only_people(heatmaps: Floats, stride: int) -> list[People]:
+def _the_only_people(heatmaps: Floats, stride: int) -> list[DecodedPeople]:
     """Return one person for each image: every joint at the maximum of its heatmap, however low."""
     count, height, width, joints = heatmaps.shape
     cells = heatmaps.reshape(count, height * width, joints).argmax(axis=1).ravel()
     images, kinds = np.indices((count, joints)).reshape(2, -1)
     places, heights = _refined(heatmaps, images, cells // width, cells % width, kinds)
     poses = np.concatenate([from_cells(places, stride), heights[:, None]], axis=-1, dtype=np.float32)
-    return [People(pose[None], pose[None, :, 2].mean(axis=-1)) for pose in poses.reshape(count, joints, 3)]
+    return [DecodedPeople(pose[None], pose[None, :, 2].mean(axis=-1)) for pose in poses.reshape(count, joints, 3)]
 
 
 def _part(peaks: Peaks, part: slice) -> Peaks:
@@ -168,7 +168,9 @@ def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np
     return top, np.maximum(parabola(top) - parabola(cells), 0)
 
 
-def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingSettings, skeleton: Skeleton) -> People:
+def _people_of_image(
+    peaks: Peaks, paf: Floats, stride: int, settings: DecodingSettings, skeleton: Skeleton
+) -> DecodedPeople:
     groups = assemble(peaks, find_links(peaks, paf, settings, skeleton))
     enough = min(settings.min_joints, len(skeleton.joints))
     people = [group for group in groups if len(group) >= enough]
@@ -179,7 +181,7 @@ def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingS
         pose[peaks.joints[members], 2] = peaks.heights[members]
     scores = poses[..., 2].mean(axis=-1)
     order = np.argsort(-scores, kind="stable")
-    return People(poses[order], scores[order])
+    return DecodedPeople(poses[order], scores[order])
 
 
 def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: Skeleton) -> Links:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
-from podline.kinds.pose.ranked_images import ImageFigures, Ranked
+from podline.kinds.pose.ranked_images import PeopleFigures, Ranked
 
 SHOWN = 3
 """The number of images that are selected as best, median and worst."""
 
 
-def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
+def by_image(evaluation: COCOeval, threshold: float) -> list[PeopleFigures]:
     """Return the figures of each image with labelled people, in the order of their ids."""
     all_sizes = evaluation.params.areaRng[0]
-    found: dict[int, ImageFigures] = {}
+    found: dict[int, PeopleFigures] = {}
     for image in evaluation.evalImgs:
         if image is None or image["aRng"] != all_sizes:
             continue
@@ -27,7 +27,7 @@ def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
     return [found[image_id] for image_id in sorted(found)]
 
 
-def ranked(images: list[ImageFigures], shown: int = SHOWN) -> Ranked:
+def ranked(images: list[PeopleFigures], shown: int = SHOWN) -> Ranked:
     """Return the best, the median and the worst images, at most ``shown`` of each."""
     order = sorted(images, key=lambda image: (-image.quality, -image.people, image.image_id))
     shown = min(shown, len(order) // 3) or min(1, len(order))
@@ -38,7 +38,7 @@ def ranked(images: list[ImageFigures], shown: int = SHOWN) -> Ranked:
     return Ranked(best=tuple(best), median=tuple(between[first : first + shown]), worst=tuple(worst))
 
 
-def _image(evaluation: Any, image: Any, threshold: float) -> ImageFigures:
+def _image(evaluation: Any, image: Any, threshold: float) -> PeopleFigures:
     # OKS of results, highest score first, with people in the order of the annotations.
     place = image["image_id"], image["category_id"]
     similarity, annotations = evaluation.ious[place], evaluation.cocoGt.getAnnIds(imgIds=place[0], catIds=place[1])
@@ -52,7 +52,7 @@ def _image(evaluation: Any, image: Any, threshold: float) -> ImageFigures:
             matched.append(float(np.asarray(similarity)[row, annotations.index(int(person))]))
         elif not ignored and score >= threshold:
             false_alarms += 1
-    return ImageFigures(
+    return PeopleFigures(
         image_id=image["image_id"],
         people=len(counted),
         found=len(matched),

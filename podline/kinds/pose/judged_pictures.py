@@ -19,7 +19,7 @@ from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
 from podline.kinds.pose.maps import PoseMaps, maps_from_bytes
-from podline.kinds.pose.ranked_images import ImageFigures, Ranked
+from podline.kinds.pose.ranked_images import PeopleFigures, Ranked
 from podline.kinds.pose.skeletons import Image, poses_of
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
@@ -39,7 +39,7 @@ class JudgedPicture(NamedTuple):
         name: the image's file in the source, or else its number.
     """
 
-    figures: ImageFigures
+    figures: PeopleFigures
     image: Image
     found: Poses
     wanted: Poses
@@ -112,7 +112,7 @@ def judged_pictures(
     wanted = _by_image([person for person in truth["annotations"] if not person["iscrowd"]])
     records, names = records_of(reader), RecordNames(store, manifest)
 
-    def picture(figures: ImageFigures) -> JudgedPicture:
+    def picture(figures: PeopleFigures) -> JudgedPicture:
         image = figures.image_id
         there = scene(reader, records[image], manifest.skeleton)
         [known] = names.facts(split, np.array([records[image]], np.int64)).names

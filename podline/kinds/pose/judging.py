@@ -28,7 +28,7 @@ from podline.documents.skeleton import Pair, Skeleton
 from podline.evaluation.forward import Answers, News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
-from podline.kinds.pose.decoding import People, decode_people
+from podline.kinds.pose.decoding import DecodedPeople, decode_people
 from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.figures import PCK
 from podline.kinds.pose.images import by_image, ranked
@@ -224,7 +224,7 @@ def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
     pose = np.zeros((1, joints, 3), np.float32)
     pose[0, :, :2] = np.where(labelled, keypoints[..., :2], 0).sum(axis=0) / np.maximum(times, 1)
     pose[0, :, 2:] = times > 0
-    people = People(pose, np.ones(1, np.float32))
+    people = DecodedPeople(pose, np.ones(1, np.float32))
     sizes = split.reader.gather(split.ids, [SIZE])[SIZE].tolist()
     return [
         person

@@ -8,7 +8,7 @@ from typing import Any
 import keras  # pyright: ignore[reportMissingTypeStubs]
 
 from podline.base.arrays import Arrays
-from podline.base.drawing.picture_sheet import Block, Picture
+from podline.base.drawing.picture_sheet import SheetBlock, SheetPicture
 from podline.base.frozen import JsonObject
 from podline.base.progress import Reporter
 from podline.contract.answers import LostExamples
@@ -36,7 +36,7 @@ from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 
 
-class Pose(ReportedKind):
+class PoseKind(ReportedKind):
     """The kind of people and their joints."""
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
@@ -62,13 +62,13 @@ class Pose(ReportedKind):
         """Return the reader of a run's model; the default threshold is the one its evaluation chose."""
         return predicting.reader(store, training, manifest, threshold, reporter)
 
-    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
         """Return images with the people of their records."""
         return sheet.drawn(records, manifest)
 
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
-    ) -> tuple[Block, int, int]:
+    ) -> tuple[SheetBlock, int, int]:
         """Return the first test images with people, as found and as labelled."""
         return sheet.sheet_block(spec, model, store, manifest, reporter)
 

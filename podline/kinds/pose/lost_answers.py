@@ -10,7 +10,7 @@ from podline.contract.rules import Compared
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.kinds.pose.document import PoseEvaluation
-from podline.kinds.pose.lost_people import Found, FoundPair, drawn, lost_people
+from podline.kinds.pose.lost_people import FoundPair, FoundPeople, drawn, lost_people
 
 MOST_IMAGES = 8
 """The number of images that are listed and shown."""
@@ -38,6 +38,6 @@ def lost_examples(
     )
 
 
-def _of_all(found: Found, there: Found) -> str:
+def _of_all(found: FoundPeople, there: FoundPeople) -> str:
     people, joints = plural(there.people, "instance"), plural(there.joints, "joint")
     return f"{found.people} of {people}, {found.joints} of {joints}"

@@ -44,7 +44,7 @@ class FoundPair:
         return close_joints(self.before), close_joints(self.after)
 
 
-class Found(NamedTuple):
+class FoundPeople(NamedTuple):
     """The number of people of an image found at OKS 0.5, and of their close joints."""
 
     people: int
@@ -65,9 +65,9 @@ class LostImage(NamedTuple):
 
     image_id: int
     record: int
-    there: Found
-    before: Found
-    after: Found
+    there: FoundPeople
+    before: FoundPeople
+    after: FoundPeople
     lost: tuple[int, ...]
 
 
@@ -103,14 +103,14 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
 def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
     """Describe an image from its people: place in the truth, the first network's joints and the second's."""
 
-    def found(sides: Sequence[CloseJoints]) -> Found:
-        return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
+    def found(sides: Sequence[CloseJoints]) -> FoundPeople:
+        return FoundPeople(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
 
     now = [after for _, _, after in people]
     return LostImage(
         image_id=now[0].image_id,
         record=record,
-        there=Found(len(people), sum(int(side.labelled.sum()) for side in now)),
+        there=FoundPeople(len(people), sum(int(side.labelled.sum()) for side in now)),
         before=found([before for _, before, _ in people]),
         after=found(now),
         lost=tuple(each for each, before, after in people if before.result is not None and after.result is None),

@@ -23,7 +23,7 @@ from podline.training.findings import Finding
 IGNORED = "ignored"
 
 
-class Pose(Objective):
+class PoseObjective(Objective):
     """The objective of part affinity fields and heatmaps of all people in an image, from each stage of a network.
 
     Attributes:
@@ -76,10 +76,10 @@ def _loss_of(stage: str) -> str:
     return f"{stage}/loss"
 
 
-def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
+def pose_objective(recipe: Recipe, manifest: Manifest) -> PoseObjective:
     """Build the objective of a pose recipe on a data set."""
     given = PoseSettings.of(recipe)
-    objective = Pose(given.on(manifest.facts), manifest.skeleton)
+    objective = PoseObjective(given.on(manifest.facts), manifest.skeleton)
     objective.remarks = _remarks(given, manifest)
     return objective
 

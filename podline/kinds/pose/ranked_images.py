@@ -5,7 +5,7 @@ from __future__ import annotations
 from podline.base.frozen import Frozen
 
 
-class ImageFigures(Frozen):
+class PeopleFigures(Frozen):
     """The figures of one image with labelled people.
 
     Attributes:
@@ -29,6 +29,6 @@ class Ranked(Frozen):
     Among equally good or equally bad images, those with more people come first.
     """
 
-    best: tuple[ImageFigures, ...]
-    median: tuple[ImageFigures, ...]
-    worst: tuple[ImageFigures, ...]
+    best: tuple[PeopleFigures, ...]
+    median: tuple[PeopleFigures, ...]
+    worst: tuple[PeopleFigures, ...]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.base.arrays import Arrays
-from podline.base.drawing.picture_sheet import Block, Image, Picture, PictureRow
+from podline.base.drawing.picture_sheet import Image, PictureRow, SheetBlock, SheetPicture
 from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.data.letterbox import LetterBox
@@ -27,7 +27,7 @@ from podline.store.contract import Store
 _KEYPOINTS, _PEOPLE = "keypoints", "people"
 
 
-def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
+def drawn(records: Arrays, manifest: Manifest) -> list[SheetPicture]:
     """Return images with the people of their records."""
     return [
         _picture(image, poses[(poses[..., 2] > 0).any(axis=-1)], manifest.skeleton)
@@ -35,14 +35,14 @@ def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
     ]
 
 
-def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
+def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> SheetPicture:
     # At twice the size, skeletons are thin enough to show the image below them.
-    return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
+    return SheetPicture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
 def sheet_block(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
-) -> tuple[Block, int, int]:
+) -> tuple[SheetBlock, int, int]:
     """Return the first test images with people, as found by the run and as labelled; nothing counts as correct."""
     poses = PoseSettings.of(spec.recipe)
     answers = pose_answers(model, tf.distribute.get_strategy())
@@ -63,4 +63,4 @@ def sheet_block(
         pictures.append(_picture(image, mine, manifest.skeleton))
     rows = [PictureRow("found", pictures), PictureRow("labelled", drawn(records, manifest))]
     about = f"the first test images with instances; those with a score from {threshold:.3f} on are drawn"
-    return Block(f"What {spec.run} finds", about, rows if len(ids) else []), 0, 0
+    return SheetBlock(f"What {spec.run} finds", about, rows if len(ids) else []), 0, 0

@@ -74,7 +74,7 @@ class Forgetting(Frozen):
         return ["without --dry-run, which changed nothing:", *told] if self.dry_run else told
 
 
-class Image(NamedTuple):
+class ImageToForget(NamedTuple):
     """An image to forget.
 
     Attributes:
@@ -88,7 +88,7 @@ class Image(NamedTuple):
     holders: Mapping[str, bool]
 
 
-def image_of(store: Store, dataset: str, key: str) -> Image:
+def image_of(store: Store, dataset: str, key: str) -> ImageToForget:
     """Find an image, and the versions that contain it.
 
     Args:
@@ -109,13 +109,13 @@ def image_of(store: Store, dataset: str, key: str) -> Image:
     found = wanted if is_file else wanted & {*noted, *(each for some in keys.values() for each in some)}
     if len(found) == 1:
         [image] = found
-        return Image(image, key, {name: image in some for name, some in keys.items()})
+        return ImageToForget(image, key, {name: image in some for name, some in keys.items()})
     problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
     raise SettingsError(f"got --key {key}: {problem} of {dataset}, expected one; give the path of its file")
 
 
 def forget(
-    store: Store, dataset: str, image: Image, reason: str, reporter: Reporter, *, dry_run: bool = False
+    store: Store, dataset: str, image: ImageToForget, reason: str, reporter: Reporter, *, dry_run: bool = False
 ) -> Forgetting:
     """Forget an image; the same call continues after an interruption.
 
@@ -199,7 +199,7 @@ def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]
     return {image for image in images if np.any(known == bytes.fromhex(image).rstrip(b"\0"))}
 
 
-def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[str]:
+def _holding(store: Store, manifests: dict[str, Manifest], image: ImageToForget) -> set[str]:
     """Return the versions that contain an image or need the shards of such a version, including new versions."""
     new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.identity])}
     found = new | {name for name in manifests if image.holders.get(name)}

@@ -22,7 +22,7 @@ from podline.evaluation.forward import News, answers_of, finished_model
 from podline.input.pipeline import EvaluationInput
 from podline.search.suspects.page import page
 from podline.search.suspects.pairs import LabelPair, label_pairs
-from podline.search.suspects.precision import Judged, judged
+from podline.search.suspects.precision import AssessedLabels, judged
 from podline.stages.completed import complete
 from podline.stages.suspects import SuspectsResult, SuspectsSpec
 from podline.store.opening import open_store
@@ -126,7 +126,7 @@ class _Told(NamedTuple):
     split: str
     labels: npt.NDArray[np.int64]
     believed: npt.NDArray[np.float64]
-    found: Judged
+    found: AssessedLabels
     names: Sequence[str]
     files: Mapping[int, str]
     images: Mapping[int, str]

@@ -35,7 +35,7 @@ _MIDDLE, _SCALE = -2.0, 3.0  # centre and scale of log-odds: powers of values ne
 _LEAST = 1.0  # wrong labels: below this number, none are expected
 
 
-class Judged(NamedTuple):
+class AssessedLabels(NamedTuple):
     """The assessed labels of a split.
 
     Attributes:
@@ -51,7 +51,7 @@ class Judged(NamedTuple):
     precision: Metric | None
 
 
-def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
+def judged(labels: Labels, probabilities: Floats, precision: float) -> AssessedLabels:
     """Assess labels by models that were not trained on them.
 
     Args:
@@ -69,15 +69,15 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
     enough = np.flatnonzero(np.cumsum(wrong[order]) >= precision * np.arange(1, len(order) + 1))
     suspects = order[: enough[-1] + 1 if len(enough) else 0]
     if not len(suspects):
-        return Judged(suspects, wrong, expected, None)
+        return AssessedLabels(suspects, wrong, expected, None)
     # The interval includes the chance of which labels are wrong, and that of the fit.
     shares = [
         drawn.binomial(len(suspects), min(1.0, draw.wrong(scores[suspects]).mean())) / len(suspects) for draw in draws
     ]
     found = _interval(wrong[suspects].mean(), shares)
     if found.low * len(suspects) < _LEAST:
-        return Judged(suspects[:0], wrong, expected, None)
-    return Judged(suspects, wrong, expected, found)
+        return AssessedLabels(suspects[:0], wrong, expected, None)
+    return AssessedLabels(suspects, wrong, expected, found)
 
 
 def _scores(labels: Labels, probabilities: Floats) -> Floats:

@@ -18,7 +18,7 @@ from podline.settings.strategies import WORKERS
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.supervision import slurm
 from podline.stages.supervision.ray_jobs import RayJobs
-from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, PENDING, Job, Scheduler
+from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, PENDING, ScheduledJob, Scheduler
 from podline.stages.table import TRAIN
 from podline.store.contract import BUCKET_SCHEME
 from podline.store.opening import open_store
@@ -116,7 +116,7 @@ class _Followed:
         command = [*self._scheduler.PROGRAM, str(file), f"{self._files}.{{job}}.jsonl"]
         return self._scheduler.submit(self._spec.run, self._root, command, self._machine, self._output)
 
-    def _follow(self, number: str, shown: str) -> Job:
+    def _follow(self, number: str, shown: str) -> ScheduledJob:
         """Pass on what the chief reports until the job has ended; return the job as it was then."""
         events = Path(f"{self._files}.{number}.jsonl")
         heard = asked = time.monotonic()
@@ -136,7 +136,7 @@ class _Followed:
                     self._reporter.waiting(f"{shown} waits ({job.reason})")
             time.sleep(_POLL)
         if job is None or job.number != number:
-            job = Job(number, "unknown", "the scheduler does not list it")
+            job = ScheduledJob(number, "unknown", "the scheduler does not list it")
         deadline = time.monotonic() + _LATE_SECONDS
         while job.state != COMPLETED and self._error is None and time.monotonic() < deadline:
             self._pass_on(events)

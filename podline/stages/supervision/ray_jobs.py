@@ -13,7 +13,7 @@ from typing import Any
 from podline.base.errors import WorkerLostError, one_line
 from podline.settings.machine import Settings, variables
 from podline.stages.supervision.ray_hosts import library
-from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, Job
+from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, ScheduledJob
 
 _STATES = {"STOPPED": CANCELLED, "SUCCEEDED": COMPLETED}
 
@@ -44,14 +44,14 @@ class RayJobs:
         )
         return number
 
-    def find(self, name: str, root: str) -> Job | None:
+    def find(self, name: str, root: str) -> ScheduledJob | None:
         """Return the newest job of a name for a store, of all since the head node started."""
         ours = [job for job in self._asked("list_jobs") if job.metadata == {"run": name, "root": root}]
         newest = max(ours, key=lambda job: job.start_time, default=None)
         if newest is None:
             return None
         state, last_line = str(newest.status), (newest.message or "").strip().rpartition("\n")[2]
-        return Job(newest.submission_id, _STATES.get(state, state), last_line)
+        return ScheduledJob(newest.submission_id, _STATES.get(state, state), last_line)
 
     def cancel(self, number: str) -> None:
         """Cancel a job."""

@@ -13,7 +13,7 @@ _ENDED = frozenset(
 )
 
 
-class Job(NamedTuple):
+class ScheduledJob(NamedTuple):
     """A job as its scheduler shows it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Scheduler(Protocol):
         """
         ...
 
-    def find(self, name: str, root: str) -> Job | None:
+    def find(self, name: str, root: str) -> ScheduledJob | None:
         """Return the newest job of a name for a store, of those that the scheduler remembers."""
         ...
 

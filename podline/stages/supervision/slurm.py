@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from podline.base.errors import SettingsError, WorkerLostError
 from podline.settings.machine import Settings, job_environment
-from podline.stages.supervision.schedulers import Job
+from podline.stages.supervision.schedulers import ScheduledJob
 
 _SECONDS = 60.0
 NAME: str = "Slurm"
@@ -44,13 +44,13 @@ def submit(name: str, root: str, command: Sequence[str], machine: Settings, outp
     return done.stdout.partition(";")[0].strip()
 
 
-def find(name: str, root: str) -> Job | None:
+def find(name: str, root: str) -> ScheduledJob | None:
     """Return this user's newest job of a name for a store, of those that Slurm remembers."""
     done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
     if done.returncode:
         raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; see whether slurmctld is up")
     rows = [line.split("|", 3) for line in done.stdout.splitlines()]
-    ours = [Job(*row[:3]) for row in rows if row[3:] == [root]]
+    ours = [ScheduledJob(*row[:3]) for row in rows if row[3:] == [root]]
     return max(ours, key=lambda job: int(job.number), default=None)
 
 

@@ -18,7 +18,7 @@ from podline.base.errors import SourceError
 from podline.data.decoded_rows import PIXELS
 from podline.data.images import decoded
 from podline.data.rawfiles import FACTS
-from podline.data.sources.decoding import Decoder, Look, Request
+from podline.data.sources.decoding import Decoder, DecodeRequest, Look
 from podline.store import uses
 
 PROCESSES = multiprocessing.get_context("fork")
@@ -29,8 +29,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, parsed_here: None) -> list[str]:
     """The files that are decoded, here."""
     found, looks = list[str](), Decoder.looks
 
-    def noted(self: Decoder, asked: Iterable[tuple[str, int, Request]], factor: float) -> Iterator[Look]:
-        def each() -> Iterator[tuple[str, int, Request]]:
+    def noted(self: Decoder, asked: Iterable[tuple[str, int, DecodeRequest]], factor: float) -> Iterator[Look]:
+        def each() -> Iterator[tuple[str, int, DecodeRequest]]:
             for one in asked:
                 found.append(Path(one[2].place.path).name)  # type: ignore[union-attr]
                 yield one

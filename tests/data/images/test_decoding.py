@@ -16,14 +16,14 @@ from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
 from podline.data.sandbox import pool
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sources import decoding
-from podline.data.sources.decoding import Decoder, Look, Pictures, Request
+from podline.data.sources.decoding import Decoder, DecodeRequest, FittedPictures, Look
 from podline.data.sources.source import open_raw
 from podline.recipes import datasets
 
 Decoding = Callable[[str], None]
-BECOMING = Pictures((16, 16, 3), "squeeze", ())
+BECOMING = FittedPictures((16, 16, 3), "squeeze", ())
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def decoding_with(in_children: None, monkeypatch: pytest.MonkeyPatch) -> Decodin
 def looked_at(folder: Path, *files: bytes) -> list[Look]:
     for at, data in enumerate(files):
         (folder / f"{at}.image").write_bytes(data)
-    requests = (Request(Place(str(folder / f"{at}.image"))) for at in range(len(files)))
+    requests = (DecodeRequest(Place(str(folder / f"{at}.image"))) for at in range(len(files)))
     return decoded(requests, folder / "pixels")
 
 
-def decoded(requests: Iterable[Request], pixels: Path) -> list[Look]:
+def decoded(requests: Iterable[DecodeRequest], pixels: Path) -> list[Look]:
     pixels.touch()
     with Decoder(BECOMING) as processes:
         return list(processes.looks(((str(pixels), row, request) for row, request in enumerate(requests)), 1.0))
@@ -78,15 +78,15 @@ def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path) -> None:
     archive.write_bytes(encoded(drawn(1)))
     place = Place(str(archive), 0, archive.stat().st_size + 10)
     with pytest.raises(SourceError, match=r"cannot read .*part.tar: 10 bytes fewer"):
-        decoded([Request(place)], tmp_path / "pixels")
+        decoded([DecodeRequest(place)], tmp_path / "pixels")
 
 
 @pytest.mark.parametrize(
     ("kind", "limits", "word"),  # one is OpenCV's, the other Pillow's
-    [("JPEG", Limits(1_000_000, 60.0), "MB of memory"), ("GIF", Limits(10**9, 0.01), "CPU time")],
+    [("JPEG", ParseLimits(1_000_000, 60.0), "MB of memory"), ("GIF", ParseLimits(10**9, 0.01), "CPU time")],
 )
 def test_an_image_that_takes_too_much_costs_itself(
-    tmp_path: Path, kind: str, limits: Limits, word: str, monkeypatch: pytest.MonkeyPatch, decoding_with: Decoding
+    tmp_path: Path, kind: str, limits: ParseLimits, word: str, monkeypatch: pytest.MonkeyPatch, decoding_with: Decoding
 ) -> None:
     noise = np.resize(np.random.default_rng(0).integers(0, 256, 10_007, np.uint8), (3000, 3000, 3))
     monkeypatch.setenv("PYTHON_DECODING_LIMITS", f"{limits.memory} {limits.seconds}")

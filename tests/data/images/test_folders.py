@@ -11,7 +11,7 @@ from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, re
 from podline.base.errors import SourceError
 from podline.data.identity import identified
 from podline.data.images.layouts.folders import Folders
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, ListedFile
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.source import Source
 
@@ -72,7 +72,7 @@ def test_images_beside_the_class_folders_count_as_left_out(folder: Path, tmp_pat
 
 def found(*folders: str) -> Folders | None:
     """What two images in each of some folders are taken for."""
-    files = [Found(name, name, 1, 0) for folder in folders for name in (f"{folder}/0.jpg", f"{folder}/1.jpg")]
+    files = [ListedFile(name, name, 1, 0) for folder in folders for name in (f"{folder}/0.jpg", f"{folder}/1.jpg")]
     return Folders.find(Files("raw", files, files), ImagesSettings())
 
 

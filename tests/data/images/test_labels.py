@@ -13,7 +13,7 @@ import pytest
 from drawn_images import as_table, drawn, encoded, images, opened, write_tar
 
 from podline.base.errors import SourceError
-from podline.data.images.columns import Labels, refuse_boxes
+from podline.data.images.columns import LabelColumn, refuse_boxes
 from podline.data.images.settings import ClassesSettings
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -91,7 +91,7 @@ def test_usual_names_of_boxes(names: str) -> None:
 
 
 def check(column: str, *values: Any) -> None:
-    labels = Labels()
+    labels = LabelColumn()
     for value in values:
         labels.add(value)
     labels.refuse_unclear("a.csv", column, ClassesSettings())

@@ -16,12 +16,12 @@ import pytest
 from sandbox_cases import begun, grow, total
 
 from podline.base.errors import ChildKilledError, SettingsError, SourceError
-from podline.data.sandbox.limits import Breach, Limits
+from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox, confined
 
-SMALL = Limits(50_000_000, 0.2, wait=0.5)
+SMALL = ParseLimits(50_000_000, 0.2, wait=0.5)
 # CPU time comes slowly on a busy machine.
-PATIENT = Limits(50_000_000, 0.2, wait=120.0)
+PATIENT = ParseLimits(50_000_000, 0.2, wait=120.0)
 
 
 pytestmark = pytest.mark.usefixtures("in_children")
@@ -80,11 +80,11 @@ def test_memory_of_earlier_items_does_not_count(box: Sandbox) -> None:
 
 def test_a_child_names_the_file_that_it_reads_and_sets_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 40 MB of memory"):  # four times, at the second try
-        confined(begun, 100, what="a.csv", limits=Limits(10**9, 60.0))
+        confined(begun, 100, what="a.csv", limits=ParseLimits(10**9, 60.0))
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 0\.4 s of CPU time"):
-        confined(begun, 30.0, what="a.csv", limits=Limits(10**9, 60.0))
+        confined(begun, 30.0, what="a.csv", limits=ParseLimits(10**9, 60.0))
     monkeypatch.setenv("PODLINE_PARSE_LIMITS", "20")
-    assert confined(begun, 100, what="a.csv", limits=Limits(10**9, 60.0)) == 100_000_000
+    assert confined(begun, 100, what="a.csv", limits=ParseLimits(10**9, 60.0)) == 100_000_000
 
 
 def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:

@@ -29,7 +29,7 @@ from podline.data.people.records import annotations_of
 from podline.data.people.truth import truth_of
 from podline.data.records import varint
 from podline.data.sandbox import child, pool
-from podline.data.sandbox.limits import Limits, too_much_memory
+from podline.data.sandbox.limits import ParseLimits, too_much_memory
 from podline.data.sources.source import open_raw
 from podline.data.tfrecord import framed
 from podline.kinds.pose.coco_results import read_truth
@@ -204,7 +204,7 @@ class _Here:
 
     idle = True
 
-    def ask(self, items: Sequence[Any], limits: Limits, _factor: float) -> Iterator[Any]:
+    def ask(self, items: Sequence[Any], limits: ParseLimits, _factor: float) -> Iterator[Any]:
         guard: Any = child._guard
         for item in items:
             guard.begin(limits, "input")

@@ -21,7 +21,7 @@ from hostile_files import KINDS, prepared
 from PIL import Image
 
 from podline.base.errors import SourceError
-from podline.data.sandbox.limits import Breach, Limits
+from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox
 
 
@@ -129,7 +129,7 @@ def _outer() -> Iterator[Sandbox]:
 def test_mutated_inputs(outer: Sandbox, name: str, first: int, count: int) -> None:
     for start in range(first, first + count, 20):
         requests = [(name, number) for number in range(start, min(start + 20, first + count))]
-        found = zip(requests, outer.map(requests, Limits(2 << 30, 120.0), "inputs"), strict=True)
+        found = zip(requests, outer.map(requests, ParseLimits(2 << 30, 120.0), "inputs"), strict=True)
         # One that takes too much, or crashes its parser, is refused by its sandbox.
         assert {one: problem for one, problem in found if problem and not isinstance(problem, Breach)} == {}
 

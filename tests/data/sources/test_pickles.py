@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from published import python2
 
 from podline.base.errors import SourceError
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.pickles import read_names, read_pickle
 
@@ -187,7 +187,7 @@ def test_bombs_end_in_one_line(tmp_path: Path, sandbox: Sandbox, name: str) -> N
     path = tmp_path / "pickled"
     path.write_bytes(BOMBS[name])
     with suppress(SourceError):
-        sandbox.one((read_names, path, ["label_names"]), Limits(64_000_000, 1.0), str(path))
+        sandbox.one((read_names, path, ["label_names"]), ParseLimits(64_000_000, 1.0), str(path))
         assert name in ("memo index", "dictionaries", "a deep key")  # harmless
 
 

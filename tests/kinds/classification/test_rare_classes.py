@@ -13,7 +13,7 @@ from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.base.errors import SettingsError
 from podline.documents.manifest import Manifest, dataset_folder, read_manifest
-from podline.kinds.classification.objective import Classification, cross_entropy
+from podline.kinds.classification.objective import ClassificationObjective, cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights
 from podline.recipes.durations import Duration
@@ -64,7 +64,7 @@ def test_balanced_weights_are_scikit_learn_s(root: Path) -> None:
 
 
 def test_weights_multiply_the_loss_of_training_alone() -> None:
-    weighted = Classification(weights=np.array([0.5, 1, 4], np.float32))
+    weighted = ClassificationObjective(weights=np.array([0.5, 1, 4], np.float32))
     plain = cross_entropy(tf.constant(LABELS), LOGITS)
     [found] = weighted.terms({"label": tf.constant(LABELS)}, LOGITS).values()
     np.testing.assert_allclose(found, plain * [0.5, 4, 0.5], rtol=1e-6)
@@ -76,7 +76,7 @@ def test_weights_multiply_the_loss_of_training_alone() -> None:
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
 def test_focal_loss_is_keras_s_and_has_a_gradient_everywhere(gamma: float) -> None:
-    objective = Classification(settings=LossSettings(kind="focal", gamma=gamma))
+    objective = ClassificationObjective(settings=LossSettings(kind="focal", gamma=gamma))
     [found] = objective.terms({"label": tf.constant(LABELS)}, LOGITS).values()
     expected = keras.losses.categorical_focal_crossentropy(
         tf.one_hot(LABELS, 3), LOGITS, alpha=1.0, gamma=gamma, from_logits=True

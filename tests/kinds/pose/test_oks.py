@@ -18,11 +18,11 @@ from podline.data.letterbox import LetterBox
 from podline.documents.skeleton import COCO
 from podline.kinds.pose import oks_intervals
 from podline.kinds.pose.coco_results import check_results, people_to_results, read_truth
-from podline.kinds.pose.decoding import People
+from podline.kinds.pose.decoding import DecodedPeople
 from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.oks import OksFigures, at_threshold, evaluate_results, judged
 from podline.kinds.pose.oks_intervals import figures_within
-from podline.kinds.pose.ranked_images import ImageFigures
+from podline.kinds.pose.ranked_images import PeopleFigures
 
 
 def pycocotools_figures(truth, results, folder):
@@ -201,13 +201,13 @@ def test_people_become_results_in_the_images_own_pixels():
     poses = np.zeros((1, 18, 3), np.float32)
     poses[0, COCO.index["neck"]] = 1, 1, 1
     poses[0, COCO.index["left_wrist"]] = 99.5, 191.5, 0.75
-    (result,) = people_to_results(People(poses, np.array([0.25], np.float32)), 42, letterbox, COCO)
+    (result,) = people_to_results(DecodedPeople(poses, np.array([0.25], np.float32)), 42, letterbox, COCO)
     assert (result["image_id"], result["category_id"], result["score"]) == (42, 1, 0.25)
     keypoints = np.reshape(result["keypoints"], (17, 3))
     assert keypoints[COCO.annotated.index("left_wrist")].tolist() == [199.5, 199.5, 0.75]
     assert np.count_nonzero(keypoints) == 3
     assert json.loads(json.dumps(result)) == result
-    nobody = People(np.zeros((0, 18, 3), np.float32), np.zeros(0, np.float32))
+    nobody = DecodedPeople(np.zeros((0, 18, 3), np.float32), np.zeros(0, np.float32))
     assert people_to_results(nobody, 1, letterbox, COCO) == []
 
 
@@ -293,7 +293,7 @@ def test_people_who_do_not_count_and_those_who_find_them():
 
 def images(*qualities):
     return [
-        ImageFigures(image_id=number, people=1, found=0, false_alarms=0, quality=quality)
+        PeopleFigures(image_id=number, people=1, found=0, false_alarms=0, quality=quality)
         for number, quality in enumerate(qualities)
     ]
 

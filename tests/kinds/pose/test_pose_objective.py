@@ -9,14 +9,14 @@ from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
 from podline.documents.skeleton import COCO
 from podline.kinds.pose.losses import stage_losses
-from podline.kinds.pose.objective import Pose
+from podline.kinds.pose.objective import PoseObjective
 from podline.kinds.pose.settings import PoseTargetSettings
 from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.kind_table import facts_of
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
-OBJECTIVE, TARGETS = Pose(POSE, COCO), facts_of(RECIPE).targets
+OBJECTIVE, TARGETS = PoseObjective(POSE, COCO), facts_of(RECIPE).targets
 
 
 def batch_of(count: int = 4) -> dict[str, tf.Tensor]:

@@ -7,7 +7,7 @@ from podline.data.keypoints import from_annotated, mirrored
 from podline.data.letterbox import LetterBox
 from podline.documents.skeleton import COCO
 from podline.kinds.pose.coco_results import people_to_results
-from podline.kinds.pose.decoding import People
+from podline.kinds.pose.decoding import DecodedPeople
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, poses_of, with_skeletons
 
 SIDE = 400
@@ -47,7 +47,7 @@ def test_every_joint_has_the_colour_of_its_side(pose):
 def test_what_the_network_says_is_left_is_drawn_as_left():
     """From the decoder's people by way of COCO results, in the original picture's pixels."""
     letterbox = LetterBox(800, 800, SIDE)
-    (result,) = people_to_results(People(facing(), np.ones(1, np.float32)), 1, letterbox, COCO)
+    (result,) = people_to_results(DecodedPeople(facing(), np.ones(1, np.float32)), 1, letterbox, COCO)
     picture = with_skeletons(np.full((800, 800, 3), 90, np.uint8), poses_of([result], COCO), COCO)
     for side, expected in (("left", LEFT), ("right", RIGHT)):
         x, y, _ = facing()[0, COCO.index[f"{side}_wrist"]]

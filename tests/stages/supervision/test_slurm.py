@@ -16,7 +16,7 @@ from podline.settings.machine import Settings
 from podline.stages.specs import TrainSpec
 from podline.stages.supervision import slurm
 from podline.stages.supervision.job import run_as_job
-from podline.stages.supervision.schedulers import Job
+from podline.stages.supervision.schedulers import ScheduledJob
 
 ROOT = "/a root"
 
@@ -62,7 +62,7 @@ def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
     number = slurm.submit("t-1", ROOT, [*command, "600"], Settings(hosts="2..4"), output)
     second = slurm.submit("t-1", ROOT, [*command, "0"], Settings(hosts="2"), output)
 
-    def state(root: str = ROOT) -> Job | None:
+    def state(root: str = ROOT) -> ScheduledJob | None:
         return slurm.find("t-1", root)
 
     # Not at the same time as the first.

@@ -24,7 +24,7 @@ from podline.base.frozen import is_object
 from podline.data.images.columns import (
     NONE,
     Columns,
-    Labels,
+    LabelColumn,
     NoColumnError,
     class_columns,
     known_columns,
@@ -34,7 +34,7 @@ from podline.data.images.columns import (
 )
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, is_placeholder
-from podline.data.images.listing import Files, Found, Listing, Names
+from podline.data.images.listing import Files, ListedFile, Listing, Names
 from podline.data.images.settings import ImagesSettings
 from podline.data.images.table_rows import (
     ENDINGS,
@@ -62,7 +62,7 @@ _PREDICTIONS = "has labels that are no truth, by its name; if they are, give the
 _PASSED = "is not read, nor are the images that it alone names"
 
 
-class Table(NamedTuple):
+class ClassTable(NamedTuple):
     """A table of images and their classes.
 
     Attributes:
@@ -73,7 +73,7 @@ class Table(NamedTuple):
         passed: why its labels are not read; empty if they are.
     """
 
-    file: Found
+    file: ListedFile
     columns: Columns
     has_images: bool = False
     class_names: tuple[str, ...] = ()
@@ -128,11 +128,11 @@ class Tables(Layout):
         said: the values of labels by series of tables, complete after all items.
     """
 
-    tables: Sequence[Table]
-    passed: Sequence[Table]
+    tables: Sequence[ClassTable]
+    passed: Sequence[ClassTable]
     around: Listing
     settings: ImagesSettings
-    said: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels), init=False, compare=False)
+    said: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn), init=False, compare=False)
 
     accepts = "a table of labels with files or images (CSV, TSV, JSON Lines, Parquet)"
     opens = ENDINGS
@@ -145,7 +145,7 @@ class Tables(Layout):
         Raises:
             SourceError: no table has labels, or a table with images is damaged or differs from the others.
         """
-        found, problems = list[Table](), list[str]()
+        found, problems = list[ClassTable](), list[str]()
         for file in files.ending(*ENDINGS):
             images = _image_columns(file, settings) if file.ends(PARQUET) else []
             try:
@@ -189,7 +189,7 @@ class Tables(Layout):
                 lines.append(f"{names[series]} has one label only, {shortened(found.only)}; is it a placeholder?")
         return lines
 
-    def reads(self, file: Found, /) -> bool:
+    def reads(self, file: ListedFile, /) -> bool:
         """Return whether a file is a table, or is named in one."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
@@ -246,7 +246,7 @@ class Tables(Layout):
         repeated = _repeated(self.read[0].path, listed.items(), values[counts > 1], len(values), allowed)
         return listed._replace(repeated=repeated)
 
-    def _item(self, table: Table, row: Row) -> tuple[int, Item]:
+    def _item(self, table: ClassTable, row: Row) -> tuple[int, Item]:
         """Return a row's item, and the number of the file that it names, or -1."""
         if row.reason:
             return -1, Item(row.key, b"", reason=row.reason)
@@ -263,7 +263,7 @@ class Tables(Layout):
         [(at, file)] = files
         return at, Item(file.name, Place(file.path), label, split, group)
 
-    def _named(self, table: Table, name: str) -> tuple[str, list[tuple[int, Found]]]:
+    def _named(self, table: ClassTable, name: str) -> tuple[str, list[tuple[int, ListedFile]]]:
         """Return the path that a table names, and the files there with their numbers, or those with another ending."""
         inside = self.around.relative(name)
         folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
@@ -274,7 +274,7 @@ class Tables(Layout):
         return path, [each for each in files if each[1].name == path] or files
 
 
-def _unusable(path: str, files: Sequence[Found]) -> str:
+def _unusable(path: str, files: Sequence[ListedFile]) -> str:
     """Return why none of the files of a path or ID can be read; empty if one can."""
     if len(files) > 1:
         return f"may be {files[0].name} or {files[1].name}"
@@ -285,7 +285,7 @@ def _unusable(path: str, files: Sequence[Found]) -> str:
     return "" if files[0].bytes >= 0 else "cannot be read as a file"
 
 
-def _table(file: Found, images: Sequence[str], settings: ImagesSettings, *, is_asked: bool) -> Table:
+def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *, is_asked: bool) -> ClassTable:
     """Return a table of names, or a Parquet file with images, as Hugging Face's datasets write them.
 
     Args:
@@ -305,7 +305,7 @@ def _table(file: Found, images: Sequence[str], settings: ImagesSettings, *, is_a
     unlabelled = settings.model_copy(update={"label_column": NONE})
     if not is_asked and _NO_TRUTH.search(posixpath.basename(file.name).lower()):
         columns = known_columns(file.path, header, unlabelled, image)
-        return Table(file, columns, bool(images), passed=_PREDICTIONS)
+        return ClassTable(file, columns, bool(images), passed=_PREDICTIONS)
     others = [name for name in header if name != image]
     rows = (row.values for row in rows_of(file, others))
     try:
@@ -314,18 +314,18 @@ def _table(file: Found, images: Sequence[str], settings: ImagesSettings, *, is_a
         columns = known_columns(file.path, header, unlabelled, image)
         if is_asked or not columns.file:
             raise
-        return Table(file, columns, bool(images), passed=str(error).removeprefix(f"{file.path} "))
-    return Table(file, columns, bool(images), _class_names(file, columns.label) if images else ())
+        return ClassTable(file, columns, bool(images), passed=str(error).removeprefix(f"{file.path} "))
+    return ClassTable(file, columns, bool(images), _class_names(file, columns.label) if images else ())
 
 
-def _image_columns(file: Found, settings: ImagesSettings) -> list[str]:
+def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
     """Return the columns of a Parquet file that hold images, or the chosen one."""
     fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
 
 
-def _are_images(file: Found, column: str) -> bool:
+def _are_images(file: ListedFile, column: str) -> bool:
     """Return whether a column holds images, not texts in bytes, as of Impala and Spark, or short lists of numbers."""
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
     first = next((value for value in values if value is not None), {})
@@ -344,7 +344,7 @@ def _bytes_of(image: Any) -> bytes | None:
     return None
 
 
-def _image(table: Table, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
+def _image(table: ClassTable, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
     data = _bytes_of(value_in(row, table.columns.file))
     try:
         label, split, group = table.read(row, settings)
@@ -357,7 +357,7 @@ def _image(table: Table, key: str, row: Mapping[str, Any], settings: ImagesSetti
     return Item(key, data, label, split, group)
 
 
-def _class_names(file: Found, label: str) -> tuple[str, ...]:
+def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:
     """Return a ClassLabel's names from the schema's metadata, as ``datasets`` writes them; empty if missing."""
     with reading(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema_of(file).metadata or {}).get(_METADATA, b"{}"))

@@ -20,7 +20,7 @@ from podline.base.frozen import is_object
 from podline.data import bounds
 from podline.data.images.items import SPLIT_NAMES, Item, Place
 from podline.data.images.layout import Layout, opened
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, ListedFile
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
 from podline.data.shown import printable
@@ -79,7 +79,7 @@ class _Features(BaseModel):
 class Shard(NamedTuple):
     """A file with records, and its number of records by dataset_info.json."""
 
-    file: Found
+    file: ListedFile
     split: str
     records: int
 
@@ -116,7 +116,7 @@ class Prepared(Layout):
             SourceError: there are several data sets, a file is missing or unreadable, or no feature is a labelled
                 image.
         """
-        folders: dict[str, dict[str, Found]] = {file.folder: {} for file in files.ending(INFO)}
+        folders: dict[str, dict[str, ListedFile]] = {file.folder: {} for file in files.ending(INFO)}
         for file in files.readable if folders else ():
             folders.get(file.folder, {})[file.name.rpartition("/")[2]] = file
         found = {folder: beside for folder, beside in folders.items() if beside.keys() >= {INFO, FEATURES}}
@@ -126,7 +126,7 @@ class Prepared(Layout):
         return cls._opened(next(iter(found.values())), settings) if found else None
 
     @classmethod
-    def _opened(cls, beside: Mapping[str, Found], settings: ImagesSettings) -> Self:
+    def _opened(cls, beside: Mapping[str, ListedFile], settings: ImagesSettings) -> Self:
         """Open a data set, given its files by name."""
         said = _said(beside[INFO], _Info)
         image, label, classes = _chosen(beside[FEATURES], settings)
@@ -166,13 +166,13 @@ class Prepared(Layout):
         return self.class_names[number] if self.class_names else str(number), ""
 
 
-def _said(file: Found, model: type[Document]) -> Document:
+def _said(file: ListedFile, model: type[Document]) -> Document:
     """Read and check a JSON file of TFDS."""
     with opened(file, "JSON of TensorFlow Datasets", _REMEDY):
         return model.model_validate_json(Path(file.path).read_bytes())
 
 
-def _lines(file: Found, classes: int) -> tuple[str, ...]:
+def _lines(file: ListedFile, classes: int) -> tuple[str, ...]:
     with opened(file, "UTF-8", _REMEDY):
         names = tuple(map(cleaned, Path(file.path).read_text("utf-8").split("\n")))
     names = names[:-1] if names[-1] == "" else names
@@ -181,7 +181,7 @@ def _lines(file: Found, classes: int) -> tuple[str, ...]:
     return names
 
 
-def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
+def _chosen(file: ListedFile, settings: ImagesSettings) -> tuple[str, str, int]:
     """Return the names of the image and label features, and the number of classes.
 
     Raises:
@@ -197,7 +197,7 @@ def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
 
 
 def _of_sort(
-    file: Found, features: Mapping[str, dict[str, Any]], sort: str, given: str, what: str, setting: str
+    file: ListedFile, features: Mapping[str, dict[str, Any]], sort: str, given: str, what: str, setting: str
 ) -> str:
     """Return the name of the only feature of a type, or the one that a setting names."""
     fitting = [name for name, said in features.items() if is_object(said.get(sort))]
@@ -211,7 +211,7 @@ def _of_sort(
     raise SourceError(f"{file.path}: {there}: each is {what}{asked}; choose one by --set conversion.{setting}=NAME")
 
 
-def _shards(said: _Info, beside: Mapping[str, Found]) -> list[Shard]:
+def _shards(said: _Info, beside: Mapping[str, ListedFile]) -> list[Shard]:
     """Return the shards that dataset_info.json lists, in order.
 
     Raises:

@@ -24,7 +24,7 @@ from podline.data import bounds
 from podline.data.images.columns import (
     NONE,
     ROWS,
-    Labels,
+    LabelColumn,
     NoColumnError,
     class_columns,
     known_columns,
@@ -35,7 +35,7 @@ from podline.data.images.columns import (
 )
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, opened
-from podline.data.images.listing import Files, Found, is_hidden
+from podline.data.images.listing import Files, ListedFile, is_hidden
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
 from podline.data.shown import printable
@@ -100,7 +100,7 @@ class WebDataset(Layout):
             labels.refuse_unclear(self.read[0].path, column, self.settings)
 
 
-def _item(file: Found, key: str, sample: Sample, classes: _Classes) -> Item:
+def _item(file: ListedFile, key: str, sample: Sample, classes: _Classes) -> Item:
     key, split = printable(f"{file.name}/{key}", 1_000), split_in_name(file.name)
     images = _images(sample, classes.settings)
     if len(images) != 1:
@@ -131,7 +131,7 @@ def _labels(sample: Sample, settings: ImagesSettings) -> list[str]:
     return [ending for ending in endings if ending in sample]
 
 
-def _refuse_unsorted(file: Found, key: str, parts: set[int]) -> None:
+def _refuse_unsorted(file: ListedFile, key: str, parts: set[int]) -> None:
     """Check that an incomplete sample is no part of an earlier one; ``parts`` are hashes of such samples' keys."""
     if hash(key) in parts:
         raise SourceError(
@@ -154,7 +154,7 @@ class _Classes:
 
     settings: ImagesSettings
     where: str
-    labels: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels))
+    labels: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn))
     said: list[dict[str, Any]] = field(default_factory=list)
 
     @cached_property
@@ -162,7 +162,7 @@ class _Classes:
         """Return the settings for JSON beside a member with the class."""
         return self.settings.model_copy(update={"label_column": NONE})
 
-    def read(self, sample: Sample, file: Found) -> tuple[str | None, str, str]:
+    def read(self, sample: Sample, file: ListedFile) -> tuple[str | None, str, str]:
         """Return a sample's label, split and group, if it has them.
 
         Raises:
@@ -193,7 +193,7 @@ class _Classes:
         return label, split, group
 
 
-def _has_samples(file: Found, settings: ImagesSettings) -> bool:
+def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:
     """Return whether one of an archive's samples has a class."""
     for key, sample in _samples(file):
         labels = _labels(sample, settings)
@@ -203,7 +203,7 @@ def _has_samples(file: Found, settings: ImagesSettings) -> bool:
     return False
 
 
-def _refuse_dotted(file: Found, key: str, sample: Sample) -> None:
+def _refuse_dotted(file: ListedFile, key: str, sample: Sample) -> None:
     """Check that no class of an image would be found if their key had no further dot."""
     stems = {ending.rpartition(".")[0] for ending in sample if ending.rpartition(".")[2] in _IMAGES} - {""}
     for ending in sample:
@@ -219,7 +219,7 @@ def _refuse_dotted(file: Found, key: str, sample: Sample) -> None:
             )
 
 
-def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
+def _samples(file: ListedFile) -> Iterator[tuple[str, Sample]]:
     """Yield the samples of an archive with their keys."""
     key, sample = "", Sample()
     for name, place in _members(file):
@@ -235,7 +235,7 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
         yield key, sample
 
 
-def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
+def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
     """Yield an archive's files with the places of their bytes, or the bytes themselves if it is compressed."""
     packed, unpacked, most = not file.ends(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
     # tarfile's own reading of gzip copies the rest of its unpacked data for each member.
@@ -258,7 +258,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
             _require_end(file, tar.offset)
 
 
-def _require_end(file: Found, end: int) -> None:
+def _require_end(file: ListedFile, end: int) -> None:
     """Check that an archive ends with blocks of zeros and has no bytes after them."""
     with reading(file.path), Path(file.path).open("rb") as stream:
         stream.seek(end)
