@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
-from podline.base.errors import ArtifactError, TakenError
+from podline.base.errors import ArtifactError, StoreError, TakenError
 from podline.base.progress import alive
 from podline.base.stopwatch import measured
 from podline.settings.machine import load
@@ -305,7 +305,12 @@ def _make_folder(folder: Path) -> None:
     made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
-        _sync(each.parent)
+        try:
+            _sync(each.parent)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # another process has deleted it meanwhile
+                raise error.__cause__ from None
+            raise
 
 
 @retried

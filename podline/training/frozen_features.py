@@ -52,8 +52,8 @@ class FrozenFeatures:
         """Return the features for a training step, or None where each step has to compute all layers.
 
         That is: images without a fixed number of views, or mixed in pairs; augmentation that may change other fields in
-        an unknown way; a model that trains, or draws random numbers, from its first layer on; penalties on
-        weights; or features that need more than :data:`MOST_BYTES`.
+        an unknown way; a model that trains, or draws random numbers, from its first layer with a kernel on;
+        penalties on weights; or features that need more than :data:`MOST_BYTES`.
         """
         given = images.augmentation
         unknown = given.beside_images is None or given.also or getattr(given, "mixes", False)
@@ -61,7 +61,10 @@ class FrozenFeatures:
             return None
         cut = _cut(network)
         row = sum(math.prod(tensor.shape[1:]) * _type_of(tensor).size for tensor in cut)
-        return cls(network, cut, images) if 0 < images.rows * row <= MOST_BYTES else None
+        if not 0 < images.rows * row <= MOST_BYTES:
+            return None
+        kernels = [weight for weight in keras.Model(network.inputs, cut).weights if len(weight.shape) > 1]
+        return cls(network, cut, images) if kernels else None
 
     @property
     def losses(self) -> list[Any]:

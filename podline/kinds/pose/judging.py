@@ -96,7 +96,7 @@ def judge(case: Case) -> Judgement:
 def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     """Evaluate the outputs of two networks; see :func:`pose_answers`."""
     spec, recipe = case.spec, case.recipe
-    poses = PoseSettings.of(recipe)
+    poses = PoseSettings.of(recipe).on(case.manifest.facts)
     split = _split(case, spec.split, None)
     trained_on = plan_training(recipe, case.manifest).order.ids
     seen = _split(case, TRAIN, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
@@ -245,7 +245,9 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
     untrained, memory = judged_on(split, found.untrained), judged_on(seen, found.seen)
     guessing = judged_on(split, _mean_person_everywhere(seen, split, poses.side))
     better_in = trained.better_in(untrained, guessing)
-    after, on_seen, score = trained.evaluation, memory.evaluation, tables(memory.evaluation).score_threshold
+    after, on_seen = trained.evaluation, memory.evaluation
+    # Of a single subject every answer counts, however low its score.
+    score = 0.0 if poses.subjects == "one" else tables(on_seen).score_threshold
     pictures = ranked(by_image(after, score or 0.0))
     joints = zip(tables(after).joints, trained.pck.joints, strict=True)
     return PoseEvaluation(

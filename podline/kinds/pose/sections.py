@@ -181,6 +181,11 @@ def _threshold(evaluation: PoseEvaluation) -> str:
     if chosen is None:
         return "No score threshold could be chosen: no instance was found on training images."
     judged = chosen.judged
+    if not judged.score:
+        return (
+            f"Each image has one instance, and every answer is drawn and counted: on the {evaluation.split} split "
+            f"{count(judged.right)} of {count(judged.people)} instances are found at OKS 0.5."
+        )
     return (
         f"Instances are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
         f"best F1 measure on {count(chosen.images)} images of the {chosen.chosen_on} split; the judged images did "

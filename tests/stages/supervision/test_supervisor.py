@@ -25,7 +25,7 @@ from podline.stages.supervision.supervisor import Ending, run_stage
 from podline.store import locks
 from podline.store.opening import open_store
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 
 
 pytestmark = pytest.mark.usefixtures("in_children")
