@@ -63,7 +63,7 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
     PODLINE_PAGES_SECRET for that of the pages.
     """
     machine = load_settings(options)
-    place = _loaded(_UP).Place(machine)
+    place = _loaded(_UP).UpFolder(machine)
     place.up(host, port, _chosen(project), _say, machine.server_timeout)
 
 
