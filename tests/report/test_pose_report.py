@@ -136,7 +136,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
         assert all((picture == _LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
         assert not np.array_equal(then, found_now), "this run does not find them"
     page = store.read_bytes(report(now, silent()).html).decode()
-    shown = page[page.index("What differs") : page.index("<h2>Pictures</h2>")]
+    shown = page.partition("<h2>What differs</h2>")[2].partition("</section>")[0]
     assert f"the {len(why.examples)} images that lost the most joints" in shown
     assert shown.count(f"with the instances that {before.run} finds") == len(why.examples)
     assert shown.count("with the instances that this run finds") == len(why.examples)
