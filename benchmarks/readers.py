@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.child import measure, measure_elsewhere
-from podline.base.errors import SettingsError
+from podline.base.errors import PodlineError, SettingsError
 
 PINNED = ("grain==0.2.18", "array_record==0.8.6", "webdataset==1.0.2", "numpy==2.4.6")
 _SCRIPT = Path(__file__).with_name("other_readers.py")
@@ -46,7 +46,7 @@ def passes(work: Path, place: dict[str, str], source: str, batch_size: int, repe
             seconds[side].append(found["seconds"])
             delivered[side] = (found["examples"], found["checksum"])
     if len({*delivered.values()}) > 1:
-        raise AssertionError(f"the sides deliver other images: {delivered}")
+        raise PodlineError(f"the sides deliver other images: {delivered}")
     return seconds
 
 
