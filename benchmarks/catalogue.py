@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.child import measure
+from benchmarks.readers import PINNED, passes
 from benchmarks.row import BenchmarkRow, cost_row, rate_row
 from podline.base.cores import usable_cores
 from podline.base.errors import SettingsError
@@ -29,6 +30,10 @@ class Sizes(Frozen):
         shard_examples: in one shard; 32,000 are the default shard of 100 MB.
         pass_examples: in a pass of shuffled batches.
         batch_size: of these.
+        plan_records: records whose shards and order are planned.
+        plain_records: ids that the plain way permutes in memory.
+        plan_files: files that are listed and planned (a multiple of 1,000); they exist in name alone.
+        plain_files: the plain way's.
         train_batch_size: of a training step.
         steps: training steps in a stretch.
         repetitions: of each side of what takes a second or so.
@@ -43,6 +48,10 @@ class Sizes(Frozen):
     shard_examples: int = 32_000
     pass_examples: int = 50_000
     batch_size: int = 1_024
+    plan_records: int = 10**9
+    plain_records: int = 10**8
+    plan_files: int = 14_000_000
+    plain_files: int = 1_400_000
     train_batch_size: int = 128
     steps: int = 10
     repetitions: int = 7
@@ -59,6 +68,10 @@ QUICK = Sizes(
     shard_examples=256,
     pass_examples=512,
     batch_size=64,
+    plan_records=10**7,
+    plain_records=10**6,
+    plan_files=20_000,
+    plain_files=10_000,
     train_batch_size=8,
     steps=1,
     repetitions=1,
@@ -74,13 +87,13 @@ class Benchmark:
         name: what the command line calls it.
         about: the comparison in one line.
         rows: measures it; its files go to the folder that it is given.
-        gpu: whether it needs a GPU.
+        by_name: whether it runs only when it is named, since it needs a GPU or a package index.
     """
 
     name: str
     about: str
     rows: Callable[[Sizes, Path], list[BenchmarkRow]]
-    gpu: bool = False
+    by_name: bool = False
 
 
 def _write_shard(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
@@ -191,6 +204,61 @@ def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     ]
 
 
+def _readers(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
+    batch = sizes.batch_size
+    count = sizes.pass_examples // batch * batch
+    place = data_set(work, count)
+    took = passes(work, place, str(work / "raw"), batch, sizes.long_repetitions)
+    ours = took.pop("podline")
+    note = f"a pass over {count:,} CIFAR-10 images in batches of {batch:,}; "
+    return [
+        rate_row(
+            f"readers-{side}", count=count, ours=ours, other=seconds, unit="images/s", note=note + _OTHER_READERS[side]
+        )
+        for side, seconds in took.items()
+    ]
+
+
+def _plans(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
+    batch, records, files = sizes.batch_size, sizes.plan_records, sizes.plan_files
+    ours, other = alternately(
+        lambda: measure(work, f"{_PLANS}:order_ours", records=records, batch_size=batch),
+        lambda: measure(work, f"{_PLANS}:order_plain", records=sizes.plain_records, batch_size=batch),
+        sizes.long_repetitions,
+    )
+    listed = measure(work, f"{_PLANS}:files_ours", files=files, work=str(work))
+    plain = measure(work, f"{_PLANS}:files_plain", files=sizes.plain_files)
+    sides = f"{records:,} records; a NumPy permutation of {sizes.plain_records:,}"
+    of_files = (
+        f"{files:,} made-up files: listing, layout, items, splits and order; Python lists of {sizes.plain_files:,}"
+    )
+
+    def order_row(name: str, key: str, per: float, unit: str, note: str) -> BenchmarkRow:
+        costs = ([side[key] / per for side in found] for found in (ours, other))
+        return cost_row(name, ours=next(costs), other=next(costs), unit=unit, note=f"{note} {sides}")
+
+    return [
+        order_row("plans-order", "plan", 1, "s", "shards, order and ids of a batch at a random step,"),
+        order_row("plans-order-memory", "bytes", 1e6, "MB", "growth of the same processes' peak memory,"),
+        order_row("plans-batch", "batch", 1e-3, "ms", f"ids of {batch:,} at a random step once planned,"),
+        rate_row(
+            "plans-files",
+            count=1,
+            ours=[listed["seconds"] / files],
+            other=[plain["seconds"] / sizes.plain_files],
+            unit="files/s",
+            note=of_files,
+        ),
+        cost_row(
+            "plans-files-memory",
+            ours=[listed["bytes"] / files],
+            other=[plain["bytes"] / sizes.plain_files],
+            unit="bytes/file",
+            note="growth of the same processes' peak memory, mapped files included",
+        ),
+    ]
+
+
 def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch, steps = sizes.train_batch_size, sizes.steps
     place = data_set(work, 10 * batch)
@@ -236,7 +304,14 @@ def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 _CONVERSION = "benchmarks.conversion"
 _COCO = "benchmarks.coco"
 _FOLDERS = "benchmarks.folders"
+_PLANS = "benchmarks.plans"
 _TRAINING = "benchmarks.training"
+
+_OTHER_READERS = {
+    "tf.data": "TFRecordDataset, shuffle buffer of 10,000, batch, parse_example, decode_raw",
+    "grain": f"MapDataset of an uncompressed ArrayRecord file, shuffled as a whole ({PINNED[0]})",
+    "webdataset": f"a tar of .npy and .cls, shuffle buffer of 10,000, one process ({PINNED[2]})",
+}
 
 BENCHMARKS = {
     benchmark.name: benchmark
@@ -249,9 +324,11 @@ BENCHMARKS = {
         Benchmark(
             "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches
         ),
+        Benchmark("plans", "orders of 10⁹ records and 14 million files against what holds them in memory", _plans),
         Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
-        Benchmark("channels-first", "a step with channels_first against channels_last", _channels_first, gpu=True),
+        Benchmark("readers", "shuffled batches against grain, WebDataset and tf.data", _readers, by_name=True),
+        Benchmark("channels-first", "a step with channels_first against channels_last", _channels_first, by_name=True),
     )
 }
 
@@ -269,5 +346,5 @@ def alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: 
 def data_set(work: Path, examples: int) -> dict[str, str]:
     """Make a data set with this many training examples; return the arguments ``root`` and ``folder``."""
     source, root = str(work / "raw"), str(work / "root")
-    measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=examples * 6 // 5)
+    measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=-(-examples * 6 // 5))
     return {"root": root, "folder": measure(work, f"{_CONVERSION}:make_data_set", source=source, root=root)}

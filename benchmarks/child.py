@@ -34,13 +34,33 @@ def measure(work: Path, entry_point: str, /, **arguments: Any) -> Any:
     Raises:
         PodlineError: the process failed; the message ends with the last lines that it wrote.
     """
-    command = [sys.executable, "-P", "-m", __name__, entry_point, json.dumps(arguments)]
+    ours = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    return _answer(work, [sys.executable, "-P", "-m", __name__, entry_point, json.dumps(arguments)], entry_point, ours)
+
+
+def measure_elsewhere(work: Path, python: Path, script: Path, /, *names: str, **arguments: Any) -> Any:
+    """Run a script in another virtual environment; it prints JSON, as the last line.
+
+    Args:
+        work: as of :func:`measure`.
+        python: the environment's interpreter.
+        script: the script; it has no lifeline.
+        *names: its arguments before the last one.
+        **arguments: its last argument, as JSON.
+
+    Raises:
+        PodlineError: as :func:`measure`.
+    """
+    command = [str(python), "-P", str(script), *names, json.dumps(arguments)]
+    return _answer(work, command, " ".join((script.name, *names)), {"PYTHONPATH": ""})
+
+
+def _answer(work: Path, command: list[str], what: str, ours: dict[str, str]) -> Any:
     scratch = work / "tmp"
     scratch.mkdir(exist_ok=True)
-    ours = {"TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    environment = child_environment(work / "caches") | ours
+    environment = child_environment(work / "caches") | ours | {"TMPDIR": str(scratch)}
     with tempfile.TemporaryFile() as errors:
-        with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
+        with subprocess.Popen(  # noqa: S603 (our own modules)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
         ) as process:
             try:
@@ -52,8 +72,8 @@ def measure(work: Path, entry_point: str, /, **arguments: Any) -> Any:
         if code:
             errors.seek(0)
             last = b"".join(errors.readlines()[-_SHOWN_LINES:]).decode(errors="replace")
-            raise PodlineError(f"the measurement {entry_point} ended with {code}:\n{last}")
-    return json.loads(answer)
+            raise PodlineError(f"the measurement {what} ended with {code}:\n{last}")
+    return json.loads(answer.splitlines()[-1])
 
 
 def main(entry_point: str, arguments: str) -> None:

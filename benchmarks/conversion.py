@@ -67,7 +67,7 @@ def _measured(source: str, target: str, convert: Callable[[], Any]) -> dict[str,
     convert()
     seconds = time.perf_counter() - started
     shutil.rmtree(target)
-    return {"seconds": seconds, "peak_bytes": _peak_bytes()}
+    return {"seconds": seconds, "peak_bytes": peak_bytes()}
 
 
 def _read(source: str) -> None:
@@ -77,7 +77,7 @@ def _read(source: str) -> None:
                 pass
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """Return the largest resident set of this process; Linux counts it in KiB, macOS in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -26,18 +26,18 @@ def run(
     """Measures.
 
     Args:
-        names: which of :data:`~benchmarks.catalogue.BENCHMARKS`, in this order; None is all that need no GPU.
+        names: which of :data:`~benchmarks.catalogue.BENCHMARKS`, in this order; None is all but those of ``by_name``.
         listener: told of progress, and of each row as it is known.
         examples: CIFAR-sized images of ``convert-job``, 500,000 by default; it needs about 10 kB of disk for each.
         quick: sizes so small that the figures mean nothing: to see that everything works.
         work: an existing folder for temporary files, which are removed in the end; None is the system's own.
 
     Raises:
-        SettingsError: there is no such benchmark, too few examples, or no GPU for one that needs it.
+        SettingsError: there is no such benchmark, too few examples, or no GPU or package index for one that needs it.
         StoreError: ``work`` cannot be written to.
         PodlineError: a measurement failed.
     """
-    chosen = [name for name in BENCHMARKS if not BENCHMARKS[name].gpu] if names is None else list(names)
+    chosen = [name for name in BENCHMARKS if not BENCHMARKS[name].by_name] if names is None else list(names)
     for name in chosen:
         if name not in BENCHMARKS:
             raise SettingsError(f"there is no benchmark {name!r}; {nearest(name, BENCHMARKS)}")

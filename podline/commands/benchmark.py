@@ -38,7 +38,8 @@ def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, q
       podline benchmark convert-job --examples 50000 --json
 
     Without names it runs write-shard, convert-job, convert-coco, convert-folders, pose-input, shuffled-batches,
-    train-step and first-step. One more needs a GPU: channels-first.
+    plans, train-step and first-step. Two more run by name: readers, which installs grain and WebDataset into an
+    environment of its own, and channels-first, which needs a GPU.
     """
     running = _running()
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)

@@ -11,6 +11,7 @@ import tensorflow as tf
 import podline
 from benchmarks import conversion, plain, records, run
 from benchmarks.child import measure
+from benchmarks.readers import install_readers
 from benchmarks.row import cost_row, rate_row
 from benchmarks.timing import in_turns
 from podline.base.errors import PodlineError, SettingsError
@@ -56,11 +57,36 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
         "convert-folders",
         "pose-input",
         "shuffled-batches",
+        "plans-order",
+        "plans-order-memory",
+        "plans-batch",
+        "plans-files",
+        "plans-files-memory",
         "train-step",
         "first-step",
     ]
     assert all(row.ours > 0 and row.other > 0 and row.ratio > 0 for row in rows.values())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_every_reader_delivers_the_same_images(tmp_path: Path) -> None:
+    try:
+        rows = run(["readers"], lambda _event: None, quick=True, work=tmp_path)
+    except SettingsError as error:
+        if "package index" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert {row.name for row in rows} == {"readers-tf.data", "readers-grain", "readers-webdataset"}
+    assert all(row.ours > 0 and row.other > 0 for row in rows)
+
+
+def test_readers_without_a_package_index_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    with pytest.raises(SettingsError, match=r"readers cannot install grain==.* from a package index: .+ leave") as told:
+        install_readers(tmp_path / "env")
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.slow

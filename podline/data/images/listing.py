@@ -223,17 +223,22 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     if place.is_dir() and _is_store(f"{path.name}/" for path in place.iterdir()):
         raise SourceError(f"{place} is a store of Podline; give another folder as --source, or as --root")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
-    asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
+    asked = write_listing(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
     for name in settings.folders:
         images = above / Path(name).expanduser()
         if not images.is_dir():
             raise SourceError(f"{images} is not a folder; set conversion.images to the folder of the table's images")
-        return Files(str(place), asked, _listed(images, listing(images), around))
+        return Files(str(place), asked, write_listing(images, listing(images), around))
     beside = place.is_file() and place.suffix not in _ARCHIVES
-    return Files(str(place), asked, _listed(above, listing(above), around) if beside else asked)
+    return Files(str(place), asked, write_listing(above, listing(above), around) if beside else asked)
 
 
-def _listed(folder: Path, files: Iterable[ListedFile], path: Path) -> Listing:
+def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> Listing:
+    """Write the files below a folder into a file.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
     write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files), {})
     return Listing(str(folder), path)
 

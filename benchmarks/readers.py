@@ -1,0 +1,74 @@
+"""Shuffled batches beside grain, WebDataset and tf.data: passes in fresh processes, in turns."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.child import measure, measure_elsewhere
+from podline.base.errors import PodlineError, SettingsError
+
+PINNED = ("grain==0.2.18", "array_record==0.8.6", "webdataset==1.0.2", "numpy==2.4.6")
+_SCRIPT = Path(__file__).with_name("other_readers.py")
+
+
+def passes(work: Path, place: dict[str, str], source: str, batch_size: int, repetitions: int) -> dict[str, list[float]]:
+    """Return the seconds of passes over the same images by each side.
+
+    Args:
+        work: a folder for the environment of the other readers, and their files.
+        place: root and folder of our data set.
+        source: the folder of the raw files that it was made of.
+        batch_size: examples in a batch; it divides their number.
+        repetitions: passes of each side.
+
+    Raises:
+        SettingsError: the other readers cannot be installed.
+        PodlineError: a side failed, or delivers other images.
+    """
+    python = install_readers(work / "env")
+    sides: dict[str, Callable[[], dict[str, float]]] = {
+        side: lambda side=side: measure(work, "benchmarks.batches:one_pass", **place, batch_size=batch_size, side=side)
+        for side in ("podline", "tf.data")
+    }
+    for side in ("grain", "webdataset"):
+        sides[side] = lambda side=side: measure_elsewhere(
+            work, python, _SCRIPT, side, source=source, work=str(work), batch_size=batch_size
+        )
+    seconds, delivered = {side: list[float]() for side in sides}, {}
+    for repetition in range(repetitions):
+        turns = [*sides][repetition % len(sides) :] + [*sides][: repetition % len(sides)]
+        for side in turns:
+            found = sides[side]()
+            seconds[side].append(found["seconds"])
+            delivered[side] = (found["examples"], found["checksum"])
+    if len({*delivered.values()}) > 1:
+        raise PodlineError(f"the sides deliver other images: {delivered}")
+    return seconds
+
+
+def install_readers(folder: Path) -> Path:
+    """Make a virtual environment with the other readers; return its interpreter.
+
+    Raises:
+        SettingsError: there is no uv, or no package index.
+    """
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv is None:
+        raise SettingsError("readers needs uv for an environment of its own; got none; install it: pip install uv")
+    python = folder / "bin" / "python"
+    for command in (
+        ["venv", "--quiet", "--python", sys.executable, str(folder)],
+        ["pip", "install", "--quiet", "--python", str(python), *PINNED],
+    ):
+        done = subprocess.run([uv, *command], capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            why = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+            raise SettingsError(
+                f"readers cannot install {', '.join(PINNED)} from a package index: {why[:300]}; give uv an index "
+                "(UV_DEFAULT_INDEX), or leave this benchmark out"
+            )
+    return python
