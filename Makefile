@@ -2,8 +2,9 @@
 # Without PYTHON=…, deployments/setup.sh takes the first of python3.11, python3.12, python3.13 and python3 that fits.
 PYTHON ?=
 ROOT ?= podline-root
-# Test files at a time. Tests mostly wait for servers and processes; each of these may need 2 GB of memory.
-TEST_WORKERS ?= 2
+# Test files at a time: one more than two cores, since tests mostly wait for servers and processes. Each may need 2 GB of
+# memory.
+TEST_WORKERS ?= 3
 # Hypothesis draws the same examples each time here, and other ones each time where pytest is called without this.
 # Bytecode is written even where the environment forbids it: rewriting 430 files of tests takes each worker 10 s.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --hypothesis-profile ci
