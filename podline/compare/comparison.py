@@ -192,7 +192,7 @@ class Comparison(Frozen):
 
 @dataclass(frozen=True)
 class Pairing:
-    """A comparison with what it is made of.
+    """A comparison with the runs and answers that it compares.
 
     Attributes:
         comparison: the comparison.

@@ -79,7 +79,7 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
 
 
 def _require_same_loss(path: str, recipe: Recipe) -> None:
-    """Refuse a value of which the loss is made, if trials are compared by their losses."""
+    """Refuse a setting that changes the formula of the loss, if trials are compared by their losses."""
     task, parts = recipe.task, path.split(".")
     compared = any(parts[: len(named)] == named for named in (name.split(".") for name in task.beside_loss))
     if parts[0] in ("task", "loss") and not compared and not task.has_error:

@@ -71,7 +71,7 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
 
 
 def _having(images: ImageTable, name: str, digests: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the images with one of some digests in a column, each with its digest."""
+    """Yield each image whose digest, in a column of the table, is one of some digests; with this digest."""
     column = images.column(name)
     for number in np.flatnonzero(np.isin(column, np.array([*digests], column.dtype))).tolist():
         yield number, column[number : number + 1].tobytes()

@@ -164,7 +164,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
 
 
 def _subjects(annotations: Numbers) -> JsonObject:
-    """Return the fact whether an image has a second instance, by the number of annotations of each image."""
+    """Return, as a fact, whether any image has a second instance."""
     return {SUBJECTS: ONE if annotations.max(initial=0) == 1 else SEVERAL}
 
 
