@@ -233,7 +233,7 @@ def test_mnist(tmp_path: Path, real_data: Path) -> None:
     assert (checked.records, checked.shards, checked.duplicates_within) == (70_000, len(train.shards) + 8, None)
 
 
-@pytest.mark.parametrize("kind", ["cifar", "coco"])
+@pytest.mark.parametrize("kind", [pytest.param("cifar", marks=pytest.mark.slow), "coco"])
 def test_a_bucket_gives_what_a_folder_gives_through_a_bad_network(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, kind: str
 ) -> None:

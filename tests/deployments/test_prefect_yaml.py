@@ -123,6 +123,7 @@ def _post(event: str) -> None:
     assert not done.stdout
 
 
+@pytest.mark.slow
 def test_events_that_data_came_start_one_night(client: SyncPrefectClient) -> None:
     [found] = client.read_automations_by_name("Podline: images-nightly, when data came")
     # The least that the server takes, in place of a minute.

@@ -104,10 +104,10 @@ _LOOK = """
 import ctypes, json
 for capability in range(64):  # of root's, the child gets none, as the child of an ordinary user
     ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import Sandbox
 with Sandbox("sandbox_cases:parser", 100) as box:
-    print(json.dumps(box.map(["surroundings", 1], Limits(50_000_000, 60.0), "items")))
+    print(json.dumps(box.map(["surroundings", 1], ParseLimits(50_000_000, 60.0), "items")))
 """
 
 
@@ -138,10 +138,10 @@ def test_a_child_has_no_credentials_no_network_and_no_way_to_its_parent(
 @pytest.mark.parametrize("limit", ["-d 500000", "-v 1200000", "-S -v 1200000"])
 def test_a_lower_limit_of_the_user_is_named_and_bounds_those_of_a_child(limit: str) -> None:
     code = """
-from podline.data.sandbox.limits import Limits
+from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import Sandbox
 with Sandbox("sandbox_cases:parser", 100) as box:
-    print(box.map([1, [2_000]], Limits(1 << 40, 60.0), "items"))
+    print(box.map([1, [2_000]], ParseLimits(1 << 40, 60.0), "items"))
 """
     command = ["bash", "-c", f'ulimit {limit}; exec {sys.executable} -c "$0"', code]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
