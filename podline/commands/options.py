@@ -138,7 +138,8 @@ def complete_either(context: click.Context, parameter: click.Parameter, incomple
 
 def table_option(flag: str, text: str) -> Callable[[Decorated], Decorated]:
     """Make the option of a table to write, whose help is ``text``."""
-    return click.option(flag, metavar="FILE", type=click.Path(path_type=Path), callback=_is_table, help=text)
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(flag, metavar="FILE", type=kind, callback=_is_table, help=text)
 
 
 def _is_table(_context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:

@@ -11,7 +11,7 @@ from podline.base.errors import SettingsError
 from podline.recipes.kind_table import facts_named
 from podline.recipes.task import KINDS
 
-# The contract lies below the layers that call it, so it imports their types for the type checker only.
+# For the type checker only: who looks up a kind by its name waits for neither Keras nor matplotlib.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -28,7 +28,7 @@ class Augmentation(Frozen):
 
     applied_by: ClassVar[str]
     beside_images: ClassVar[Literal["unchanged", "moved"] | None] = None
-    """What becomes of a batch's other fields: nothing; ``applied_by`` moves them, also without images; or unknown."""
+    """Whether a batch's other fields stay, or ``applied_by`` moves them, also without images; None if unknown."""
 
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)

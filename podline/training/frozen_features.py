@@ -7,7 +7,7 @@ The features of an image depend on its pixels and the frozen weights alone, so a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -37,10 +37,11 @@ class FrozenFeatures:
             float16 for maps.
     """
 
-    def __init__(self, network: keras.Model, cut: Sequence[keras.KerasTensor], images: TrainingInput) -> None:
-        """Cut a model in two at some of its tensors; no feature is computed yet."""
+    def __init__(self, below: keras.Model, network: keras.Model, images: TrainingInput) -> None:
+        """Take the frozen part of a model, whose outputs the other layers read; no feature is computed yet."""
         self._images, self.batches = images, FeatureInput.of(images)
-        self._below, self._above = keras.Model(network.inputs, [*cut]), keras.Model([*cut], network.output)
+        cut = below.outputs
+        self._below, self._above = below, keras.Model([*cut], network.output)
         self._compute = tf.function(lambda images: self._below(images, training=False), autograph=False)
         self.tables = [
             tf.Variable(tf.zeros((images.rows, *tensor.shape[1:]), _type_of(tensor)), trainable=False) for tensor in cut
@@ -63,8 +64,9 @@ class FrozenFeatures:
         row = sum(math.prod(tensor.shape[1:]) * _type_of(tensor).size for tensor in cut)
         if not 0 < images.rows * row <= MOST_BYTES:
             return None
-        kernels = [weight for weight in keras.Model(network.inputs, cut).weights if len(weight.shape) > 1]
-        return cls(network, cut, images) if kernels else None
+        below = keras.Model(network.inputs, cut)
+        has_kernels = any(len(weight.shape) > 1 for weight in below.weights)
+        return cls(below, network, images) if has_kernels else None
 
     @property
     def losses(self) -> list[Any]:

@@ -36,7 +36,7 @@ _REMEMBERED = 10_000  # images from inside other files
 
 
 class Parsed(NamedTuple):
-    """What is known about a source besides its items.
+    """A source as its layout describes it, without the items.
 
     Attributes:
         words: the layout's description, for the log.

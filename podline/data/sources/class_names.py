@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from decimal import Decimal
 
+from podline.base.plurals import first_few
 from podline.data import bounds
 from podline.data.shown import shortened
 
@@ -91,10 +92,9 @@ def alike(trained: Collection[str], untrained: Collection[str] = ()) -> list[str
             pairs.append([name, known])
     if not pairs:
         return []
-    named = ", ".join(" and ".join(map(shortened, pair)) for pair in pairs[:_PAIRS])
-    more = f" and {len(pairs) - _PAIRS:,} more" if len(pairs) > _PAIRS else ""
+    named = first_few([" and ".join(map(shortened, pair)) for pair in pairs], _PAIRS)
     remedy = "if they are one class, give it one name in the table, or put its images into one folder"
-    return [f"classes that differ only by case, accents, blanks, zeros or a folder above: {named}{more}; {remedy}"]
+    return [f"classes that differ only by case, accents, blanks, zeros or a folder above: {named}; {remedy}"]
 
 
 def last_part(name: str) -> str:

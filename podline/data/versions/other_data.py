@@ -9,6 +9,7 @@ import numpy as np
 
 from podline.base.errors import PodlineError, SourceError
 from podline.base.frozen import JsonObject
+from podline.base.plurals import first_few
 from podline.data.record_table import RecordTable
 from podline.data.shown import shortened
 from podline.data.sources.source import Source
@@ -76,5 +77,4 @@ def _share_an_image(store: Store, manifest: Manifest, source: Source) -> bool:
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(shortened, names[:_NAMED])) + more
+    return first_few([*map(shortened, names)], _NAMED)

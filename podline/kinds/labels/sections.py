@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline.base import figures
-from podline.base.plurals import plural
+from podline.base.plurals import first_few, plural
 from podline.kinds.by_example.sections import Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
@@ -60,8 +60,7 @@ def labels(run: RunFacts) -> Iterator[Block]:
 
 
 def _some(names: tuple[str, ...] | list[str]) -> str:
-    more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
-    return f"{plural(len(names), 'label')}, {', '.join(names[:MOST_CLASSES])}{more}"
+    return f"{plural(len(names), 'label')}, {first_few(names, MOST_CLASSES)}"
 
 
 def _row(label: LabelFigures) -> dict[str, str]:

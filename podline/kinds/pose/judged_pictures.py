@@ -14,7 +14,7 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
 from podline.data.versions.record_names import RecordNames
 from podline.documents.completion import read_artifact
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
@@ -24,7 +24,6 @@ from podline.kinds.pose.skeletons import Image, poses_of
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
 
-TRAIN = "train"
 Poses = npt.NDArray[np.float32]
 
 

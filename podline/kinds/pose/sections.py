@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from podline.base.figures import count, percent
 from podline.compare.settings import NONE
 from podline.documents.any_evaluation import Scored
+from podline.documents.manifest import TRAIN
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose import charts
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.figures import PCK
-from podline.kinds.pose.judged_pictures import TRAIN, JudgedPicture, judged_pictures, maps_of_image
+from podline.kinds.pose.judged_pictures import JudgedPicture, judged_pictures, maps_of_image
 from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.recipes.measures import measure_named, metric_text, shown

@@ -168,7 +168,7 @@ def _possible_users(
 
 
 class _User(NamedTuple):
-    """What may use holdings.
+    """Documents that may name holdings as used.
 
     Attributes:
         read: returns from its documents which holdings it uses, each with the user to name.

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
+from podline.base.plurals import first_few
 from podline.data.images.columns import (
     NONE,
     Columns,
@@ -171,10 +172,9 @@ class Tables(Layout):
     @property
     def words(self) -> str:
         """Describe the tables and columns."""
-        files = ", ".join(printable(table.file.name) for table in self.tables[:3])
-        more = f" and {len(self.tables) - 3} more" if len(self.tables) > 3 else ""
+        files = first_few([printable(table.file.name) for table in self.tables], 3)
         images = " of images" if self.tables[0].has_images else ""
-        return f"table{images}, {files}{more}, {self.tables[0].columns.words}"
+        return f"table{images}, {files}, {self.tables[0].columns.words}"
 
     @property
     def notes(self) -> Sequence[str]:
