@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -317,31 +316,18 @@ def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fre
     assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
 
 
-@contextlib.contextmanager
-def having_answered(store, run, guesses):
-    """As if a run's evaluation had answered so: no completion record tells otherwise."""
-    names = [f"runs/{run}/guesses.npz", completion_name(f"runs/{run}", "evaluate")]
-    whole = {name: store.read_bytes(name) for name in names}
-    try:
-        store.publish_bytes(names[0], guesses.to_bytes(), replace=True)
-        store.delete(names[1])
-        yield
-    finally:
-        for name, content in whole.items():
-            store.publish_bytes(name, content, replace=True)
-
-
 def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     for run in runs:
         promote(spec(fresh, run), silent())
-    before, after = (Guesses.read(fresh, f"runs/{run}") for run in runs)
+    store = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
+    before, after = (Guesses.read(store, f"runs/{run}") for run in runs)
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
-    with having_answered(fresh, runs[1], after):
-        pairing = compare(fresh, evaluated(fresh, runs[0]), evaluated(fresh, runs[1]), silent())
-        why, pictures, _ = found = explain(fresh, pairing)
-        found.picture_sheet().savefig(tmp_path / "lost.png")
-        command = ["runs", "compare", runs[1], "--why", "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
-        said = CliRunner().invoke(cli, command, catch_exceptions=False)
+    store.publish_bytes(f"runs/{runs[1]}/guesses.npz", after.to_bytes(), replace=True)
+    store.delete(completion_name(f"runs/{runs[1]}", "evaluate"))  # which tells otherwise
+    pairing = compare(store, evaluated(store, runs[0]), evaluated(store, runs[1]), silent())
+    why, pictures, _ = explain(store, pairing)
+    command = ["runs", "compare", runs[1], "--why", "--root", store.uri, "--out", str(tmp_path / "a.png")]
+    said = CliRunner().invoke(cli, command, catch_exceptions=False)
     lost = set(np.flatnonzero(before.right & ~after.right).tolist())
     assert (why.lost, why.gained) == (len(lost), np.sum(~before.right & after.right))
     assert lost.issuperset(example.record for example in why.examples)

@@ -6,7 +6,6 @@ import base64
 import html
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,14 +17,11 @@ from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import silent
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.metrics_log import EarlyStopLine
 from podline.kinds.classification.document import Evaluation
 from podline.recipes.kind_table import read_evaluation
-from podline.report.blocks import markdown_of
 from podline.report.facts import RunFacts, gather
 from podline.report.report import report
-from podline.report.run_sections import findings_table, training
-from podline.report.sections import blocks_of
+from podline.report.run_sections import findings_table
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 
@@ -178,20 +174,6 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
     ]
     assert table.rows[-1][4:] == ["checkpoint 700: weights.npz is short", "check the disk"]
     assert table.markdown() in reported.markdown
-
-
-def test_an_early_end_is_told_with_every_decision(reported: Reported) -> None:
-    decision = {"value": 0.3, "best": 0.2, "state": 10, "time": 0.0}
-    decisions = (
-        EarlyStopLine(step=20, stalled=1, stopped=False, restored=False, **decision),
-        EarlyStopLine(step=30, stalled=2, stopped=True, restored=True, **decision),
-    )
-    facts = reported.facts
-    ended = facts.training.changed(ending="ended early at step 30 of 90: it got no better")
-    text = markdown_of(blocks_of(training, replace(facts, decisions=decisions, training=ended)))
-    assert "The training ended early at step 30 of 90: it got no better." in text
-    rows = _rows(_markdown_tables(text), "step|what")[-2:]
-    assert [row[-1] for row in rows] == ["goes on", "the run ends early, back to the state of step 10"]
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:
