@@ -103,6 +103,7 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
     assert (found.number, found.known, found.champion) == (2, (runs[0],), runs[0])
     [main] = [check for check in found.checks if check.rule == "main"]
     assert f"refused from \N{MINUS SIGN}{-100 * main.refused_from:.1f} points" in second.thresholds
+    assert second.floor == pytest.approx(main.before + main.refused_from)
 
 
 def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged_again(fresh, runs):
@@ -121,6 +122,7 @@ def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged
     assert PROMOTE.find(asked, silent()) is None
     insisted = promote(asked.model_copy(update={"anyway": True}), silent())
     assert (insisted.verdict, insisted.doubt) == ("promoted", "")
+    assert "champion against the rules" in insisted.headline
     assert champions.history(fresh, "t")[-1].reference, "a person made it the reference"
 
 
