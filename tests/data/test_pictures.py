@@ -81,15 +81,6 @@ def test_one_colour_of_a_png_may_stand_for_what_is_transparent(pixel, colour):
     assert picture_of(stream.getvalue()).pixels.min() == 255
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("kind", [".png", ".tiff"])
-def test_of_sixteen_bits_the_upper_eight_are_taken(kind, channels):
-    pixels = np.tile(np.array([[[0], [255], [256], [65_279], [65_280], [65_535]]], np.uint16), (1, 1, channels))
-    pixels[..., 3:] = 65_535
-    _, data = cv2.imencode(kind, pixels)
-    assert picture_of(data.tobytes()).pixels[0, :, 0].tolist() == [0, 0, 1, 254, 255, 255]
-
-
 def test_of_several_frames_it_is_the_first():
     frames = [Image.fromarray(np.full((4, 6), value, np.uint8)) for value in (200, 10)]
     stream = io.BytesIO()
@@ -115,13 +106,11 @@ OPAQUE = np.full((16, 24, 1), 65_535, np.uint16)
         (tiff(GREY, big_endian=True), GREY),
         (tiff(GREY, tags={PHOTOMETRIC: [0]}), 65_535 - GREY),
         (tiff((GREY >> 8).astype(np.uint8), tags={PHOTOMETRIC: [0]}), 65_535 - (GREY >> 8 << 8)),
-        (tiff(COLOURS), COLOURS),
         (tiff((COLOURS >> 8).astype(np.uint8), planes=True), COLOURS),
         (tiff(np.dstack([COLOURS, OPAQUE]), tags={EXTRA: [2]}), COLOURS),
         (tiff(np.dstack([COLOURS, GREY]), tags={EXTRA: [0]}), COLOURS),  # a fourth channel of no known meaning
         (tiff(GREY >> 4, tags={LARGEST: [4095]}), GREY),
         (tiff(GREY, tags={LARGEST: [40_000]}), GREY),  # a statistic
-        (deep_png(np.dstack([GREY, OPAQUE])), GREY),
         (deep_png(GREY, clear=(int(GREY[3, 4]),)), np.where(GREY[3, 4] == GREY, 65_535, GREY)),
         (
             deep_png(COLOURS, clear=tuple(COLOURS[3, 4].tolist())),
@@ -193,18 +182,11 @@ def test_splits_that_are_nearly_black_and_pictures_without_a_pixel_are_told(tmp_
 
 PHOTO = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (250, 331, 3), np.uint8), (0, 0), 3)
 ENCODINGS: list[dict[str, object]] = [
-    {},
     {"quality": 30},
     {"quality": 98, "subsampling": "4:4:4"},
-    {"subsampling": "4:2:0"},
-    {"subsampling": "4:1:1"},
-    {"progressive": True},
     {"progressive": True, "optimize": True, "subsampling": "4:2:0"},
-    {"restart_marker_rows": 1},
     {"restart_marker_blocks": 3, "progressive": True},
-    {"optimize": True},
-    {"mode": "L"},
-    {"mode": "L", "progressive": True},
+    {"restart_marker_rows": 1, "mode": "L"},
     {"mode": "CMYK"},
     {"keep_rgb": True},
 ]
@@ -253,13 +235,10 @@ def test_a_webp_that_ends_in_zeros_is_truncated(lossless: bool) -> None:
 @pytest.mark.parametrize(
     ("size", "shape", "fit", "factor"),
     [
-        ((1024, 1536), (64, 64, 3), "letterbox", 8),
         ((1021, 1531), (64, 64, 3), "letterbox", 8),
         ((1021, 1531), (64, 64, 1), "crop", 4),
         ((1533, 1019), (64, 64, 3), "squeeze", 4),
-        ((1533, 1019), (120, 120, 3), "squeeze", 4),
         ((480, 640), (224, 224, 3), "letterbox", 1),
-        ((480, 640), (64, 64, 3), "letterbox", 4),
     ],
 )
 @pytest.mark.parametrize("orientation", [1, 6])
@@ -297,9 +276,7 @@ def test_large_photographs_are_taken_and_the_setting_is_named() -> None:
     ("name", "change", "message"),
     [
         ("note.jpg", lambda _data: b"hello", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
-        ("empty.jpg", lambda _data: b"", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
         ("half.jpg", lambda data: data[: len(data) // 2], "is truncated"),
-        ("half.png", lambda data: data[: len(data) // 2], "is truncated"),
         ("bomb.png", lambda _data: bomb(100_000), "has more than 178,956,970 pixels"),
         ("odd.png", lambda _data: bomb(10), "is damaged: OSError: cannot load this image"),
     ],
@@ -309,11 +286,6 @@ def test_what_is_no_picture_is_named(name, change, message):
     with pytest.raises(PictureError, match=message) as caught:
         picture_of(change(data))
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_not_there():
-    with pytest.raises(SourceError, match=r"gone\.jpg cannot be read: No such file"):
-        read_picture_file(Path("gone.jpg"))
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "I;16", "L"])
@@ -326,9 +298,6 @@ def test_a_large_picture_is_the_same_strip_by_strip(mode, monkeypatch):
     whole = picture_of(stream.getvalue()).pixels
     monkeypatch.setattr("podline.data.pictures._STRIP_PIXELS", 350)
     assert np.array_equal(picture_of(stream.getvalue()).pixels, whole)
-
-
-PIXELS = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
 
 
 def png(pixels: np.ndarray) -> bytes:
