@@ -191,8 +191,11 @@ READ: dict[str, Read] = {
         "test.csv is not read.*none for labels",
     ),
     "joined tables": Read(
-        tables(["image,label", *rows("cat", count=12)], ["image,label", *rows("dog", start=12, count=12)], "b.csv"),
-        line="b.csv and train.csv are read as one",
+        both(
+            texts("a.csv", "image,label", *rows("cat", count=12)),
+            texts("b.csv", "image,label", *rows("dog", start=12, count=12)),
+        ),
+        line="a.csv and b.csv are read as one",
     ),
     "a placeholder": Read(
         tables(LABELLED, ["image,label", *rows("cat", start=16, count=8)]),

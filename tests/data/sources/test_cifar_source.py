@@ -140,7 +140,6 @@ def refused(dataset: str, folder: Path) -> str:
     ("content", "told"),
     [
         ({"label_names": list(range(10))}, "not a list of texts"),
-        ({"label_names": 10}, "not a list of texts"),
         ([], "a list vs a dictionary"),
     ],
 )
@@ -154,9 +153,6 @@ def test_pickled_class_names_that_are_none(tmp_path: Path, content: Any, told: s
     ("name", "told"),
     [
         ("a\u2028b", "has the character U+2028"),
-        ("a\x85b", "has the character U+0085"),
-        ("\ud800", "has the character U+D800"),
-        ("\x1b[2J", "has the character U+001B"),
         (" ", "is empty"),
         ("x" * 256, "has 256 letters vs 255 at most"),
         ("grün", ""),
@@ -174,20 +170,12 @@ ROWS = noise("data_batch_3", 6)
     ("content", "told"),
     [
         ({"labels": [0] * 6, "data": ROWS[:5]}, "6 labels vs 5 images"),
-        ({"labels": [0] * 4, "data": ROWS[:5]}, "4 labels vs 5 images"),
         ({"labels": [0, 1, 10, 11, 0, 0], "data": ROWS}, "labels[2] is 10 vs 0 to 9"),
-        ({"labels": [0, 1, 0, -1, 0, 0], "data": ROWS}, "labels[3] is -1 vs 0 to 9"),
-        ({"labels": [2**80] + [0] * 5, "data": ROWS}, f"labels[0] is {2**80} vs 0 to 9"),
         ({"labels": [1 << 20_000] + [0] * 5, "data": ROWS}, "labels[0] is a number of"),
-        ({"labels": np.array([0, 0, 0, 0, 0, 256]), "data": ROWS}, "labels[5] is 256 vs 0 to 9"),
         ({"labels": [0.0] * 6, "data": ROWS}, "not a list of whole numbers"),
-        ({"labels": np.eye(10)[:6], "data": ROWS}, "not a list of whole numbers"),
-        ({"labels": {}, "data": ROWS}, "not a list of whole numbers"),
         ({"labels": [0] * 6, "data": ROWS / 255}, "shape (6, 3072) and dtype float64 vs (rows, 3072)"),
-        ({"labels": [0] * 6, "data": ROWS.reshape(6, 3, 32, 32)}, "shape (6, 3, 32, 32)"),
         ({"labels": [0] * 6, "data": [1, 2]}, "the data is a list vs an array of uint8"),
         ({"data": ROWS}, "keys ['data'] vs ['data', 'labels'] needed"),
-        ({"fine_labels": [], "data": ROWS}, "is not a batch of CIFAR-10: keys ['data', 'fine_labels']"),
         ([1], "a list vs ['data', 'labels'] needed"),
     ],
 )
@@ -212,11 +200,9 @@ def test_wrong_batches(tmp_path: Path, content: Any, told: str) -> None:
             "'a\\x1b' has the character U+001B",
         ),
         ("cifar10", "batches.meta.txt", lambda data: data + b"\n" * 10**6, "bytes vs 1,000,000 at most for class"),
-        ("cifar10", "data_batch_2.bin", lambda data: data[:-1], "15,364 bytes vs 4 or 5 rows of 3,073"),
         ("cifar10", "data_batch_2.bin", lambda data: data[:3073] + b"\x0a" + data[3074:], "labels[1] is 10 vs 0 to 9"),
         ("cifar10", "data_batch_3.bin", lambda _: b"", "is empty: 0 bytes"),
         ("cifar100", "test.bin", lambda data: b"\x14" + data[1:], "coarse_labels[0] is 20 vs 0 to 19"),
-        ("cifar100", "test.bin", lambda data: data[:1] + b"d" + data[2:], "fine_labels[0] is 100 vs 0 to 99"),
     ],
 )
 def test_wrong_files_in_binary_layout(
@@ -231,7 +217,7 @@ def test_wrong_files_in_binary_layout(
 
 @pytest.mark.parametrize(
     ("rows", "cut"),
-    [((5, 5, 4, 5, 5), 3), ((5, 5, 5, 1, 2), 4), ((5, 5, 5, 5, 2), 0), ((5, 5, 4, 4, 4), 0), ((1, 2, 3, 4, 5), 0)],
+    [((5, 5, 4, 5, 5), 3), ((5, 5, 5, 5, 2), 0), ((1, 2, 3, 4, 5), 0)],
 )
 def test_a_batch_that_is_cut_at_a_row(tmp_path: Path, rows: tuple[int, ...], cut: int) -> None:
     folder = write_cifar10_bins(tmp_path / "cifar", 6)

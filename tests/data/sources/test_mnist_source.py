@@ -56,10 +56,7 @@ def test_every_place_and_name_gives_the_same_source(tmp_path: Path, write: Calla
     ("place", "change", "told"),
     [
         (0, lambda _: GOOD[MNIST_NAMES[1]], "not an IDX file of images: magic 0x00000801 vs 0x00000803"),
-        (1, lambda _: GOOD[MNIST_NAMES[0]], "not an IDX file of labels: magic 0x00000803 vs 0x00000801"),
         (0, lambda data: data[:-1], "is truncated: 5,503 bytes vs 5,504 by its header"),
-        (3, lambda data: data[:6], "is truncated: 6 bytes vs 8 by its header"),
-        (3, lambda _: b"", "magic 0x vs 0x00000801"),
         (2, lambda data: data + b"!!", "has bytes after its end: 3,938 bytes vs 3,936"),
         (1, lambda _: idx(np.zeros(6, np.uint8)), "has 7 images vs 6 labels in"),
         (3, lambda data: data[:-2] + b"\x0a\0", "labels[3] is 10 vs 0 to 9"),
