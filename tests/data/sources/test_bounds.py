@@ -38,7 +38,7 @@ def left_out(source: Source) -> dict[str, str]:
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("piece", ["o", "P", "0", "1"])
+@pytest.mark.parametrize("piece", ["P", "0"])
 def test_a_megabyte_of_run_lengths(piece: str) -> None:
     outline = {"size": [HEIGHT, WIDTH], "counts": piece * 1_500_000}
     with pytest.raises(SourceError, match="annotation 1: run lengths add up to"):
@@ -141,13 +141,15 @@ def test_names_that_no_file_has(tmp_path: Path, zipped: bool) -> None:
 def test_members_that_cannot_be(tmp_path: Path) -> None:
     files = CocoFiles()
     files.files["000000000004.jpg"] += bytes(130_000_000)
+    files.files["000000000005.jpg"] += bytes(1_000_000 - len(files.files["000000000005.jpg"]))
     path = files.write(tmp_path, zipped=True) / "train2017.zip"
-    content = path.read_bytes()
-    [reason] = left_out(opened(tmp_path)).values()
-    assert reason == "has more than 128,000,000 bytes"
-    path.write_bytes(content.replace(b"PK\3\4", b"PK\3\5", 1))
+    content = path.read_bytes().replace(b"PK\3\4", b"PK\3\5", 1)
+    path.write_bytes(content.replace((1_000_000).to_bytes(4, "little"), (900).to_bytes(4, "little")))
+    found = left_out(opened(tmp_path))
     told = "cannot be read from train2017.zip: BadZipFile: Bad magic number for file header"
-    assert left_out(opened(tmp_path))["000000000001.jpg (image 1)"] == told
+    assert found["000000000001.jpg (image 1)"] == told
+    assert found["000000000004.jpg (image 4)"] == "has more than 128,000,000 bytes"
+    assert "Bad CRC-32" in found["000000000005.jpg (image 5)"], "it unpacks to more than it says"
 
 
 # Pickles
