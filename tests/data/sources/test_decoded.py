@@ -79,11 +79,8 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
             partial(changed, np.zeros((4, 3, 2)), None),
             r"a.npz: image 3 is float64 4 × 3 × 2 vs uint8 height × width × channels",
         ),
-        (partial(changed, 7, None), r"a.npz: image 3 is int64 a number vs uint8"),
         (partial(changed, None, 3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
-        (partial(changed, None, -1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
         (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat' vs one of 3 classes"),
-        (partial(changed, None, [1]), r"a.npz: image 3 has the label \[1\], expected the number of a class"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
 )
@@ -115,13 +112,9 @@ def test_what_is_bound_into_the_reader_belongs_to_the_key(raw: Path) -> None:
 
 
 @pytest.mark.usefixtures("parsed_here")
-def test_a_source_without_an_image_is_refused(raw: Path) -> None:
+def test_files_that_are_missing_empty_or_of_another_shape_are_named(raw: Path) -> None:
     with pytest.raises(SourceError, match="no file holds an image: 0 vs 1 at least"):
         opened(raw, reading_case.nothing)
-
-
-@pytest.mark.usefixtures("parsed_here")
-def test_files_that_are_missing_or_of_another_shape_are_named(raw: Path) -> None:
     np.savez(raw / "c.npz", images=IMAGES["c.npz"][:, :3], labels=LABELS)
     with pytest.raises(SourceError, match=r"c.npz: images are 3 × 3 × 2 vs 4 × 3 × 2 in .*a.npz"):
         opened(raw)

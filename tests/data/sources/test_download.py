@@ -136,7 +136,6 @@ def test_another_file_of_that_name_is_not_overwritten(mirror: Mirror, tmp_path: 
             SourceError,
             r"no such host \(not known\); check the network",
         ),
-        (socket.gaierror(socket.EAI_AGAIN, "temporary"), SourceUnavailableError, "temporary"),
         (ssl.SSLCertVerificationError(1, "self-signed"), SourceError, "set SSL_CERT_FILE"),
     ],
 )
@@ -205,7 +204,6 @@ def test_a_busy_server_is_asked_again_and_one_without_the_file_is_not(mirror: Mi
     [
         (b"", CONTENT[:-1] + b"x", True, f"vs .*{REMOTE.md5}"),
         (b"something else", CONTENT, True, "the received bytes were deleted"),
-        (b"", b"z" * 100, True, f"has 100 bytes vs 1,024,000 bytes with md5 {REMOTE.md5} published"),
         (b"", CONTENT + b"z", True, "has 1,024,001 bytes vs 1,024,000 bytes"),
         (CONTENT[:5000], b"z" * 5000, True, "has no byte 5,000 vs 1,024,000 bytes"),
         (b"", CONTENT * 3, False, "published; the received bytes were deleted"),

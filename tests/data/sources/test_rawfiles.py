@@ -52,9 +52,7 @@ def test_files_are_made_once(tmp_path: Path) -> None:
     "damage",
     [
         lambda folder: (folder / "one").write_bytes(b"112"),
-        lambda folder: (folder / "one").write_bytes(b"11"),
         lambda folder: (folder / "deep/two").unlink(),
-        lambda folder: (folder / "files.json").unlink(),
         lambda folder: (folder / "files.json").write_text("[{"),
         lambda folder: (folder / "files.json").write_text('[{"name": 1}]'),
     ],
