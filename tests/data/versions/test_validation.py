@@ -95,20 +95,6 @@ def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest
             validate(spec_of(store, manifest, deep=deep), silent())
 
 
-@pytest.mark.parametrize("damage", ["gone", "short", "long"])
-def test_a_shard_of_another_size(store: Store, manifest: Manifest, damage: str) -> None:
-    path = folder_of(store, manifest) / manifest.split("train").shards[4].file
-    if damage == "gone":
-        path.unlink()
-    else:
-        data = path.read_bytes()
-        path.write_bytes(data[:-1] if damage == "short" else data + b"x")
-    with pytest.raises(
-        ArtifactError, match=r"00004-of-00005( is gone|: record \d+, at byte \d+, is (cut off|damaged))"
-    ):
-        validate(spec_of(store, manifest), silent())
-
-
 @pytest.mark.parametrize(
     ("field", "value"), [("class_counts", (12,) * 10), ("mean", (1.0, 2.0, 3.0)), ("std", (0.0, 0.0, 0.0))]
 )
@@ -118,12 +104,6 @@ def test_a_manifest_that_says_something_else(store: Store, manifest: Manifest, f
     rewrite_manifest(store, wrong)
     with pytest.raises(ArtifactError, match=rf"split 'train': .* vs {re.escape(str(value))} in the manifest"):
         validate(spec_of(store, wrong), silent())
-
-
-def test_another_manifest_than_the_one_named(store: Store, manifest: Manifest) -> None:
-    spec = spec_of(store, manifest).model_copy(update={"manifest_sha256": "0" * 64})
-    with pytest.raises(ArtifactError, match=r"manifest\.json has sha256 [0-9a-f]{64} vs 0{64} when it was converted"):
-        validate(spec, silent())
 
 
 def convert_with_twins(
