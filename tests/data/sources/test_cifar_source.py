@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_own_class_names(tmp_path: Path) -> None:
     assert open_source("cifar10", str(pickled), tmp_path).class_names == names
 
 
+def test_the_real_one_is_what_its_pickles_hold(real_data: Path, tmp_path: Path) -> None:
+    source = open_source("cifar10", str(real_data / "cifar10"), tmp_path / "work")
+    assert source.class_names == CIFAR10_NAMES
+    folder = real_data / "cifar10" / "cifar-10-batches-py"
+    batches = [pickle.loads((folder / name).read_bytes(), encoding="bytes") for name in CIFAR10_BATCHES]
+    for split, members in zip(source.splits, (batches[:5], batches[5:]), strict=True):
+        found = everything(split)
+        np.testing.assert_array_equal(found["image"], images_of(np.concatenate([batch[b"data"] for batch in members])))
+        assert found["label"].tolist() == [label for batch in members for label in batch[b"labels"]]
+
+
 def refused(dataset: str, folder: Path) -> str:
     with pytest.raises(SourceError) as caught:
         open_source(dataset, str(folder), folder.parent / "work")
@@ -136,17 +148,11 @@ def refused(dataset: str, folder: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ({"label_names": list(range(10))}, "not a list of texts"),
-        ([], "a list vs a dictionary"),
-    ],
-)
-def test_pickled_class_names_that_are_none(tmp_path: Path, content: Any, told: str) -> None:
-    (tmp_path / "batches.meta").write_bytes(python2(content))
-    with pytest.raises(SourceError, match=rf"batches\.meta.*{told}"):
-        read_names(tmp_path / "batches.meta", ["label_names"])
+def test_pickled_class_names_that_are_none(tmp_path: Path) -> None:
+    for content, told in (({"label_names": list(range(10))}, "not a list of texts"), ([], "a list vs a dictionary")):
+        (tmp_path / "batches.meta").write_bytes(python2(content))
+        with pytest.raises(SourceError, match=rf"batches\.meta.*{told}"):
+            read_names(tmp_path / "batches.meta", ["label_names"])
 
 
 @pytest.mark.parametrize(

@@ -107,17 +107,6 @@ def test_what_is_there_instead_is_said(places: Path, tmp_path: Path, dataset: st
     assert told in refused(dataset, place if "://" in place else places / place, tmp_path)
 
 
-def test_a_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
-    write_cifar10_pickles(tmp_path / "raw")
-    members = {f"c/{path.name}": path.read_bytes() for path in (tmp_path / "raw").iterdir()}
-    (tmp_path / "in").mkdir()
-    archive = write_archive(tmp_path / "in" / "cifar-10-python.tar.gz", {**members, "../x": b"x"})
-    for place in (archive, archive.parent):
-        assert "OutsideDestinationError: '../x' would be" in refused("cifar10", place, tmp_path / "w")
-    assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
-    assert not any(tmp_path.rglob("x"))
-
-
 def _end() -> None:
     """Use no cache any more, as after the end of this process."""
     for lease in _leases.values():
@@ -148,8 +137,10 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     assert all(folder.is_dir() for folder in folders)
 
 
-def checked(dataset: str, place: Path) -> OfficialCheck | None:
-    return open_source(dataset, str(place), place.parent / "work").official
+def checked(dataset: str, place: Path) -> OfficialCheck:
+    check = open_source(dataset, str(place), place.parent / "work").official
+    assert check
+    return check
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
@@ -160,15 +151,13 @@ def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_p
     content[20] = (content[20] + 1) % 10
     labels.write_bytes(gzip.compress(content))
     check = checked("mnist", tmp_path / "other")
-    assert check is not None
     assert (check.official, [other.file for other in check.others]) == (False, ["t10k-labels-idx1-ubyte"])
 
 
 def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
     renamed = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "my.tar.gz")
     check = checked("cifar10", renamed)
-    assert check is not None
-    assert check.official is False
+    assert not check.official
     last = check.others[-1]
     assert (last.file, last.published) == ("cifar-10-python.tar.gz", CIFAR10.archive_md5("cifar-10-python.tar.gz"))
 
