@@ -77,7 +77,7 @@ def deep_pixels(folder: Path) -> None:
         pytest.param(claims("2", ["1"] * 3_000_000), r"dataset_info\.json.*3,000,000 shards", marks=pytest.mark.slow),
         pytest.param(repeated(lambda: bytes(50_000_000), 5_000), r"bomb\.parquet", marks=pytest.mark.slow),
         pytest.param(repeated(lambda: encoded(drawn(1)), 100_000), r"bomb\.parquet", marks=pytest.mark.slow),
-        (repeated(large_image, 2_000), r"bomb\.parquet"),
+        pytest.param(repeated(large_image, 2_000), r"bomb\.parquet", marks=pytest.mark.slow),
         (wide_header, r"bomb\.csv.*first line"),
         pytest.param(empty_members, r"bomb\.tar\.gz", marks=pytest.mark.slow),
         (linked_folders, "linked to each other"),
