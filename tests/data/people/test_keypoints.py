@@ -58,19 +58,19 @@ def document(images: int = 20, first: int = 1) -> dict[str, Any]:
     }
 
 
-def written(folder: Path, made: dict[str, Any], name: str = "mice.json") -> Path:
-    (folder / "images").mkdir(parents=True, exist_ok=True)
+def written(folder: Path, made: dict[str, Any], name: str = "mice.json", images: str = "images") -> Path:
+    (folder / images).mkdir(parents=True, exist_ok=True)
     for entry in made["images"]:
-        pixels = np.random.default_rng(entry["id"]).integers(0, 255, (HEIGHT, WIDTH, 3)).astype(np.uint8)
-        cv2.imwrite(str(folder / "images" / entry["file_name"]), pixels)
+        noise = np.random.default_rng([entry["id"], *images.encode()])
+        pixels = noise.integers(0, 255, (HEIGHT, WIDTH, 3)).astype(np.uint8)
+        cv2.imwrite(str(folder / images / entry["file_name"]), pixels)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps(made))
-    return folder
+    return annotated(folder, made, name)
 
 
-def annotated(source: Path, made: dict[str, Any]) -> Path:
+def annotated(source: Path, made: dict[str, Any], name: str = "mice.json") -> Path:
     """Write other annotations of images that are there."""
-    (source / "mice.json").write_text(json.dumps(made))
+    (source / name).write_text(json.dumps(made))
     return source
 
 
@@ -89,8 +89,7 @@ def test_one_subject_an_image_is_a_fact_unless_an_image_that_is_kept_has_a_secon
     written(tmp_path / "one", made)
     (tmp_path / "one/images/mouse 3.png").unlink()
     made["annotations"].append({"id": 98, "image_id": 3, "category_id": 3, "keypoints": [9, 9, 2] * 5})
-    (tmp_path / "one/mice.json").write_text(json.dumps(made))
-    assert opened(tmp_path / "one").facts[SUBJECTS] == ONE
+    assert opened(annotated(tmp_path / "one", made)).facts[SUBJECTS] == ONE
     made["annotations"].append({"id": 99, "image_id": 4, "category_id": 3, "bbox": [2, 2, 20, 20]})
     assert opened(written(tmp_path / "several", made)).facts[SUBJECTS] == SEVERAL
 
@@ -318,7 +317,6 @@ def test_images_are_found_by_any_name(tmp_path: Path, named: Callable[[str], str
     ("train", "test"),
     [
         (("train/_annotations.coco.json", "train"), ("valid/_annotations.coco.json", "valid")),
-        (("annotations/a_Train.json", "images/Train"), ("annotations/a_Validation.json", "images/Validation")),
         (("train.json", "data/train/images"), ("test.json", "data/test/images")),
     ],
 )
@@ -331,12 +329,8 @@ def test_equal_names_in_several_folders_are_those_of_their_split(
         for number, (image, annotation) in enumerate(zip(made["images"], made["annotations"], strict=True)):
             image |= {"id": number, "file_name": f"{number}.png"}
             annotation |= {"id": number, "image_id": float(number), "category_id": "1"}
-            path = tmp_path / "mice" / folder / image["file_name"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(path), np.random.default_rng([first, number]).integers(0, 255, (HEIGHT, WIDTH, 3)))
         made["categories"] = [{"id": 0, "name": "mice", "supercategory": "none"}, made["categories"][0] | {"id": 1}]
-        (tmp_path / "mice" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "mice" / file).write_text(json.dumps(made))
+        written(tmp_path / "mice", made, file, folder)
     source = opened(tmp_path / "mice")
     assert (source.sizes, source.quarantined) == ({"train": 4, "test": 5}, ())
     pixels = [cv2.imread(str(tmp_path / "mice" / folder / "0.png")).mean() for (_, folder), _, _ in parts]
@@ -358,9 +352,8 @@ def test_images_in_two_places_are_refused_and_a_file_has_one_entry(tmp_path: Pat
     made = document()
     made["images"][1]["file_name"] = f"/elsewhere/{made['images'][0]['file_name']}"
     made["images"][3]["file_name"] = f"images/{made['images'][2]['file_name']}"
-    (source / "mice.json").write_text(json.dumps(made))
     shutil.rmtree(source / "masks")
-    left = {record.record: record.reason for record in opened(source).quarantined}
+    left = {record.record: record.reason for record in opened(annotated(source, made)).quarantined}
     assert left == {
         "/elsewhere/mouse 1.png (image 2)": "is not in the source",
         "mouse 3.png (image 3)": "its file is also that of images/mouse 3.png (image 4); list it once",
@@ -446,8 +439,7 @@ def test_annotations_of_turned_images_are_told_and_read(tmp_path: Path, beyond: 
         exif = Image.Exif()
         exif[ExifTags.Base.Orientation] = 6
         pixels.save(source / "images" / image["file_name"], exif=exif)
-    (source / "mice.json").write_text(json.dumps(made))
-    [line] = opened(source).warnings
+    [line] = opened(annotated(source, made)).warnings
     assert ("lie inside the turned one" if beyond else "stay as stored, as in COCO") in line
     assert "--set conversion.turn=true turns them" in line
     turned = opened(source, turn=True)
@@ -456,8 +448,7 @@ def test_annotations_of_turned_images_are_told_and_read(tmp_path: Path, beyond: 
         assert (image.width, image.height) == (HEIGHT, WIDTH)
         assert json.loads(image.annotations[0])["keypoints"] == made["annotations"][image.id - 1]["keypoints"]
     made["images"][0] |= {"width": WIDTH + 1}
-    (source / "mice.json").write_text(json.dumps(made))
-    [record] = opened(source, turn=True).quarantined
+    [record] = opened(annotated(source, made), turn=True).quarantined
     assert record.reason == f"has {HEIGHT}×{WIDTH} pixels vs {WIDTH + 1}×{HEIGHT} in the annotations"
 
 

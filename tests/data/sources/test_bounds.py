@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, open_coco, person
 from parsing_here import parsing_here
-from published import write_cifar10_pickles
 
 from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.letterbox import LetterBox
 from podline.data.people.masks import check_outlines, ignored_mask
-from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
 from podline.kinds.pose.coco_results import read_truth
 
@@ -109,21 +107,10 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"[" * 5_000, "not JSON: maximum recursion depth"),
-        (b"[" + b"[]," * 200_000 + b"[]]", "200,002 lists and objects in 600,004 bytes vs 47,500 at most"),
-    ],
-)
-def test_a_truth_of_many_lists(tmp_path: Path, content: bytes, told: str) -> None:
-    (tmp_path / "truth.json").write_bytes(content)
-    with pytest.raises(SourceError, match=told) as caught:
+def test_a_truth_of_many_lists(tmp_path: Path) -> None:
+    (tmp_path / "truth.json").write_bytes(b"[" + b"[]," * 200_000 + b"[]]")
+    with pytest.raises(SourceError, match="200,002 lists and objects in 600,004 bytes vs 47,500 at most"):
         read_truth(tmp_path / "truth.json")
-    assert "\n" not in str(caught.value)
-
-
-# Names, places and members
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -150,16 +137,3 @@ def test_members_that_cannot_be(tmp_path: Path) -> None:
     assert found["000000000001.jpg (image 1)"] == told
     assert found["000000000004.jpg (image 4)"] == "has more than 128,000,000 bytes"
     assert "Bad CRC-32" in found["000000000005.jpg (image 5)"], "it unpacks to more than it says"
-
-
-# Pickles
-
-
-@pytest.mark.timeout(60)
-def test_text_that_is_encoded_again_and_again(tmp_path: Path) -> None:
-    """Eight bytes of a pickle make megabytes."""
-    folder = write_cifar10_pickles(tmp_path / "cifar")
-    text = b"\x80\2V" + b"a" * 1_000_000 + b"\nq\0c_codecs\nencode\nq\1U\6latin1q\2"
-    (folder / "data_batch_2").write_bytes(text + b"h\1h\0h\2\x86R" * 5_000 + b".")
-    with pytest.raises(SourceError, match="data_batch_2 takes more than"):
-        open_source("cifar10", str(folder), tmp_path / "work")

@@ -147,7 +147,9 @@ def test_a_hostile_pickle_is_refused_by_what_it_asks_for(
     assert not (tmp_path / "ran").exists()
 
 
+TEXT = b"\x80\2V" + b"a" * 1_000_000 + b"\nq\0c_codecs\nencode\nq\1U\6latin1q\2"
 BOMBS = {
+    "text encoded again and again": TEXT + b"h\1h\0h\2\x86R" * 5_000 + b".",
     "memo index": b"]r\xff\xff\xff\x7f.",
     "byte count": b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b".",
     "frame": b"\x80\x04\x95" + struct.pack("<Q", 1 << 62) + b".",
