@@ -97,7 +97,7 @@ def test_a_table_holds_what_was_put_in(indexed: bool, counts: tuple[int, ...]) -
 
 
 def test_shards_that_are_no_table() -> None:
-    with pytest.raises(ValueError, match="shard 1 is .*-00002-of.* vs .*-00001-of"):
+    with pytest.raises(ValueError, match=r"shard 1 is .*-00002-of.* vs .*-00001-of"):
         ShardTable.of([shard(0), shard(2)])
     with pytest.raises(ValueError, match="differs from"):
         ShardTable.of([shard(0), shard(1, indexed=True)])

@@ -334,7 +334,7 @@ def test_a_picture_that_takes_too_much_is_named(in_children: None, monkeypatch: 
     monkeypatch.setattr(picture_sandbox, "_MAKER", "decoding_case:limited_pictures")
     good, hostile = PictureFile("good", png(PIXELS)), PictureFile("hostile", png(PIXELS[:7, :7]))
     with PictureSandbox() as sandbox:
-        with pytest.raises(SourceError, match="hostile takes more than .* of memory"):
+        with pytest.raises(SourceError, match=r"hostile takes more than .* of memory"):
             sandbox.decode([good, hostile])
         assert np.array_equal(sandbox.decode([good]), [PIXELS])
 

@@ -75,7 +75,7 @@ def test_a_changed_source_is_opened_again(converted_spec: ConvertSpec) -> None:
     file = sorted(path for path in Path(converted_spec.source).rglob("*") if path.is_file())[0]
     for change in (
         lambda: file.write_bytes(file.read_bytes()),
-        lambda: (file.parent / "new").touch(),
+        (file.parent / "new").touch,
         lambda: file.rename(file.with_name("other")).rename(file),
         lambda: forget(converted_spec),  # it is asked for again
     ):
