@@ -19,7 +19,6 @@ from podline.data.letterbox import LetterBox
 from podline.data.people.masks import check_outlines, ignored_mask
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.kinds.pose.coco_results import read_truth
 
 CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51}
 TRAIN = "annotations/person_keypoints_train2017.json"
@@ -107,20 +106,6 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"[" * 5_000, "not JSON: maximum recursion depth"),
-        (b"[" + b"[]," * 200_000 + b"[]]", "200,002 lists and objects in 600,004 bytes vs 47,500 at most"),
-    ],
-)
-def test_a_truth_of_many_lists(tmp_path: Path, content: bytes, told: str) -> None:
-    (tmp_path / "truth.json").write_bytes(content)
-    with pytest.raises(SourceError, match=told) as caught:
-        read_truth(tmp_path / "truth.json")
-    assert "\n" not in str(caught.value)
 
 
 # Names, places and members

@@ -1,3 +1,5 @@
+"""Images, joints, boxes and masks are moved alike, by draws that depend on seed, epoch and id alone."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace

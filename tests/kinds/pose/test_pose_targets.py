@@ -1,3 +1,5 @@
+"""Heatmaps, fields and weights are their definition, for each image alone, compiled or not."""
+
 from __future__ import annotations
 
 import math
