@@ -38,6 +38,10 @@ def overlapping(counts: tuple[int, int, int], seed: int) -> dict[str, np.ndarray
 TEST = overlapping((100, 100, 100), 1)
 
 
+def weighing(weights: Any) -> Recipe:
+    return small_recipe(task=ClassificationSettings(class_weights=weights))
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with 1,920 training examples, of which 1,600 are dark, 240 stripes and 80 bright."""
@@ -46,21 +50,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def recipe(**task: Any) -> Recipe:
-    return small_recipe(task=ClassificationSettings(**task))
-
-
-def manifest_of(root: Path) -> Manifest:
+@pytest.fixture(scope="module")
+def manifest(root: Path) -> Manifest:
     return read_manifest(open_store(root), dataset_folder("sample", FINGERPRINT))
 
 
-def test_balanced_weights_are_scikit_learn_s(root: Path) -> None:
-    found = class_weights(recipe(class_weights="balanced"), manifest_of(root))
+def test_balanced_weights_are_scikit_learn_s(manifest: Manifest) -> None:
+    found = class_weights(weighing("balanced"), manifest)
     np.testing.assert_allclose(found, [1920 / (3 * 1600), 1920 / (3 * 240), 1920 / (3 * 80)], rtol=1e-6)
-    named = class_weights(recipe(class_weights={"bright": 5}), manifest_of(root))
+    named = class_weights(weighing({"bright": 5}), manifest)
     assert named is not None
     assert named.tolist() == [1, 1, 5]
-    assert class_weights(recipe(), manifest_of(root)) is None
+    assert class_weights(small_recipe(), manifest) is None
+    words = r"task\.class_weights: got 'brigth', expected a class of sample; did you mean 'bright'"
+    with pytest.raises(SettingsError, match=words):
+        plan_training(weighing({"brigth": 2}), manifest)
 
 
 def test_weights_multiply_the_loss_of_training_alone() -> None:
@@ -92,18 +96,13 @@ def test_focal_loss_is_keras_s_and_has_a_gradient_everywhere(gamma: float) -> No
     assert gradient[1, 0] < -0.9
 
 
-def test_a_weight_for_no_class_is_refused_before_the_first_step(root: Path) -> None:
-    words = r"task\.class_weights: got 'brigth', expected a class of sample; did you mean 'bright'"
-    with pytest.raises(SettingsError, match=words):
-        plan_training(recipe(class_weights={"brigth": 2}), manifest_of(root))
-
-
-def trained(root: Path, **task: Any) -> tuple[float, int]:
+def trained(root: Path, manifest: Manifest, **task: Any) -> tuple[float, int]:
     """Train a linear model on the imbalanced examples: the mean of the classes' accuracies, and the steps."""
     rate = ScheduleSettings(kind="cosine", learning_rate=0.003)
-    asked = recipe(**task).changed(batch_size=32, duration=Duration(epochs=10), schedule=rate, deterministic=True)
+    given = {"batch_size": 32, "duration": Duration(epochs=10), "schedule": rate, "deterministic": True}
+    asked = small_recipe(**given, task=ClassificationSettings(**task))
     strategy = configure_process(asked, "cpu")
-    trainer = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", asked, manifest_of(root), strategy)
+    trainer = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", asked, manifest, strategy)
     [phase] = trainer.plan.phases
     parts = strategy.distribute_datasets_from_function(
         lambda context: trainer.batches(phase).dataset(0, trainer.plan.total_steps, context)
@@ -113,10 +112,10 @@ def trained(root: Path, **task: Any) -> tuple[float, int]:
     return float((guesses == TEST["label"]).mean()), trainer.plan.total_steps  # its classes have one size
 
 
-def test_rare_classes_are_told_better_with_weights_and_with_balanced_sampling(root: Path) -> None:
-    plain, steps = trained(root)
-    weighted, _ = trained(root, class_weights="balanced")
-    balanced, same = trained(root, sampling="balanced")
+def test_rare_classes_are_told_better_with_weights_and_with_balanced_sampling(root: Path, manifest: Manifest) -> None:
+    plain, steps = trained(root, manifest)
+    weighted, _ = trained(root, manifest, class_weights="balanced")
+    balanced, same = trained(root, manifest, sampling="balanced")
     assert same == steps == 600
     # 0.34 vs 0.64 and 0.64: without either, nearly all are taken for the frequent class, a third of them.
     assert weighted > plain + 0.2
