@@ -150,17 +150,6 @@ def test_minutes_begin_no_trial_that_would_not_fit(store: Store) -> None:
     assert len(trainer.runs) == 3
 
 
-def test_a_trial_takes_the_time_that_passed_and_not_that_of_its_steps(store: Store) -> None:
-    spec = spec_of(store, trials=3)
-
-    def slow(_spec: TrainSpec) -> float:
-        time.sleep(0.05)
-        return 0.5
-
-    search(store, spec, Trainer(store, slow, seconds=0.01), silent())
-    assert all(trial.seconds >= 0.05 for trial in read_search(store, spec).trials)
-
-
 def test_values_that_cannot_be_trained_are_a_failed_trial_and_the_recipe_itself_an_error(store: Store) -> None:
     def fails(spec: TrainSpec) -> float:
         if spec.recipe.optimizer.kind == "adam":
@@ -176,10 +165,16 @@ def test_values_that_cannot_be_trained_are_a_failed_trial_and_the_recipe_itself_
         search(store, spec_of(store, optimizer={"kind": "adam"}), Trainer(store, fails), silent())
 
 
-def test_a_space_of_few_values_is_exhausted(store: Store) -> None:
-    spec, trainer = spec_of(store, over=("optimizer.kind=sgd,adam,rmsprop",), trials=9), Trainer(store)
-    found = search(store, spec, trainer, silent())
-    assert len(trainer.runs) == 3
+def test_a_space_of_few_values_is_exhausted_and_trials_take_the_time_that_passed(store: Store) -> None:
+    def slow(_spec: TrainSpec) -> float:
+        time.sleep(0.05)
+        return 0.5
+
+    spec = spec_of(store, over=("optimizer.kind=sgd,adam,rmsprop",), trials=9)
+    found = search(store, spec, Trainer(store, slow, seconds=0.01), silent())
+    trials = read_search(store, spec).trials
+    assert len(trials) == 3
+    assert all(trial.seconds >= 0.05 for trial in trials), "the time that passed, and not that of the steps"
     assert "seem to have been tried" in found.ending
 
 
@@ -252,7 +247,6 @@ def test_limits_are_the_medians_of_complete_trials_after_the_first_quarter() -> 
 
     trials = [trial(number, 9.0, 4.0 + number, 3.0 + number, 2.0) for number in range(4)]
     assert limits(trials[:3]) == ()
-    assert limits(trials) == (None, 5.5, 4.5, 2.0)
     assert limits([*trials, trial(4, 0.0, complete=False)]) == (None, 5.5, 4.5, 2.0)
     assert limits([*trials, trial(4, 9.0, 1.0)]) == (None, 5.0, 4.5, 2.0)
 
@@ -275,7 +269,6 @@ MNIST = registry.get("mnist")
         ("learning_rate=.01..0.5", Space(path="schedule.learning_rate", low=0.01, high=0.5)),
         ("model.width=0.5,1", Space(path="model.width", choices=(0.5, 1))),
         ("optimizer.kind=sgd, adam,sgd", Space(path="optimizer.kind", choices=("sgd", "adam"))),
-        ("augmentation.flip=true,false", Space(path="augmentation.flip", choices=(True, False))),
         ("batch_size=log:16..256", Space(path="batch_size", low=16, high=256, log=True)),
     ],
 )
@@ -283,7 +276,7 @@ def test_a_space_is_what_is_written(text: str, expected: Space) -> None:
     assert spaces_of([text], MNIST) == (expected,)
 
 
-def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
+def test_numbers_of_a_range_are_whole_between_whole_ones_and_else_have_few_digits() -> None:
     whole, real = spaces_of(["batch_size=16..256", "model.width=0.5..2"], MNIST)
     assert (whole.whole, real.whole) == (True, False)
     assert real.rounded(1.23456789) == 1.235
@@ -293,7 +286,6 @@ def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
 @pytest.mark.parametrize(
     ("name", "over"),
     [
-        ("coco_pose", "task.targets.joint_sigma=3..9"),
         ("coco_pose", "task.model.heatmap_stages=1,2"),
         ("labels", "loss.kind=cross_entropy,focal"),
     ],
@@ -301,33 +293,24 @@ def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
 def test_losses_of_different_formulas_are_not_compared(name: str, over: str) -> None:
     with pytest.raises(SettingsError, match=f"^--over {over.split('=', maxsplit=1)[0]}: trials of the kind .* change"):
         spaces_of([over], registry.get(name))
-
-
-def test_values_beside_the_loss_are_compared_by_it() -> None:
-    assert spaces_of(["task.model.width=0.5..1", "task.augmentation.rotation=0,20"], registry.get("coco_pose"))
-    assert spaces_of(["task.label_smoothing=0..0.2", "model.width=0.5,1"], registry.get("labels"))
-    assert spaces_of(["task.label_smoothing=0,0.1"], MNIST), "classes are compared by the error"
+    others = {"coco_pose": "task.model.width=0.5..1", "labels": "task.label_smoothing=0..0.2"}
+    assert spaces_of([others[name]], registry.get(name)), "a value beside the loss"
 
 
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
         ((), "got no value to search over"),
-        (("schedule.learning_rate",), "got no space"),
         (("schedule.learning_rate=0.1",), "got no space"),
         (("schedule.learning_rate=log:0..1",), "got no space"),
-        (("schedule.learning_rate=log:0.1,1",), "got no space"),
         (("optimizer.kind=sgd..adam",), "got no space"),
         (("schedule.learning_rate=1..0.1",), "got 1 to 0.1, expected the lower end first"),
         (("model.width=0.5,1", "model.width=1..2"), "names model.width twice"),
         (("schedule.rate=0.1..1",), "a recipe has no 'schedule.rate'"),
-        (("model=0.5..2",), r"model\.kind = 0\.5"),
         (("model.width=0..2",), r"model\.width = 0"),
-        (("batch_size=8.5..100.5",), r"batch_size = 8\.5"),
         (("optimizer.kind=sgd,adma",), "adma"),
     ],
 )
-def test_what_cannot_be_a_space_is_refused_in_one_line(texts: tuple[str, ...], words: str) -> None:
-    with pytest.raises(SettingsError, match=words) as refused:
+def test_what_cannot_be_a_space_is_refused(texts: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
         spaces_of(texts, MNIST)
-    assert "\n" not in str(refused.value)

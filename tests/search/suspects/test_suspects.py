@@ -67,15 +67,10 @@ def source(tmp_path: Path) -> Path:
     return as_folders(tmp_path / "raw", found)
 
 
-@pytest.fixture(autouse=True)
-def parsed_here() -> Iterator[None]:
-    with parsing_here():
-        yield
-
-
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "root"))
+def store(tmp_path: Path) -> Iterator[Store]:
+    with parsing_here():
+        yield open_store(str(tmp_path / "root"))
 
 
 def conversion(store: Store, source: Path) -> ConvertSpec:
@@ -174,11 +169,10 @@ def test_a_published_data_set_and_too_many_parts_are_refused(
     assert "expected one of your own images" in said.err
 
 
-Floats = npt.NDArray[np.float64]
 TEN = 10
 
 
-def sure_model(count: int, seed: int) -> tuple[npt.NDArray[np.int64], Floats]:
+def sure_model(count: int, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """True labels, and probabilities of a model that is right nine times of ten, and as sure as it is right."""
     random = np.random.default_rng(seed)
     logits = random.normal(0, 1.5, (count, TEN)) + 6 * np.eye(TEN)[random.integers(0, TEN, count)]
@@ -188,20 +182,13 @@ def sure_model(count: int, seed: int) -> tuple[npt.NDArray[np.int64], Floats]:
     return drawn, probabilities
 
 
-def flipped(
-    labels: npt.NDArray[np.int64], share: float, seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    random = np.random.default_rng(seed)
-    wrong = np.zeros(len(labels), np.bool_)
-    wrong[random.choice(len(labels), round(share * len(labels)), replace=False)] = True
-    return np.where(wrong, (labels + random.integers(1, TEN, len(labels))) % TEN, labels), wrong
-
-
-def test_the_stated_precision_covers_the_true_one() -> None:
+def test_the_stated_precision_covers_the_true_one_and_clean_sets_have_no_suspects() -> None:
     covered = 0
     for seed in range(6):
         labels, probabilities = sure_model(4000, seed)
-        given, wrong = flipped(labels, 0.02, 100 + seed)
+        random, wrong = np.random.default_rng(100 + seed), np.zeros(len(labels), np.bool_)
+        wrong[random.choice(len(labels), 80, replace=False)] = True
+        given = np.where(wrong, (labels + random.integers(1, TEN, len(labels))) % TEN, labels)
         found = judged(given, probabilities, 0.8)
         assert found.precision.value >= 0.8
         assert len(found.suspects) > 10
@@ -209,11 +196,7 @@ def test_the_stated_precision_covers_the_true_one() -> None:
         assert found.expected.low <= 80 * 1.3
         assert found.expected.high >= 80 * 0.7
     assert covered >= 5  # of intervals of 95 %
-
-
-def test_in_clean_sets_none_are_expected() -> None:
     for seed in range(4):
-        found = judged(*sure_model(3000, 50 + seed), 0.8)
-        assert found.precision is None
-        assert not len(found.suspects)
-        assert found.expected.low <= 6
+        clean = judged(*sure_model(3000, 50 + seed), 0.8)
+        assert (clean.precision, len(clean.suspects)) == (None, 0)
+        assert clean.expected.low <= 6
