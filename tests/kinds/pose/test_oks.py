@@ -1,4 +1,4 @@
-"""The figures of people are pycocotools' own to the last digit, with intervals, by joint and by image."""
+"""The figures of people are pycocotools' own and an independent PCK's to the last digit, with intervals, by image."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import json
 import numpy as np
 import pytest
 from coco_people import CATEGORIES, annotation, random_results, random_truth
+from independent_pck import pck as independent
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 
@@ -21,6 +22,7 @@ from podline.kinds.pose.decoding import DecodedPeople
 from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.oks import OksFigures, at_threshold, judged, tables
 from podline.kinds.pose.oks_intervals import figures_within
+from podline.kinds.pose.pck import pck
 from podline.kinds.pose.ranked_images import PeopleFigures
 
 
@@ -177,6 +179,49 @@ def test_intervals_hold_the_figure_and_narrow_with_more_images():
     assert "ap_large" not in nothing_found
 
 
+TORSO = ("left_shoulder", "right_hip")
+
+
+def told(found):
+    """All joints together and then each, as the independent computation has them."""
+    return np.array(
+        [[each.value, each.low, each.high] if each else [np.nan] * 3 for each in (found.whole, *found.joints)]
+    )
+
+
+@pytest.mark.parametrize("pair", [None, TORSO], ids=["box", "torso"])
+@pytest.mark.parametrize("seed", range(4))
+def test_pck_equals_an_independent_computation(seed, pair):
+    truth, random = random_truth(seed, images=30), np.random.default_rng(seed)
+    results = random_results(truth, seed)
+    for result in results:
+        pose = np.reshape(result["keypoints"], (-1, 3)) + random.normal(0, random.choice([0, 0, 30]), (17, 1))
+        pose[random.random(17) < 0.2] = 0
+        result["keypoints"] = pose.ravel().tolist()
+    expected = independent(truth, results, pair and tuple(map(COCO.annotated.index, pair)), 1000)
+    assert 0 < expected[0, 0] < expected[0, 2] < 1
+    np.testing.assert_array_equal(told(pck(judged(truth, results), pair)), expected)
+
+
+def test_a_fifth_of_the_torso_is_close_and_instances_without_it_are_left_out():
+    hip, shoulder = (COCO.annotated.index(name) for name in ("right_hip", "left_shoulder"))
+    pose = POSE.copy()
+    pose[hip, :2] = pose[shoulder, :2] + [0, 100]
+    hidden = pose.copy()
+    hidden[hip, 2] = 0
+    truth = truth_of(*map(annotation, (1, 2, 3), (1, 2, 3), (pose, pose, hidden)), images=(1, 2, 3))
+    results = [
+        result(1, keypoints=pose, shift=20),
+        result(2, keypoints=pose, shift=20.001),
+        result(3, keypoints=hidden),
+    ]
+    assert told(pck(judged(truth, results), TORSO))[:, 0].tolist() == [0.5] * 18
+    # A false alarm takes no instance that another result finds.
+    one = truth_of(annotation(1, 1, pose))
+    alarm, found = result(1, 0.9, keypoints=pose, shift=60), result(1, 0.1, keypoints=pose, shift=1)
+    assert told(pck(judged(one, [alarm, found]), TORSO))[0, 0] == 1
+
+
 def test_people_become_results_in_the_images_own_pixels():
     letterbox = LetterBox(736, 368, 368)  # halved, 92 rows above
     poses = np.zeros((1, 18, 3), np.float32)
@@ -190,7 +235,7 @@ def test_people_become_results_in_the_images_own_pixels():
     assert json.loads(json.dumps(found)) == found
 
 
-def test_quality_by_image():
+def test_quality_by_image_and_counts_above_a_threshold():
     found = [result(1), result(2, 0.9, shift=8), result(2, 0.8, shift=900), result(2, 0.1, shift=900)]
     first, second, third = by_image(three_people(found), threshold=0.5)
     assert (first.image_id, first.people, first.found, first.false_alarms) == (1, 1, 1, 0)
@@ -198,13 +243,15 @@ def test_quality_by_image():
     assert (second.image_id, second.people, second.found, second.false_alarms) == (2, 1, 1, 1)
     assert 0.25 < second.quality < 0.5
     assert (third.image_id, third.found, third.quality) == (3, 0, 0)
-
-
-def test_people_who_do_not_count_and_those_who_find_them():
-    assert [image.image_id for image in by_image(three_people([result(9)], CROWD), 0.5)] == [1, 2, 3]
-    found = [result(3, 0.9), result(3, 0.8, shift=120)]
-    in_image_3 = by_image(three_people(found, CROWD | {"image_id": 3}), 0.5)[2]
-    assert (in_image_3.people, in_image_3.found, in_image_3.false_alarms) == (1, 1, 0)
+    # A person in a crowd is no false alarm.
+    in_crowd = [result(3, 0.9), result(3, 0.8, shift=120)]
+    third = by_image(three_people(in_crowd, CROWD | {"image_id": 3}), 0.5)[2]
+    assert (third.people, third.found, third.false_alarms) == (1, 1, 0)
+    above = at_threshold(three_people(found), 0.5)
+    assert (above.kept, above.right, above.people) == (3, 2, 3)
+    assert (above.precision, above.recall) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    nothing = at_threshold(three_people([]), 0.5)
+    assert (nothing.precision, nothing.recall) == (0, 0)
 
 
 def test_best_median_and_worst_are_different_images():
@@ -217,13 +264,3 @@ def test_best_median_and_worst_are_different_images():
     assert chosen(0.5, 0.9, 0.1, 0.7, 0.3, 0.8, 0.2, shown=2) == [[0.9, 0.8], [0.7, 0.5], [0.1, 0.2]]
     assert chosen(0.5, 0.4, shown=3) == [[0.5], [], [0.4]]
     assert chosen(shown=3) == [[], [], []]
-
-
-def test_results_below_a_threshold_do_not_count():
-    found = [result(1, 0.9), result(2, 0.4), result(2, 0.6, shift=900), result(3, 0.2, shift=900)]
-    all_of_them, without = (at_threshold(three_people(found), score) for score in (0.0, 0.5))
-    assert (all_of_them.kept, all_of_them.right, all_of_them.people) == (4, 2, 3)
-    assert (without.kept, without.right, without.people) == (2, 1, 3)
-    assert (without.precision, without.recall) == (0.5, pytest.approx(1 / 3))
-    nothing = at_threshold(three_people([]), 0.5)
-    assert (nothing.precision, nothing.recall) == (0, 0)

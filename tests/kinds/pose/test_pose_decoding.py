@@ -102,16 +102,10 @@ BORDER = {"right_wrist": (0, 96), "left_ankle": (110, 183), "left_wrist": (183, 
     ],
     ids=["shifted", "left", "right", "border", "crossed", "three", "arms across", *["without joints"] * 3, "behind"],
 )
-def test_people_are_found_to_a_twentieth_of_a_pixel(people):
-    agree(decoded(*people), *people)
-
-
-def test_a_person_scores_the_share_of_joints_that_were_found():
-    found = decoded(person())
-    assert found.scores.tolist() == pytest.approx([1.0], abs=1e-3)
-    np.testing.assert_allclose(found.poses[..., 2], 1, atol=1e-3)
-    half = decoded(person(without=[name for name in COCO.joints if name.startswith("left")]))
-    assert half.scores.tolist() == pytest.approx([10 / 18], abs=1e-3)
+def test_people_are_found_to_a_twentieth_of_a_pixel_and_score_the_share_of_their_joints(people):
+    agree(found := decoded(*people), *people)
+    shares = sorted(((pose[:, 2] > 0).mean() for pose in people), reverse=True)
+    assert found.scores.tolist() == pytest.approx(shares, abs=0.06)  # a joint near the border lies between cells
 
 
 def test_a_network_that_answers_nonsense_is_decoded_in_bounded_work():
@@ -137,16 +131,14 @@ def test_an_image_does_not_depend_on_its_batch():
         assert batched.poses.tobytes() == alone.poses.tobytes()
 
 
-@pytest.mark.parametrize("plateau", [[(2, 2), (2, 3)], [(2, 2), (3, 1)], [(2, 2), (2, 3), (3, 2), (3, 3)]])
+@pytest.mark.parametrize("plateau", [([2, 2], [2, 3]), ([2, 3], [2, 1]), ([2, 2, 3, 3], [2, 3, 2, 3])])
 def test_equal_cells_are_one_peak(plateau):
     heatmaps = np.zeros((1, 7, 7, 18), np.float32)
-    for row, column in plateau:
-        heatmaps[0, row, column, 5] = 0.5
+    heatmaps[0, *plateau, 5] = 0.5
     peaks = find_peaks(heatmaps, SETTINGS)
     assert peaks.joints.tolist() == [5]
-    rows, columns = zip(*plateau, strict=True)
-    assert min(columns) - 0.5 <= peaks.places[0, 0] <= max(columns) + 0.5
-    assert min(rows) - 0.5 <= peaks.places[0, 1] <= max(rows) + 0.5
+    for place, cells in zip(peaks.places[0], reversed(plateau), strict=True):
+        assert min(cells) - 0.5 <= place <= max(cells) + 0.5
 
 
 def peaks_of(*joints, places=None):
@@ -159,28 +151,21 @@ def peaks_of(*joints, places=None):
     )
 
 
-def links_of(*links):
-    starts, ends, strengths = zip(*links, strict=True)
-    return Links(np.array(starts), np.array(ends), np.array(strengths, np.float32))
-
-
-NECK_AND_NOSES = ("neck", "nose", "nose")
-
-
 @pytest.mark.parametrize(
     ("joints", "links", "groups"),
     [
-        (NECK_AND_NOSES, [(0, 1, 0.5), (0, 2, 0.9)], [[0, 2], [1]]),
+        (("neck", "nose", "nose"), [(0, 1, 0.5), (0, 2, 0.9)], [[0, 2], [1]]),
         # Of equal links the first wins.
-        (NECK_AND_NOSES, [(0, 2, 0.5), (0, 1, 0.5)], [[0, 2], [1]]),
+        (("neck", "nose", "nose"), [(0, 2, 0.5), (0, 1, 0.5)], [[0, 2], [1]]),
         # Two groups that both have a nose cannot become one by a link between other joints.
-        ((*NECK_AND_NOSES, "right_eye"), [(0, 1, 0.9), (2, 3, 0.8), (1, 3, 0.7)], [[0, 1], [2, 3]]),
+        (("neck", "nose", "nose", "right_eye"), [(0, 1, 0.9), (2, 3, 0.8), (1, 3, 0.7)], [[0, 1], [2, 3]]),
         # A limb of which the network is sure overrules one of another kind.
         (("neck", "nose", "right_shoulder", "neck"), [(3, 2, 0.9), (0, 1, 0.8), (0, 2, 0.85)], [[0, 1], [3, 2]]),
     ],
 )
 def test_the_strongest_links_make_people_that_have_no_joint_twice(joints, links, groups):
-    assert sorted(assemble(peaks_of(*joints), links_of(*links))) == sorted(groups)
+    starts, ends, strengths = map(np.array, zip(*links, strict=True))
+    assert sorted(assemble(peaks_of(*joints), Links(starts, ends, strengths.astype(np.float32)))) == sorted(groups)
 
 
 def test_a_fragment_goes_to_the_nearest_person_that_lacks_it_and_is_in_reach():

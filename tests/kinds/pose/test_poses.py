@@ -122,11 +122,15 @@ def test_pck_equals_an_independent_computation_from_the_written_people(dataset):
         require_fit(unknown, dataset[1])
 
 
-def test_a_figure_that_one_lucky_image_makes_is_no_better_than_guessing(dataset):
+def test_one_lucky_image_and_nobody_found_are_no_better_than_guessing(dataset):
     document = judged(dataset, lucky).document
     assert document.trained.metrics["ap"].value > document.guessing.value
     assert not document.better_than_guessing
     assert "cannot be told from guessing" in document.verdict()
+    document = judged(dataset, nothing).document
+    assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
+    assert (document.better_than_guessing, document.learned) == (False, False)
+    assert "not even on training images" in document.verdict()
 
 
 def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict):
@@ -138,14 +142,6 @@ def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict
     assert threshold.seen.score == tables(judged_people(seen, verdict.seen_people)).score_threshold
     assert threshold.judged.score == threshold.seen.score
     assert threshold.judged.people == verdict.document.trained.people
-
-
-def test_nobody_found_is_said_and_crashes_nothing(dataset):
-    document = judged(dataset, nothing).document
-    assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
-    assert not document.better_than_guessing
-    assert not document.learned
-    assert "not even on training images" in document.verdict()
 
 
 def test_a_network_that_learned_nothing_fails_the_sanity_check(dataset):
