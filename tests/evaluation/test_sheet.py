@@ -103,17 +103,6 @@ def test_the_stage_writes_one_png_and_counts(root: Path, trained: str, tmp_path:
         sheet.run(spec.model_copy(update={"run": "", "out": str(out / "beneath-a-file.png")}), silent())
 
 
-def test_grey_images_are_shown_as_grey(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    grey = {"image": random.integers(0, 256, (12, 8, 8, 1), np.uint8), "label": np.arange(12) % 3}
-    publish_dataset(tmp_path, splits={"train": grey, "test": grey})
-    figure = notebook.show(RECIPE, str(tmp_path), draws=1)
-    assert {image.get_cmap().name for image in figure.axes[0].images} == {"gray"}
-    assert {image.get_clim() for image in figure.axes[0].images} == {(0, 255)}
-    _, ids = TrainingOrder(12, 8, seed=0).batch(0)
-    assert np.array_equal(images(figure)[:8], grey["image"][ids][..., 0])
-
-
 def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         notebook.show(RECIPE, str(tmp_path))

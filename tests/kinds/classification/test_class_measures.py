@@ -39,18 +39,15 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
     measures.loaded.cache_clear()
 
 
-def test_its_value_is_scikit_learn_s(page: dict[str, Measure]) -> None:
-    # f1_score(LABELS, predictions, average=None) gives 0.667, 0.4 and 0.
+def test_a_measure_of_an_installed_package_has_its_value_and_an_interval(page: dict[str, Measure]) -> None:
+    # scikit-learn's f1_score(LABELS, predictions, average=None) gives 0.667, 0.4 and 0.
     figure = figures_of(SAID, "classification", 3)["macro_f1"]
     assert page["macro_f1"].label == "macro-F1"
     assert figure.value == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
     assert 0 <= figure.low < figure.value < figure.high <= 1
-
-
-def test_a_measure_of_each_example_is_their_mean_with_wilson_s_interval(page: dict[str, Measure]) -> None:
+    # One of each example is their mean, with Wilson's interval.
     logits = np.array([[4, 3, 2, 1], [1, 2, 3, 4], [2, 1, 4, 3], [3, 4, 1, 2]], np.float32)
     found = Guesses.of_logits(logits, np.array([0, 0, 0, 0]))
-    assert page["top3"].compute is not None
     assert figures_of(found, "classification", 4)["top3"] == wilson_interval(3, 4)
     assert "top3" not in figures_of(SAID, "classification", 3)
     assert found.probabilities[0] == pytest.approx(np.exp(logits[0]) / np.exp(logits[0]).sum(), abs=1e-3)
@@ -60,16 +57,12 @@ def test_a_measure_of_each_example_is_their_mean_with_wilson_s_interval(page: di
     assert (many.probabilities.shape, many.ranks.tolist()) == ((2, 0), [0, 199]), "of many classes, ranks alone"
 
 
-def never(_: Guesses) -> float:
-    sys.exit("no licence")
-
-
 @pytest.mark.parametrize(
     ("compute", "message"),
     [
         (lambda _: float("nan"), "gives nan, expected a finite number"),
         (lambda _: [0.5] * 5, r"shape \(5,\).*of 6"),
-        (never, "SystemExit: no licence"),
+        (lambda _: sys.exit("no licence"), "SystemExit: no licence"),
     ],
 )
 def test_one_that_gives_no_number_is_named_and_left_out_of_an_evaluation(

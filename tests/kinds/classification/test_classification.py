@@ -1,4 +1,4 @@
-"""A classifier's figures are those by hand, the same bits in any batches."""
+"""A classifier's figures are those by hand, the same bits in any batches, and over views those of the mean answer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from small_dataset import publish_dataset, small_recipe
+from small_dataset import drawn, publish_dataset, small_recipe
+from trained_runs import untrained
 
 from podline.base.errors import DivergenceError
 from podline.base.progress import silent
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
+from podline.documents.completion import read_completion
 from podline.documents.manifest import dataset_folder
+from podline.evaluation.evaluate import evaluate
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.classification import tally
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.views import over_views
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.settings import ModelSettings
+from podline.stages.from_recipe import evaluation_spec
+from podline.stages.specs import TrainResult
 from podline.store.opening import open_store
+from podline.training.export import load_model
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
@@ -110,3 +121,37 @@ def test_outputs_that_are_not_finite_name_the_record(tmp_path: Path) -> None:
     batches = recipe.changed(evaluation_batch_size=4)
     with pytest.raises(DivergenceError, match="record 6: the model's outputs are not finite"):
         answered(kind_of(recipe), batches, model, reader, manifest, silent())  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("views", [2, 6])
+def test_answers_over_views_are_the_mean_over_mirrored_and_shifted_images(views: int) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
+    found = over_views(lambda given: tf.cast(tf.reshape(given, (len(given), -1)), tf.float32), views)(images)
+    bordered = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
+    shifted = [bordered[:, :-2, :-2], bordered[:, 2:, 2:]] if views == 6 else [images]
+    means = [np.mean([each, each[:, :, ::-1]], axis=0) for each in (images, *shifted)]
+    expected = (means[0] + np.mean(means[1:], axis=0)) / 2
+    np.testing.assert_allclose(found, expected.reshape(3, -1), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("few_layers")
+def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(tmp_path: Path) -> None:
+    manifest, store = publish_dataset(tmp_path, test=40), open_store(tmp_path)
+    recipe = small_recipe(model=ModelSettings(kind="resnet", width=0.25), task=ClassificationSettings(views=6))
+    training = untrained(tmp_path, recipe, manifest)
+    trained = TrainResult.model_validate(read_completion(store, training.folder, "train").result)
+    spec = evaluation_spec(training, trained)
+    result = evaluate(spec, silent())
+    document, examples = read_evaluation(store, spec.folder), drawn(40, 1)
+    assert isinstance(document, Evaluation)
+    assert document.over_views is not None
+    model = load_model(store, spec.folder, trained.weights_sha256)
+    plain, averaged = (
+        int(np.sum(np.argmax(answer(examples["image"]), 1) == examples["label"]))
+        for answer in (model, over_views(model, 6))
+    )
+    assert (document.trained.correct, document.over_views.correct, document.views) == (plain, averaged, 6)
+    assert result.metrics == document.trained.metrics
+    assert f"accuracy over 6 views {averaged / 40:.1%}".replace("%", " %") in "\n".join(result.lines())
+    without = training.changed(recipe=recipe.changed(task=ClassificationSettings()))
+    assert (without.run, without.digest()) == (training.run, training.digest()), "no part of a run's name"

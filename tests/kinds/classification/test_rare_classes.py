@@ -12,7 +12,7 @@ import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.base.errors import SettingsError
-from podline.documents.manifest import Manifest, dataset_folder, read_manifest
+from podline.documents.manifest import Manifest
 from podline.kinds.classification.objective import ClassificationObjective, cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights
@@ -38,24 +38,21 @@ def overlapping(counts: tuple[int, int, int], seed: int) -> dict[str, np.ndarray
 TEST = overlapping((100, 100, 100), 1)
 
 
-def weighing(weights: Any) -> Recipe:
-    return small_recipe(task=ClassificationSettings(class_weights=weights))
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with 1,920 training examples, of which 1,600 are dark, 240 stripes and 80 bright."""
-    root = tmp_path_factory.mktemp("root")
-    publish_dataset(root, splits={"train": overlapping((1600, 240, 80), 0), "test": TEST})
-    return root
+    return tmp_path_factory.mktemp("root")
 
 
 @pytest.fixture(scope="module")
 def manifest(root: Path) -> Manifest:
-    return read_manifest(open_store(root), dataset_folder("sample", FINGERPRINT))
+    """Of 1,920 training examples, of which 1,600 are dark, 240 stripes and 80 bright."""
+    return publish_dataset(root, splits={"train": overlapping((1600, 240, 80), 0), "test": TEST})
 
 
-def test_balanced_weights_are_scikit_learn_s(manifest: Manifest) -> None:
+def test_balanced_weights_are_scikit_learn_s_and_one_for_no_class_is_refused(manifest: Manifest) -> None:
+    def weighing(weights: Any) -> Recipe:
+        return small_recipe(task=ClassificationSettings(class_weights=weights))
+
     found = class_weights(weighing("balanced"), manifest)
     np.testing.assert_allclose(found, [1920 / (3 * 1600), 1920 / (3 * 240), 1920 / (3 * 80)], rtol=1e-6)
     named = class_weights(weighing({"bright": 5}), manifest)

@@ -47,6 +47,13 @@ def answers(seed: int, images: int = 60) -> tuple[Bits, Scored]:
     return labels, np.round(scores, 1) if seed % 2 else scores
 
 
+def f1_of(labels: Bits, named: Bits, weights: object = 1.0) -> float:
+    """The harmonic mean of precision and recall."""
+    weighed = np.ones(len(labels)) * weights
+    precision, recall = ((weighed * (named & labels)).sum() / (weighed * each).sum() for each in (named, labels))
+    return float(2 * precision * recall / (precision + recall))
+
+
 def sum_over_thresholds(labels: Bits, scores: Scored, weights: object = 1.0) -> float:
     """The definition: the sum over thresholds of the rise in recall times the precision."""
     weighed, recall, found = np.ones(len(labels)) * weights, 0.0, 0.0
@@ -56,13 +63,6 @@ def sum_over_thresholds(labels: Bits, scores: Scored, weights: object = 1.0) -> 
         rise, recall = right / (weighed * labels).sum() - recall, right / (weighed * labels).sum()
         found += rise * right / (weighed * named).sum()
     return float(found)
-
-
-def f1_of(labels: Bits, named: Bits, weights: object = 1.0) -> float:
-    """The harmonic mean of precision and recall."""
-    weighed = np.ones(len(labels)) * weights
-    precision, recall = ((weighed * (named & labels)).sum() / (weighed * each).sum() for each in (named, labels))
-    return float(2 * precision * recall / (precision + recall))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -106,7 +106,6 @@ def test_intervals_hold_the_true_figure() -> None:
     assert perfect.low == pytest.approx(0.4385, abs=1e-4), "Wilson's of 3 of 3"
 
 
-NAMES = ("rare", "some", "often", "half")
 RANDOM = np.random.default_rng(0)
 TRUTH = RANDOM.random((3_000, 4)) < np.array([0.01, 0.1, 0.3, 0.5])
 HARD = RANDOM.normal(size=TRUTH.shape)  # the same images are hard for every model
@@ -120,31 +119,24 @@ def model(seed: int, skill: float = 2.0, broken: int = -1) -> Scores:
     return Scores.of_logits(logits.astype(np.float32), TRUTH, np.full(4, 0.5))
 
 
-KNOWN = [model(seed) for seed in range(5)]
+def test_an_equal_model_is_promoted_and_one_with_a_broken_label_or_a_worse_guard_refused() -> None:
+    def checks(candidate: Scores, **settings: object) -> dict[str, Check]:
+        known, names, costs = (
+            [model(seed) for seed in range(5)],
+            ("rare", "some", "often", "half"),
+            (ModelCost(1, 1),) * 2,
+        )
+        rules = PromotionSettings.model_validate(settings)
+        return {check.name: check for check in checks_of(Compared("labels", known, candidate, names, costs), rules)}
 
-
-def checks(candidate: Scores, **settings: object) -> dict[str, Check]:
-    costs = (ModelCost(1, 1), ModelCost(1, 1))
-    found = checks_of(Compared("labels", KNOWN, candidate, NAMES, costs), PromotionSettings.model_validate(settings))
-    return {check.name: check for check in found}
-
-
-def test_an_equal_model_is_shown_to_be_no_worse() -> None:
     found = checks(model(10))
     assert found["mAP"].after == pytest.approx(model(10).mean_precision().value)
     assert not any(check.refused for check in found.values())
     assert all(check.shown for check in found.values() if check.rule in ("main", "class"))
     assert "rare" not in found, "fewer than 50 test images have it"
-
-
-def test_one_broken_label_refuses_a_model() -> None:
     found = checks(model(12, skill=2.4, broken=2))
     assert [name for name, check in found.items() if check.refused and check.rule == "class"] == ["often"]
-
-
-def test_a_measure_of_labels_can_be_guarded_and_no_other() -> None:
     assert checks(model(13, skill=1.5), guards=("f1_micro",))["F1 over all labels"].refused
-    with pytest.raises(
-        SettingsError, match="got top1, expected a measure of the kind labels: map, f1_micro, f1_macro, exact"
-    ):
+    measures = "got top1, expected a measure of the kind labels: map, f1_micro, f1_macro, exact"
+    with pytest.raises(SettingsError, match=measures):
         checks(model(13), guards=("top1",))

@@ -22,12 +22,11 @@ from podline.evaluation.predicting import run as predict
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
-from podline.ledger.inventory.catalogue import run_of
 from podline.recipes.durations import Duration
 from podline.recipes.kind_table import read_evaluation
 from podline.report.report import report
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec
-from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainResult, TrainSpec
+from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainSpec
 from podline.stages.tools import ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -121,12 +120,19 @@ def test_the_second_is_judged_against_the_first_image_by_image(store: Store, run
     assert [check["name"] for check in checks if check["rule"] == "main"] == ["mAP"]
 
 
-def test_the_page_has_every_label(store: Store, runs: list[Finished]) -> None:
+def test_its_page_has_every_label_and_its_export_is_judged_by_them(
+    store: Store, runs: list[Finished], tmp_path: Path
+) -> None:
     sha256 = store.sha256(f"{runs[1].folder}/evaluation.json")
     made = report(report_spec(store, runs[1].judged, sha256, "podline run labels"), silent())
     page = store.read_bytes(made.html).decode()
     assert all(name in page for name in (*COLOURS, "mAP", "Average precision of each label", "held out"))
     assert len(page) < 1_500_000
+    given = {"root": store.uri, "run": runs[0].training.run, "weights_sha256": runs[0].judged.weights_sha256}
+    result = export(ExportSpec(**given, format="tflite-int8", file=str(tmp_path / "model"), examples=40), silent())
+    scores = Scores.read(store, runs[0].folder).at(np.arange(40))
+    assert (result.measure, result.model) == ("map", scores.mean_precision().value)
+    assert result.exported > 0.8
 
 
 def test_it_names_the_labels_of_pictures(store: Store, runs: list[Finished], tmp_path: Path) -> None:
@@ -141,12 +147,3 @@ def test_it_names_the_labels_of_pictures(store: Store, runs: list[Finished], tmp
     assert any(line.endswith(": none") for line in found.lines()[:-1]), "an image without any"
     everything = predict(spec.changed(threshold=0.0), silent()).pictures[0].classes
     assert len(everything or ()) == 3
-
-
-def test_it_is_exported_and_judged_by_its_labels(store: Store, runs: list[Finished], tmp_path: Path) -> None:
-    trained = TrainResult.model_validate(run_of(store, runs[0].training.run).stages["train"].result)
-    given = {"root": store.uri, "run": trained.run, "weights_sha256": trained.weights_sha256}
-    result = export(ExportSpec(**given, format="tflite-int8", file=str(tmp_path / "model"), examples=40), silent())
-    scores = Scores.read(store, runs[0].folder).at(np.arange(40))
-    assert (result.measure, result.model) == ("map", scores.mean_precision().value)
-    assert result.exported > 0.8
