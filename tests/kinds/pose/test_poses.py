@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from evaluation_case import case_of
 from independent_pck import pck as independent_pck
-from pose_oracle import POSES, RECIPE, nothing, perfect
+from pose_oracle import POSES, RECIPE, case_of, nothing, perfect
 from small_coco import publish_people
 
 from podline.base.errors import ArtifactError, DivergenceError, SanityError, SettingsError
