@@ -17,7 +17,6 @@ from benchmarks.timing import in_turns
 from podline.base.errors import PodlineError, SettingsError
 from podline.base.progress import Event
 from podline.commands.benchmark import benchmark
-from podline.settings.strategies import accelerators
 
 
 def test_a_row_has_medians_and_a_ratio_that_is_larger_the_better() -> None:
@@ -49,24 +48,23 @@ def test_an_unknown_benchmark_is_refused_before_anything_is_measured() -> None:
 @pytest.mark.slow
 def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
     rows = {row.name: row for row in run(None, lambda _event: None, quick=True, work=tmp_path)}
-    assert list(rows) == [
-        "write-shard",
-        "convert-job",
-        "convert-job-memory",
-        "convert-coco",
-        "convert-folders",
-        "pose-input",
-        "shuffled-batches",
-        "plans-order",
-        "plans-order-memory",
-        "plans-batch",
-        "plans-files",
-        "plans-files-memory",
-        "train-step",
-        "first-step",
-    ]
+    names = (
+        "write-shard convert-job convert-job-memory convert-coco convert-folders pose-input shuffled-batches "
+        "plans-order plans-order-memory plans-batch plans-files plans-files-memory train-step first-step"
+    )
+    assert " ".join(rows) == names
     assert all(row.ours > 0 and row.other > 0 and row.ratio > 0 for row in rows.values())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_readers_deliver_the_same_images(tmp_path: Path) -> None:
+    try:
+        rows = run(["readers"], lambda _event: None, quick=True, work=tmp_path)
+    except SettingsError as error:
+        pytest.skip(str(error))  # there is no package index
+    assert {row.name for row in rows} == {"readers-tf.data", "readers-grain", "readers-webdataset"}
+    assert all(row.ours > 0 and row.other > 0 for row in rows)
 
 
 def test_readers_without_a_package_index_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
