@@ -70,6 +70,10 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"optimizer": {"kind": "muon", "nesterov": False}}, "got nesterov=False with kind=muon, expected kind=sgd"),
         ({"schedule": {"kind": "step", "boundaries": [{"steps": 3}]}}, "got 1 boundaries and 0 shares, expected one"),
         ({"early_stop": {"min_delta": 0.1, "min_delta_share": 0.1}}, "min_delta=0.1 vs min_delta_share=0.1: both"),
+        (
+            {"optimizer": {"options": {"weight_decay": 0.1}}},
+            "weight_decay=0.1, expected optimizer.weight_decay instead",
+        ),
         ({"model": {"kind": "mobilenetv2", "depth": 2}}, "got depth=2 with kind=mobilenetv2, expected kind=resnet; or"),
         ({"schedule": {"kind": "cosine", "plateau": {}}}, "with kind=cosine, expected kind=plateau"),
         ({"early_stop": {}}, r"early_stop vs validation_share=0: .* give validation_share=0\.1"),

@@ -51,6 +51,7 @@ def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() ->
     )
     assert (changed.schedule.final, changed.optimizer.nesterov, changed.model.activation) == (0.0, None, "relu")
     assert (changed.optimizer.momentum, changed.model.width) == (None, 2)
+    assert changed.schedule.learning_rate == 0.001, "Adam's own"
     phase = PhaseSettings(from_epoch=1, changes={"optimizer.kind": "adam"})
     _, (_, later) = recipe.changed(phases=(phase,), duration=Duration(epochs=2)).by_phase
     assert later.optimizer.nesterov is None

@@ -1,9 +1,11 @@
-"""Decisions by evaluations; test_beside_keras.py compares those that Keras takes as well."""
+"""Decisions by evaluations are those of Keras and of their papers, and go on from the lines of a run."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import keras
 import pytest
 
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, PlateauLine
@@ -17,17 +19,8 @@ DUE = range(10, TOTAL + 1, 10)
 
 
 def evaluation(step: int, loss: float, accuracy: float = 0.5) -> EvaluationLine:
-    return EvaluationLine(
-        step=step,
-        epoch=step / 10,
-        split="validation",
-        examples=9,
-        loss=loss,
-        accuracy=accuracy,
-        seconds=0.1,
-        time=0.0,
-        measures={"top1": loss},
-    )
+    figures = {"loss": loss, "accuracy": accuracy, "measures": {"top1": loss}}
+    return EvaluationLine(step=step, epoch=1.0, split="validation", examples=9, seconds=0.1, time=0.0, **figures)
 
 
 def decided(settings: AnnealingSettings, *losses: float, seed: int = 0) -> list[AnnealingLine]:
@@ -175,3 +168,39 @@ def test_a_trial_whose_best_is_above_the_limit_is_pruned(limits, losses, pruned)
     assert at_once.reason == later.reason
     assert pruned in at_once.reason
     assert bool(at_once.reason) == bool(pruned)
+
+
+def beside_keras(callback: Any) -> keras.Model:
+    """A model whose rate is 0.1 and whose training a callback of Keras follows."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    callback.set_model(model)
+    callback.on_train_begin()
+    return model
+
+
+@pytest.mark.parametrize("options", [{}, {"cooldown": 1}, {"min_delta": 0.1, "patience": 1}, {"min_lr": 0.02}])
+def test_a_plateau_lowers_the_rate_as_keras_does(options: dict[str, Any]) -> None:
+    given = {"factor": 0.5, "patience": 2} | options
+    settings = PlateauSettings(**{"min_delta": 1e-4, "min_lr": 0.0} | given)
+    callback = keras.callbacks.ReduceLROnPlateau("loss", **given)
+    model, line = beside_keras(callback), None
+    for epoch, loss in enumerate([1.0, 0.9, 0.95, 0.9, 0.85, *[0.9] * 4, 0.84, *[0.9] * 6]):
+        callback.on_epoch_end(epoch, {"loss": loss})
+        line = plateau_line(settings, line, evaluation(epoch + 1, loss), 0.1)
+        assert 0.1 * line.factor == pytest.approx(float(model.optimizer.learning_rate))
+
+
+@pytest.mark.parametrize("options", [{"patience": 2}, {"patience": 1, "min_delta": 0.1}])
+def test_a_run_stops_and_keeps_the_epoch_that_keras_would(options: dict[str, Any]) -> None:
+    callback = keras.callbacks.EarlyStopping("loss", restore_best_weights=True, **options)
+    model, line = beside_keras(callback), None
+    for epoch, loss in enumerate([1.0, 0.8, 0.75, 0.7, 0.72, 0.69, 0.7, 0.75, 0.8, 0.9]):
+        callback.on_epoch_end(epoch, {"loss": loss})
+        line = early_stop_line(EarlyStopSettings(**options), range(1, 11), 0, line, evaluation(epoch + 1, loss))
+        assert line.stopped == bool(model.stop_training)
+        if line.stopped:
+            break
+    assert line is not None
+    assert line.stopped
+    assert line.state == callback.best_epoch + 1
