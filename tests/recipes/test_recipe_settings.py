@@ -72,7 +72,7 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"early_stop": {"min_delta": 0.1, "min_delta_share": 0.1}}, "min_delta=0.1 vs min_delta_share=0.1: both"),
         (
             {"optimizer": {"options": {"weight_decay": 0.1}}},
-            "weight_decay=0.1, expected optimizer.weight_decay instead",
+            "weight_decay=0.1, expected optimizer.weight_",
         ),
         ({"model": {"kind": "mobilenetv2", "depth": 2}}, "got depth=2 with kind=mobilenetv2, expected kind=resnet; or"),
         ({"schedule": {"kind": "cosine", "plateau": {}}}, "with kind=cosine, expected kind=plateau"),

@@ -82,7 +82,7 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
         ),
         (
             {"kind": "exponential", "decay": 0.5, "decay_every": {"steps": 10}, "warmup": {"epochs": 0.1}},
-            {0: 0.02, 3: 0.08, 4: 0.1, 5: 0.1, 14: 0.1, 15: 0.05, 25: 0.025},
+            {0: 0.002, 3: 0.008, 4: 0.01, 5: 0.01, 14: 0.01, 15: 0.005, 25: 0.0025},
         ),
         (
             {"kind": "cosine", "learning_rate": 2.0, "final": 0.1, "warmup": {"epochs": 2}},
@@ -130,8 +130,8 @@ RATE = 0.1
             schedules.CosineDecayRestarts(RATE, 3, 2.0, 0.5, 0.1),
         ),
         (
-            {"kind": "restarts", "period": {"steps": 4}, "period_factor": 1.0},
-            schedules.CosineDecayRestarts(RATE, 4, 1.0),
+            {"kind": "restarts", "period": {"share": 0.2}, "period_factor": 1.0},
+            schedules.CosineDecayRestarts(0.1, 4, 1),
         ),
         (  # a boundary of Keras is the last step of the rate before it
             {"kind": "step", "boundaries": [{"steps": 5}, {"share": 0.5}], "shares": [0.5, 0.1]},
