@@ -1,4 +1,4 @@
-"""The loop of steps, and the hooks that write metrics and checkpoints."""
+"""The loop stops where a hook wants, tells each hook of every stretch, and ends at a request or a fault by name."""
 
 from __future__ import annotations
 
