@@ -161,9 +161,7 @@ def test_a_phase_adds_its_changes_to_those_before_it() -> None:
         ([(3, {"optimizer.kind": "lionn"})], "there is no optimizer 'lionn'"),
     ],
 )
-def test_phases_that_cannot_be_are_refused(
-    phases: list[tuple[int, dict[str, Any]]], words: str
-) -> None:
+def test_phases_that_cannot_be_are_refused(phases: list[tuple[int, dict[str, Any]]], words: str) -> None:
     given = [{"from_epoch": epoch, "changes": changes} for epoch, changes in phases]
     with pytest.raises(SettingsError, match=words):
         registry.override(registry.get("mnist"), {"phases": given, "validation_share": 0.1})
