@@ -32,7 +32,6 @@ from podline.data.sandbox import child, pool
 from podline.data.sandbox.limits import ParseLimits, too_much_memory
 from podline.data.sources.source import open_raw
 from podline.data.tfrecord import framed
-from podline.kinds.pose.coco_results import read_truth
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
 
@@ -174,7 +173,6 @@ KINDS: dict[str, Kind] = {
     "coco image": Kind(_FILES, "000000000003.jpg", _COCO),
     "zipped annotations": Kind(_ZIPS, "annotations_trainval2017.zip", _COCO),
     "zipped images": Kind(_ZIPS, "train2017.zip", _COCO),
-    "truth": Kind(_FILES, _PEOPLE, lambda _folder, file: read_truth(file)),
     "keypoint table": Kind(_deeplabcut, "*.csv", _dataset("keypoints")),
     "npz": _weights(lambda folder: np.savez_compressed(folder / "w.npz", kernel=np.ones((30, 40))), "w.npz"),
     "h5": _weights(_h5, "*.h5"),
