@@ -83,8 +83,9 @@ def test_a_pretrained_trunk_has_its_own_pixels_and_ends_at_a_sixteenth_of_the_im
         "neck2_conv": ("block4a_expand_relu",),
         "neck3_conv": ("block5c_add",),
     }
-    with pytest.raises(SettingsError, match=r"stride=32 vs an input of 384 pixels: efficientnet-lite0 has no map"):
-        pose_network(LITE, 384, 32, COCO)
+    for stride in (12, 32):
+        with pytest.raises(SettingsError, match=f"stride={stride} vs an input of 384 pixels: efficientnet-lite0 has"):
+            pose_network(LITE, 384, stride, COCO)
     with pytest.raises(ValueError, match=r"trunk=efficientnet-lite0 vs width=0.5: .* give width=1"):
         LITE.changed(width=0.5)
 
@@ -107,12 +108,3 @@ def test_dropout_and_batch_norm_are_optional():
     assert all(layer.use_bias for layer in plain if layer.name.endswith("conv"))
     assert sum(isinstance(layer, keras.layers.Dropout) for layer in full) == 3
     assert not any(layer.use_bias for layer in full if layer.name.endswith("conv"))
-
-
-@pytest.mark.parametrize(
-    ("side", "stride", "message"),
-    [(370, 8, "side=370 vs stride=8"), (384, 12, "stride=12 vs an input of 384")],
-)
-def test_sizes_that_cannot_be_are_refused(side, stride, message):
-    with pytest.raises(SettingsError, match=message):
-        pose_network(SMALL, side, stride, COCO)
