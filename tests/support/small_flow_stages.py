@@ -1,4 +1,7 @@
-"""The stages of the flow with the training left out: their artifacts are a line of text, made in no time."""
+"""The stages of the flow with the training left out: their artifacts are a line of text, made in no time.
+
+Files in the root ask a stage for what a test needs, as its docstring says.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from podline.base.errors import ArtifactError, PreemptedError, PrunedError
 from podline.base.progress import Reporter
@@ -50,11 +53,12 @@ def ran(root: str) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def _notes(spec: Spec, name: str) -> TextIO:
-    """A file beside the store, which in a folder is in the store itself, to add lines to."""
+def _note(spec: Spec, name: str, line: object) -> None:
+    """Add a line to a file beside the store, which in a folder is in the store itself."""
     file = open_store(spec.root).beside / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    return file.open("a")
+    with file.open("a") as notes:
+        notes.write(f"{line}\n")
 
 
 def _note_run(spec: Spec, stage: str) -> None:
@@ -62,8 +66,7 @@ def _note_run(spec: Spec, stage: str) -> None:
 
     A stage that is held has started a process in a session of its own, and says so by a file ``held-STAGE``.
     """
-    with _notes(spec, "ran") as file:
-        file.write(f"{stage}\n")
+    _note(spec, "ran", stage)
     hold = Path(spec.root, f"hold-{stage}")
     if hold.exists():
         subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -142,23 +145,23 @@ def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     reporter.pace(0.3)
     while len(steps) < STEPS:
+        _note(spec, "at-work", os.getpid())
         if len(steps) == 6 and not asked and Path(spec.root, "hold").exists():
-            _note_life(spec)
             reporter.progress(len(steps), STEPS, "steps")
             time.sleep(0.1)
             continue
         _act_at(spec, len(steps))
         steps.append(len(steps))
-        _note_life(spec)
         time.sleep(0.3)
-        _note_life(spec)
+        _note(spec, "at-work", os.getpid())
         if asked or len(steps) % 4 == 0:
             store.publish_json(checkpoint, steps, replace=True)
         if asked:
             raise PreemptedError(f"asked to end at step {len(steps)}")
         reporter.progress(len(steps), STEPS, "steps")
-    result = trained(spec, json.dumps(steps).encode())
-    _leave(spec, result, {"weights": json.dumps(steps).encode()})
+    weights = json.dumps(steps).encode()
+    result = trained(spec, weights)
+    _leave(spec, result, {"weights": weights})
     return result
 
 
@@ -174,11 +177,6 @@ def _act_at(spec: TrainSpec, step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     kind, _, message = act.partition(": ")
     raise type(kind, (Exception,), {})(message)
-
-
-def _note_life(spec: TrainSpec) -> None:
-    with _notes(spec, "at-work") as file:
-        file.write(f"{os.getpid()}\n")
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:

@@ -1,4 +1,4 @@
-"""A model is never trained or judged on other bytes than the manifest says, and what was is not kept."""
+"""A model is never trained or judged on other bytes than the manifest names, and what was is not kept."""
 
 from __future__ import annotations
 
@@ -16,23 +16,14 @@ from podline.data.tfrecord import seal
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.evaluation.evaluate import evaluate
-from podline.recipes.durations import Duration
-from podline.recipes.settings import OptimizerSettings, ScheduleSettings
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.table import EVALUATE, TRAIN
 from podline.store.opening import open_store
 from podline.training.train import train
 
-RECIPE = small_recipe(
-    duration=Duration(steps=60),
-    optimizer=OptimizerSettings(kind="sgd"),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
-    evaluate_every=Duration(steps=60),
-    checkpoint_steps=8,
-    summary_steps=4,
-    deterministic=True,
-)
+STEPS = {"duration": {"steps": 60}, "evaluate_every": {"steps": 60}, "checkpoint_steps": 8, "summary_steps": 4}
+RECIPE = small_recipe(deterministic=True, **STEPS)
 FOLDER = dataset_folder("sample", FINGERPRINT)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints and the log of metrics that each goes with."""
+"""A checkpoint is restored bit for bit with the log that goes with it, or passed over by name."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_arrays_come_back_bit_for_bit_and_their_file_depends_on_nothing_else(sto
     }
     size, sha256 = write_arrays(store, "x.npz", arrays)
     found = read_arrays(store, "x.npz", sha256)
-    assert list(found) == list(arrays)
-    for name, array in arrays.items():
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        assert found[name].tobytes() == array.tobytes()
+    facts = [
+        [(name, each.dtype, each.shape, each.tobytes()) for name, each in side.items()] for side in (found, arrays)
+    ]
+    assert facts[0] == facts[1]
     assert write_arrays(store, "again.npz", arrays) == (size, sha256)
     with pytest.raises(ArtifactError, match=r"x\.npz has sha256 .* vs 0000"):
         read_arrays(store, "x.npz", "0" * 64)
@@ -88,10 +88,6 @@ def test_the_newest_checkpoint_is_restored_and_the_log_cut_back_to_it(folder, lo
     assert log.path.read_bytes().count(b"\n") == 2
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -101,10 +97,8 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "suffix", "reason"),
     [
-        (truncate, "npz", r"step-00000020\.npz has \d+ bytes vs \d+ when it was written"),
         (flip, "npz", r"step-00000020\.npz has sha256 .* vs .* when it was written"),
         (Path.unlink, "npz", r"step-00000020\.npz is gone"),
-        (lambda path: path.write_text("{"), "json", r"step-00000020\.json is not valid JSON"),
         (lambda path: path.write_text("{}"), "json", r"step-00000020\.json has no document_sha256"),
     ],
 )
@@ -129,24 +123,20 @@ def test_a_checkpoint_of_another_spec_or_without_its_metrics_is_passed_over(fold
 
 
 def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, store):
+    rehearsed = f"{folder.folder}/preflight.npz"
+    store.publish_bytes(rehearsed, b"being written", replace=True)
     save(folder, log, 10)
+    assert store.exists(rehearsed), "a rehearsal beside a training keeps its file"
+    store.delete(rehearsed)
     write_arrays(store, f"{folder.folder}/step-00000020.npz", state(20))  # killed before the JSON was published
     step, _, passed = restore(folder, log)
     assert (step, passed) == (10, [])
     assert names(folder, store) == step_files(10)
-    assert folder.describe(10).bytes == store.local(f"{folder.folder}/step-00000010.npz").stat().st_size
 
 
 EVALUATION = EvaluationLine(
     step=4, epoch=0.4, split="test", examples=10, loss=1.0, accuracy=0.3, seconds=0.1, time=1_700_000_001.0
 )
-
-
-def test_a_rehearsal_beside_a_training_keeps_its_file(folder, log, store):
-    rehearsed = f"{folder.folder}/preflight.npz"
-    store.publish_bytes(rehearsed, b"being written", replace=True)
-    save(folder, log, 10)
-    assert store.exists(rehearsed)
 
 
 def test_a_line_without_its_end_is_no_line_and_a_wrong_one_is_named(tmp_path: Path):

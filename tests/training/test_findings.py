@@ -1,22 +1,31 @@
-"""What a training finds about its model and its input while it runs."""
+"""A training names what is wrong with its model, its input or its data while it runs, once, and nothing else."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from metrics_lines import steps_line
+from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
-from podline.documents.metrics_log import EvaluationLine, FindingLine
+from podline.base.progress import Reporter
+from podline.documents.metrics_log import EvaluationLine, FindingLine, MetricsLine
 from podline.documents.skeleton import COCO
-from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.pose.objective import PoseObjective
 from podline.kinds.pose.settings import PoseSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ScheduleSettings
+from podline.stages.specs import TrainSpec
+from podline.training.course import _against_overfitting
 from podline.training.findings import (
     Findings,
+    JudgeOverfitting,
     JudgeStretches,
     LayerFigures,
     ProbeFigures,
@@ -25,8 +34,9 @@ from podline.training.findings import (
 )
 from podline.training.loop import Stretch
 from podline.training.probe import Probe
+from podline.training.train import train
+from tests.support.metrics import read_metrics
 
-POSES = PoseObjective(PoseSettings(), COCO)
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 
 
@@ -58,9 +68,7 @@ def test_a_finding_is_written_and_warned_of_once_and_written_when_it_is_over():
     again = Record(record.lines)
     again.probe(60, dead)
     again.probe(70, HEALTHY)
-    again.probe(80, dead)
-    assert again.short == [(70, kind, where, True), (80, kind, where, False)], "a run that goes on knows them"
-    assert again.warnings == []
+    assert again.short == [(70, kind, where, True)], "a run that goes on knows them"
 
 
 def test_the_first_layer_whose_outputs_explode_and_an_answer_that_has_collapsed_are_named():
@@ -116,26 +124,16 @@ def test_a_gradient_far_above_all_before_is_found_once_there_is_something_to_com
     assert judged([*usual[1:], stretch(12, norm=501.0)]).short == []
     record = judged([*usual, stretch(12, norm=501.0), stretch(14, norm=501.0)])
     assert record.short == [(12, "exploding_gradient", "all", False), (14, "exploding_gradient", "all", True)]
-    assert judged([stretch(12, norm=501.0)], [steps_line(2, 1.0)] * 5).short == [
-        (12, "exploding_gradient", "all", False)
-    ], "the lines' norm is 5"
+    [found] = judged([stretch(12, norm=501.0)], [steps_line(2, 1.0)] * 5).short
+    assert found == (12, "exploding_gradient", "all", False), "the lines' norm is 5"
 
 
-@pytest.mark.parametrize(
-    ("objective", "measures", "found"),
-    [
-        (POSES, {"stage1_paf/variation": 0.04, "stage1_paf/loss": 0.0}, [(20, "collapsed_stage", "stage1_paf", False)]),
-        (POSES, {"stage1_paf/variation": 0.5}, []),
-        (ClassificationObjective(), {}, []),
-    ],
-)
-def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over(objective, measures, found):
-    record = Record()
+@pytest.mark.parametrize(("variation", "found"), [(0.04, [(20, "collapsed_stage", "stage1_paf", False)]), (0.5, [])])
+def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over(variation, found):
+    record, measures = Record(), {"stage1_paf/variation": variation, "stage1_paf/loss": 0.0}
     for step in (10, 20):
-        line = EvaluationLine(
-            step=step, epoch=1.0, split="test", examples=5, loss=1.0, seconds=1.0, time=0.0, measures=measures
-        )
-        judge_measures(record.findings, line, objective, warmup=10)
+        line = evaluation(step, 1.0).model_copy(update={"measures": measures})
+        judge_measures(record.findings, line, PoseObjective(PoseSettings(), COCO), warmup=10)
     assert record.short == found
 
 
@@ -174,7 +172,7 @@ def test_channels_that_are_zero_and_the_largest_magnitude_are_those_of_all_image
     assert probe.figures().layers[1].largest == np.finfo(np.float32).max
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 1e6])
+@pytest.mark.parametrize("size", [1.0, 1e6])
 def test_the_spread_of_an_answer_has_no_unit_and_is_nothing_where_the_image_is_not_looked_at(size):
     model = small_model(bias=5.0)
     dense = model.get_layer("logits")
@@ -182,10 +180,116 @@ def test_the_spread_of_an_answer_has_no_unit_and_is_nothing_where_the_image_is_n
     dense.kernel.assign(size * kernel)
     logits = model(IMAGES).numpy()
     left = logits - logits.mean(0)
-    expected = np.sqrt((left**2).mean() / (logits**2).mean()) if size else 0.0
-    [(name, spread)] = look(model).spreads.items()
-    assert name == "logits"
-    assert spread == pytest.approx(expected, rel=1e-3)
+    expected = np.sqrt((left**2).mean() / (logits**2).mean())
+    assert look(model).spreads == {"logits": pytest.approx(expected, rel=1e-3)}
     dense.kernel.assign(0 * kernel)
     dense.bias.assign([1.0, 2.0, 3.0])
     assert look(model).spreads == {"logits": 0.0}
+
+
+def without_a_pattern(count: int, seed: int) -> dict[str, np.ndarray]:
+    """Images whose classes are drawn by lot."""
+    random = np.random.default_rng(seed)
+    return {
+        "image": random.integers(0, 256, (count, 8, 8, 3), np.uint8),
+        "label": random.integers(0, 3, count),
+    }
+
+
+def trained(root: Path, splits: dict[str, dict[str, np.ndarray]]) -> tuple[list[FindingLine], list[str]]:
+    """The findings of overfitting of a short training, and its warnings."""
+    publish_dataset(root, splits=splits)
+    recipe = small_recipe(
+        duration=Duration(steps=240),
+        evaluate_every=Duration(steps=24),
+        schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
+    )
+    warnings = list[str]()
+
+    def listen(event) -> None:
+        if event["event"] == "log" and event["level"] == "warning":
+            warnings.append(event["message"])
+
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu", preflight=False)
+    train(spec, Reporter("train", listen))
+    lines = read_metrics(root / spec.folder / "metrics.jsonl")
+    return [line for line in lines if isinstance(line, FindingLine) and line.finding == "overfitting"], warnings
+
+
+def test_a_model_that_learns_its_examples_by_heart_is_named_and_one_that_learns_the_classes_is_not(
+    tmp_path: Path,
+) -> None:
+    by_lot = {"train": without_a_pattern(48, 0), "test": without_a_pattern(60, 1)}
+    found, warnings = trained(tmp_path / "by lot", by_lot)
+    assert [line.over for line in found] == [False]
+    assert found[0].figures["training_accuracy"] > found[0].figures["accuracy"] + 0.3
+    [warning] = [line for line in warnings if "the model overfits" in line]
+    assert "of the 60 test examples" in warning
+    assert "--set validation_share=0.1 --set early_stop.patience=0.5 keeps the best weights" in warning
+    found, warnings = trained(tmp_path / "of classes", {"train": drawn(600, 0), "test": drawn(200, 1)})
+    assert (found, [line for line in warnings if "overfits" in line]) == ([], [])
+
+
+def evaluation(step: int, loss: float, accuracy: float = math.nan, examples: int = 100) -> EvaluationLine:
+    return EvaluationLine(
+        step=step, epoch=1.0, split="validation", examples=examples, loss=loss, accuracy=accuracy, seconds=1.0, time=0.0
+    )
+
+
+def overfitting(
+    lines: list[tuple[float, float]],
+    before: int = 0,
+    training: float = math.nan,
+    accuracy: float = math.nan,
+    examples: int = 100,
+) -> list[FindingLine]:
+    """The findings of evaluations with a loss each, after steps with another; some of them before an interruption."""
+    found, known = list[FindingLine](), list[MetricsLine]()
+    for number, (of_steps, loss) in enumerate(lines, 1):
+        steps = steps_line(10 * number, of_steps).model_copy(update={"accuracy": training})
+        known += [steps, evaluation(10 * number, loss, accuracy, examples)]
+    judge = JudgeOverfitting(Findings(found.append, lambda _line: None), ["help"])
+    for place, line in enumerate(known):
+        judge.note(line)
+        if place >= 2 * before and isinstance(line, EvaluationLine):
+            judge.judge(line.step)
+    return found
+
+
+RISES = [(3.0, 3.0), (2.0, 2.0), (1.5, 2.1), (1.2, 2.3), (1.0, 2.4), (0.9, 2.6)]
+
+
+def test_without_an_accuracy_a_loss_that_rises_for_several_evaluations_tells() -> None:
+    [line] = overfitting(RISES)
+    assert (line.step, line.where, line.suggestion) == (60, "validation", "help")
+    assert "has risen from 2 at step 20 to 2.6, as the training loss fell from 2 to 0.9" in line.message
+    assert [line.step for line in overfitting(RISES, before=5)] == [60], "an interrupted run remembers"
+    assert overfitting(RISES[:5]) == []
+    assert overfitting([(2.0, loss) for _, loss in RISES]) == [], "the training loss does not fall: it diverges"
+
+
+@pytest.mark.parametrize(
+    ("training", "accuracy", "count", "found"),
+    [(1.0, 0.8, 4, [40]), (1.0, 0.8, 3, []), (0.88, 0.8, 6, []), (0.9, 0.8, 5, []), (0.9, 0.8, 6, [60])],
+)
+def test_an_accuracy_that_is_far_below_that_in_training_tells_beyond_chance(
+    training: float, accuracy: float, count: int, found: list[int]
+) -> None:
+    lines = overfitting(RISES[:count], training=training, accuracy=accuracy)
+    assert [line.step for line in lines] == found
+    assert overfitting(RISES, training=training, accuracy=accuracy, examples=40) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "used"),
+    [
+        ({}, ""),
+        ({"init": {"file": "a.keras"}}, "--init"),
+        ({"further": "t-0"}, "--init"),
+        ({"early_stop": {}}, "early"),
+    ],
+)
+def test_what_a_run_uses_is_no_remedy(changes: dict[str, Any], used: str) -> None:
+    recipe = small_recipe(validation_share=0.1).changed(**changes)
+    helps = "; ".join(_against_overfitting(recipe))
+    assert ("--init" in helps, "early_stop" in helps) == (used != "--init", used != "early")

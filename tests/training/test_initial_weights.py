@@ -79,14 +79,10 @@ def test_layers_of_another_shape_are_left_fresh_and_told(base, tmp_path):
     root, file = base
     changed = tmp_path / "changed.npz"
     with np.load(file) as arrays:
-        kept = dict(arrays)
-    kept["classifier/kernel"] = np.zeros((32, 1000), np.float32)
-    kept["more/kernel"] = np.zeros(3, np.float32)
-    for name in ("kernel", "gamma"):
-        kept.pop(f"stage1_conv/{name}", None)
+        kept = {name: array for name, array in arrays.items() if not name.startswith("stage1_conv")}
+    kept |= {"classifier/kernel": np.zeros((32, 1000), np.float32), "more/kernel": np.zeros(3, np.float32)}
     np.savez(changed, **kept)
-    spec = spec_of(root, changed)
-    found, said = told(root, spec)
+    found, said = told(root, spec_of(root, changed))
     assert [other.layer for other in found.other_shape] == ["classifier"]
     assert (found.missing, found.unused) == (("stage1_conv",), ("more",))
     assert re.search(r"classifier .*32×1000.* vs .* in the model", said)
@@ -107,13 +103,12 @@ def test_a_run_that_was_broken_off_goes_on_without_the_file(base, tmp_path):
     assert result.weights_sha256 == expected.weights_sha256
 
 
-def keras_file(file: Path) -> None:
-    keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="elsewhere")]).save(file)
+def model() -> keras.Model:
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="elsewhere")])
 
 
 def keras2_file(file: Path) -> None:
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5(model, file)
+    keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5(model(), file)
 
 
 def damaged(file: Path) -> None:
@@ -123,11 +118,14 @@ def damaged(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "error", "words"),
     [
-        ("other.keras", keras_file, SettingsError, "the file has elsewhere, the model has stem_conv, stem_norm, .*…"),
+        (
+            "other.keras",
+            lambda file: model().save(file),
+            SettingsError,
+            "file has elsewhere, the model has stem_",
+        ),
         ("old.h5", keras2_file, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
         ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged or no file of weights: [^\n]*$"),
-        ("cut.weights.h5", damaged, ArtifactError, "is damaged or no file of weights"),
-        ("cut.npz", damaged, ArtifactError, "is damaged or no file of weights"),
         ("weights.ckpt", damaged, SettingsError, r"\.ckpt vs \.keras, \.weights\.h5"),
         ("none.npz", lambda _file: None, SettingsError, "No such file"),
     ],

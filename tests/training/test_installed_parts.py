@@ -19,7 +19,7 @@ from podline.input.augmentation import augmented
 from podline.kinds.classification import objective
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.recipes import registry
-from podline.recipes.parts import HOOKS, MODELS, Registry
+from podline.recipes.parts import HOOKS, MODELS
 from podline.recipes.settings import AugmentationSettings, LossSettings
 from podline.training.hooks import InstalledHook
 from podline.training.loop import Hook, StepsDone, Stretch, run_loop
@@ -58,13 +58,8 @@ def test_an_example_s_picture_is_the_same_in_whatever_batch_it_is() -> None:
 
 @pytest.mark.usefixtures("brightness")
 def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        SettingsError,
-        match=r"brightness \(my_augmentations:.* of my_.*\), 'much': .*TypeError: ",
-    ):
+    with pytest.raises(SettingsError, match=r"brightness \(my_augmentations:.* of my_.*\), 'much': .*TypeError: "):
         made(3, AugmentationSettings(also={"brightness": "much"}))
-    with pytest.raises(SettingsError, match="there is no augmentation 'fog'; known: brightness"):
-        made(3, AugmentationSettings(also={"fog": 1}))
     monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda batch, *_: batch | {"label": np.zeros(3)})
     with pytest.raises(SettingsError, match=r"gives .*'label': 'float64 \(3,\)'.* vs .*'label': 'int64 \(3,\)'"):
         made(3)
@@ -84,8 +79,6 @@ def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
     assert recipe.loss.options == {"epsilon": 1}
     with pytest.raises(SettingsError, match=r"task\.label_smoothing=0\.1 vs loss\.kind=poly"):
         registry.override(recipe, {"task.label_smoothing": 0.1})
-    with pytest.raises(SettingsError, match="there is no loss 'pole'; did you mean 'poly'"):
-        registry.override(recipe, {"loss.kind": "pole"})
 
 
 def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +98,10 @@ def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -
     told = podline(*short, *own, "--root", "root").err
     assert "step 4: " in told
     assert " MB at most" in told
-    again, plain = answered(*short, *own), answered(*short, "--show-spec")
-    assert again["reused"]
-    assert again["run"] != plain.get("run")
-    error = answered(*short, "--set", 'hooks=["fog"]', code=2)["error"]
-    assert error["message"].startswith("there is no hook 'fog'; known: memory")
+    assert answered(*short, *own)["reused"]
 
 
 def test_a_hook_that_cannot_be_made_or_found_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match=r"there is no hook 'x'; no installed package adds one \(podline.no\)"):
-        Registry[object]("hook", "podline.no").load("x")
     code = "def zero(run):\n    return 1 / 0\n\ndef plain(run):\n    return run\n"
     toml = '[project.entry-points."podline.hooks"]\nzero = "my_board:zero"\nplain = "my_board:plain"\n'
     monkeypatch.syspath_prepend(install(tmp_path, {"my_board": code}, toml))
@@ -145,11 +132,9 @@ class Late(Hook):
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
-        (ZeroDivisionError("later"), SettingsError, "hook late (x of y): ZeroDivisionError: later"),
         (SystemExit(3), SettingsError, "hook late (x of y): SystemExit: 3"),
         (None, SettingsError, "hook late (x of y): ValueError: next_stop(0) gives 0, expected a later step"),
         (PreemptedError("asked to end"), PreemptedError, "asked to end"),
-        (KeyboardInterrupt("^C"), KeyboardInterrupt, "^C"),
     ],
 )
 def test_a_hook_that_fails_late_ends_the_run_by_its_name(

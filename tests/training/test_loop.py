@@ -1,42 +1,34 @@
-"""The loop of steps, and the hooks that write metrics and checkpoints."""
+"""The loop stops where a hook wants, tells each hook of every stretch, and ends at a request or a fault by name."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
-from small_dataset import publish_dataset
+from small_dataset import publish_dataset, small_recipe
 
 from podline.base.errors import DivergenceError, PreemptedError, SettingsError
 from podline.documents.metrics_log import LogMark
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.recipes.durations import Duration
-from podline.recipes.settings import Recipe
 from podline.training import hooks
 from podline.training.checkpoints import Arrays, TimeSpent
 from podline.training.hooks import RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, Stretch, next_multiple, require_keys, run_loop, stop_on_sigterm
 from podline.training.plan import Plan, plan_training
-from podline.training.run import PhasedSteps, Run
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory) -> Plan:
     """Three epochs of six steps of eight; evaluated every four steps."""
     manifest = publish_dataset(tmp_path_factory.mktemp("root"), train=50, test=9)
-    recipe = Recipe(
-        name="t", dataset="sample", batch_size=8, duration=Duration(epochs=3), evaluate_every=Duration(steps=4)
-    )
-    return plan_training(recipe, manifest)
+    return plan_training(small_recipe(duration=Duration(epochs=3), evaluate_every=Duration(steps=4)), manifest)
 
 
 def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
@@ -103,8 +95,8 @@ def test_no_checkpoint_is_written_of_numbers_that_are_not_finite():
 class Device:
     """Takes steps whose loss is their number; ``pace`` is what it says a step takes."""
 
-    def __init__(self, start: int = 0, pace: float = 0.01) -> None:
-        self.step, self.pace, self.counts = start, pace, []
+    def __init__(self, pace: float = 0.01) -> None:
+        self.step, self.pace, self.counts = 0, pace, []
 
     def advance(self, count: int) -> StepsDone:
         losses = np.arange(self.step + 1, self.step + count + 1, dtype=np.float32)
@@ -127,10 +119,8 @@ class Recorder(Hook):
         raise NotImplementedError
 
 
-def run(device: Device, total: int, hooks: list[Hook], asked=lambda: False, start: int = 0) -> list[int]:
-    news = []
-    run_loop(device.advance, start, total, hooks=hooks, news=lambda step, part: news.append(step), asked_to_stop=asked)
-    return news
+def run(device: Device, total: int, hooks: list[Hook], asked=lambda: False) -> None:
+    run_loop(device.advance, 0, total, hooks=hooks, news=lambda step, part: None, asked_to_stop=asked)
 
 
 def test_the_loop_stops_where_any_hook_wants_and_all_hooks_see_every_stretch():
@@ -184,33 +174,10 @@ def test_sigterm_is_a_request_while_the_body_runs_and_what_it_was_afterwards():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-class Picky(Recorder):
-    reads = ("loss", "depth")
-
-
 def test_a_hook_that_reads_what_no_step_tells_is_refused_by_name():
+    class Picky(Recorder):
+        reads = ("loss", "depth")
+
     require_keys([Recorder(), Picky()], ("loss", "correct", "depth"))
     with pytest.raises(SettingsError, match=r"the hook Picky reads 'depth', expected one of loss, correct"):
         require_keys([Recorder(), Picky()], ("loss", "correct"))
-
-
-def test_steps_have_the_pace_of_their_like_and_what_is_between_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([8.0, 1.0, 1.0, 3.0])
-    said: list[Any] = []
-
-    class Steps:
-        def advance(self, count: int) -> StepsDone:
-            said.append("steps")
-            return StepsDone({"loss": np.zeros(count, np.float32)}, seconds=next(seconds) * count, waiting=0.0)
-
-    def enter(self: Any, step: int) -> None:
-        self._step, self._phase = step, SimpleNamespace(end=99)
-        self._steps, self._seconds = Steps(), deque[float](maxlen=31)
-        self._features, self._batches = None, SimpleNamespace(explained=contextlib.nullcontext)
-
-    monkeypatch.setattr(PhasedSteps, "_enter", enter)
-    fake = SimpleNamespace(reporter=SimpleNamespace(pace=said.append))
-    steps = PhasedSteps(cast(Run, fake), 0, lambda: 1.0)
-    for count in (1, 2, 4, 1):
-        steps.advance(count)
-    assert said == [None, "steps", None, 16.0, "steps", None, 4 * 4.5, "steps", None, 1.0, "steps", None]

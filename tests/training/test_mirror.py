@@ -1,21 +1,26 @@
-"""A run that is trained here and brought to a bucket: nothing is lost, whoever goes away."""
+"""A run's files lose nothing and take nothing foreign: whoever goes away, or has its folder taken over."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import fault_proxy
 import numpy as np
 import pytest
 from metrics_lines import steps_line
 
-from podline.base.errors import PreemptedError, StoreUnavailableError
+from podline.base.errors import OtherWriterError, PreemptedError, StoreUnavailableError
 from podline.base.progress import Reporter
-from podline.documents.metrics_log import EventLog, MetricsLog
+from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog
+from podline.store import fences
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest
 from podline.training.mirror import Mirror, mirrored
+from podline.training.train import _copy_open_files
 from tests.support.metrics import read_metrics
 
 RUN = "runs/r"
@@ -115,8 +120,27 @@ def test_a_killed_run_goes_on_from_the_side_that_is_ahead(store: Store) -> None:
     train(ahead, 10, 20)  # killed before anything was brought
     with mirrored(store, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
-    assert steps_in(store) == [20, 10]
     train(ahead, 10)  # an old one, left on this machine
     with mirrored(store, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     assert steps_in(store) == [20, 10]
+
+
+def test_lines_of_a_former_writer_do_not_reach_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "0.3")
+    store = FolderStore(tmp_path / "root")
+    first, second = (Writer(store, RUN, name) for name in ("first", "second"))
+    first.take(tmp_path / "first.owner", lambda holder: None)
+    events = EventLog(store.local(f"{RUN}/{EVENTS}"), first.require)
+    events.write("started", 0, "first")
+    with MetricsLog(store.local(f"{RUN}/{METRICS}")) as log:
+        log.write(steps_line(1, 1.0))
+        second.take(tmp_path / "second.owner", lambda holder: None)
+        with fences.put(store.uri, RUN, second):
+            _copy_open_files(store, RUN)
+        before = {name: store.read_bytes(f"{RUN}/{name}") for name in (METRICS, EVENTS)}
+        log.write(steps_line(2, 2.0))
+        with pytest.raises(OtherWriterError):
+            events.write("preempted", 2, "too late")
+    assert {name: store.read_bytes(f"{RUN}/{name}") for name in before} == before
+    assert before[METRICS].count(b"\n") == before[EVENTS].count(b"\n") == 1

@@ -23,26 +23,18 @@ from podline.training.train import train
 from tests.support.metrics import read_metrics
 
 # 96 examples of 8 × 8 pixels: an epoch of 12 steps, one of 6 and one of 12. At first the classifier alone trains, on
-# small images; then everything, with another loss; at last Adam trains it.
+# small images; then all layers, with another loss; at last Adam trains them.
+ALL_LAYERS = {"batch_size": 16, "augmentation": {"pad": 1}, "trainable_layers": [""], "optimizer.momentum": 0.5}
+ALL_LAYERS |= {"task.label_smoothing": 0.2}
+RATE = {"schedule.learning_rate": 0.002}
 RECIPE = lively_recipe(
     model={"kind": "resnet", "width": 0.1, "dropout": 0.2},
     duration={"epochs": 3},
     augmentation={"flip": True, "image_size": 6},
     trainable_layers=("classifier",),
     phases=(
-        PhaseSettings(
-            from_epoch=1,
-            changes={
-                "batch_size": 16,
-                "augmentation": {"pad": 1},
-                "trainable_layers": [""],
-                "task.label_smoothing": 0.2,
-                "optimizer.momentum": 0.5,
-            },
-        ),
-        PhaseSettings(
-            from_epoch=2, changes={"batch_size": 8, "optimizer.kind": "adam", "schedule.learning_rate": 0.002}
-        ),
+        PhaseSettings(from_epoch=1, changes=ALL_LAYERS),
+        PhaseSettings(from_epoch=2, changes={"batch_size": 8, "optimizer.kind": "adam"} | RATE),
     ),
     evaluate_every={"epochs": 1},
     checkpoint_steps=7,
@@ -99,7 +91,6 @@ LINEAR = {"model": {"kind": "linear"}, "augmentation": {}}
     ("values", "changes", "words"),
     [
         ({}, {"batch_size": 97}, "batch_size=97 vs 96 examples"),
-        ({}, {"augmentation.cutout": 8}, "cutout=8 vs images of 8 × 8"),
         ({}, {"trainable_layers": ["stage9"]}, "no layer with weights starts with 'stage9'; the layers are: .*stem_"),
         (LINEAR, {"augmentation.image_size": 4}, r"images of \(4, 4, 3\), but the model needs \(8, 8, 3\)"),
     ],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from keras.optimizers import schedules
 from small_dataset import publish_dataset
 
 from podline.base.errors import SettingsError
@@ -78,14 +81,8 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
             {0: 0.01, 1: 0.02, 14: 0.15, 28: 0.29, 29: 0.3, 30: 0.3, 199: 0.3},
         ),
         (
-            {
-                "kind": "exponential",
-                "learning_rate": 1.0,
-                "decay": 0.5,
-                "decay_every": {"steps": 10},
-                "warmup": {"epochs": 0.1},
-            },
-            {0: 0.2, 3: 0.8, 4: 1.0, 5: 1.0, 14: 1.0, 15: 0.5, 25: 0.25},
+            {"kind": "exponential", "decay": 0.5, "decay_every": {"steps": 10}, "warmup": {"epochs": 0.1}},
+            {0: 0.002, 3: 0.008, 4: 0.01, 5: 0.01, 14: 0.01, 15: 0.005, 25: 0.0025},
         ),
         (
             {"kind": "cosine", "learning_rate": 2.0, "final": 0.1, "warmup": {"epochs": 2}},
@@ -97,9 +94,8 @@ def schedule(total: int = 200, **settings: object) -> Schedule:
         ),
         ({"kind": "one_cycle", "learning_rate": 1.0, "final": 0.5}, {0: 1.0, 100: 0.75, 200: 0.5}),
     ],
-    ids=lambda value: str(value.get("kind", "")) if isinstance(value, dict) else "",
 )
-def test_key_points(settings: dict[str, object], points: dict[int, float]) -> None:
+def test_a_rate_has_its_key_points(settings: dict[str, object], points: dict[int, float]) -> None:
     rate = schedule(**settings)
     assert {step: rate.at(step) for step in points} == pytest.approx(points, abs=1e-12)
 
@@ -115,3 +111,34 @@ def test_key_points(settings: dict[str, object], points: dict[int, float]) -> No
 def test_a_schedule_that_cannot_be_is_refused(settings: dict[str, object], epochs: Epochs, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         build_schedule(ScheduleSettings.model_validate(settings), 200, epochs)
+
+
+RATE = 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "theirs"),
+    [
+        ({"kind": "cosine", "final": 0.1}, schedules.CosineDecay(RATE, 20, 0.1)),
+        (
+            {"kind": "exponential", "decay": 0.5, "decay_every": {"steps": 3}},
+            schedules.ExponentialDecay(RATE, 3, 0.5, staircase=True),
+        ),
+        ({"kind": "polynomial", "final": 0.2, "power": 2.0}, schedules.PolynomialDecay(RATE, 20, 0.02, 2.0)),
+        (
+            {"kind": "restarts", "period": {"steps": 3}, "peak_factor": 0.5, "final": 0.1},
+            schedules.CosineDecayRestarts(RATE, 3, 2.0, 0.5, 0.1),
+        ),
+        (
+            {"kind": "restarts", "period": {"share": 0.2}, "period_factor": 1.0},
+            schedules.CosineDecayRestarts(0.1, 4, 1),
+        ),
+        (  # a boundary of Keras is the last step of the rate before it
+            {"kind": "step", "boundaries": [{"steps": 5}, {"share": 0.5}], "shares": [0.5, 0.1]},
+            schedules.PiecewiseConstantDecay([4, 9], [RATE, 0.5 * RATE, 0.1 * RATE]),
+        ),
+    ],
+)
+def test_a_rate_is_that_of_keras(settings: dict[str, object], theirs: Any) -> None:
+    ours = schedule(20, learning_rate=RATE, **settings)
+    assert [ours.at(step) for step in range(20)] == pytest.approx([float(theirs(step)) for step in range(20)], abs=1e-7)

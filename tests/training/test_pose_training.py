@@ -1,4 +1,4 @@
-"""The whole of training with people in place of classes: what is written, what is resumed, what is found."""
+"""A training on people writes the measures of every stage, and refuses data of another size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from dying_runs import finished_after
 from small_dataset import FINGERPRINT
 from small_poses import POSE, RECIPE, publish_poses
 from tensorflow.core.util.event_pb2 import Event
@@ -14,8 +13,6 @@ from tensorflow.core.util.event_pb2 import Event
 from podline.base.errors import SettingsError
 from podline.base.progress import silent
 from podline.documents.metrics_log import EvaluationLine, StepsLine
-from podline.recipes.durations import Duration
-from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
 from tests.support.metrics import read_metrics
@@ -54,27 +51,6 @@ def test_every_line_has_measures_of_every_stage_in_order_and_no_accuracy(unbroke
     events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(board))]
     tags = {value.tag for event in events for value in event.summary.value}
     assert {"train/stage1_paf/loss", "test/stage3_heatmap/island_recall", "train/loss", "test/loss"} <= tags
-
-
-@pytest.mark.slow
-def test_a_run_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
-    """At first small images, then the records' own, with another loss, batch and optimizer."""
-    augmentation = POSE.augmentation.model_copy(update={"image_size": 32})
-    model = POSE.model.model_copy(update={"paf_stages": 1})
-    later = {"task.augmentation.image_size": 0, "task.emphasis": 2.0, "batch_size": 6, "optimizer": {"kind": "sgd"}}
-    values = {
-        "task": POSE.model_copy(update={"augmentation": augmentation, "model": model}),
-        "duration": Duration(epochs=2),
-        "evaluate_every": None,
-        "checkpoint_steps": 2,
-        "phases": (PhaseSettings(from_epoch=1, changes=later),),
-    }
-    results = []
-    for name, steps in (("unbroken", ()), ("killed", (3, 6))):
-        publish_poses(tmp_path / name)
-        results.append(finished_after(spec_of(tmp_path / name, **values), *steps))
-    assert results[0].steps == 4 + 3
-    assert results[1].weights_sha256 == results[0].weights_sha256
 
 
 def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):

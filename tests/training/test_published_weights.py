@@ -9,20 +9,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dying_runs import lively_recipe
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.progress import silent
 from podline.documents.initial_weights import read_initial_weights
 from podline.documents.model_description import DESCRIPTION, ModelDescription
-from podline.ledger import ledger
-from podline.ledger.recording import recorded
 from podline.models import efficientnet_lite, published_weights
 from podline.models.efficientnet_lite import from_pytorch
 from podline.models.weights_files import read_weights
 from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.settings import InitSettings
-from podline.settings.machine import Settings
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec
 from podline.store.opening import open_store
@@ -39,12 +36,6 @@ RECIPE = lively_recipe(
 @pytest.fixture(autouse=True)
 def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(efficientnet_lite, "STAGES", efficientnet_lite.STAGES[:2])
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
 
 
 def spec_of(root: Path, **values: object) -> TrainSpec:
@@ -81,14 +72,6 @@ def test_a_run_names_its_weights_and_another_takes_them_from_the_store(root: Pat
         layers_of(root)
 
 
-def test_a_bucket_keeps_them_too(gcs_root: str, monkeypatch: pytest.MonkeyPatch):
-    first = published_weights.published_layers(open_store(gcs_root), Pretrained(KIND), LITE.checksum)
-    without_package(monkeypatch)
-    again = published_weights.published_layers(open_store(gcs_root), Pretrained(KIND), LITE.checksum)
-    assert first.keys() == again.keys()
-    assert np.array_equal(first["head_conv"]["kernel"], again["head_conv"]["kernel"])
-
-
 def test_a_file_of_ones_own_or_another_run_comes_first(root: Path, tmp_path: Path):
     own = tmp_path / "own.npz"
     np.savez(own, **{"classifier/bias": np.zeros(3)})
@@ -97,15 +80,6 @@ def test_a_file_of_ones_own_or_another_run_comes_first(root: Path, tmp_path: Pat
     assert spec_of(root, init=InitSettings(file=str(own))).recipe.init.file == str(own)
     assert spec_of(root, init=named, further="t-0").recipe.init is None
     assert spec_of(root, further="champion").recipe.init == named, "there is no champion yet"
-
-
-def test_the_ledger_names_them_with_their_licence(root: Path):
-    store = open_store(str(root))
-    with recorded(store, RECIPE.name, "commands", silent()) as notes:
-        notes.planned(RECIPE, Settings(), "cpu")
-        notes.asked(spec_of(root))
-    named = ledger.read(store, notes.entry.name).settings["recipe"]["init"]
-    assert (named["published"], named["licence"]) == (LITE.source, "Apache-2.0")
 
 
 def test_without_the_package_or_with_another_file_in_it_one_line_says_what_to_do(

@@ -1,4 +1,4 @@
-"""Two processes on the loopback that train together, as the supervisor runs them."""
+"""Processes that train together take the steps of one alone, and end and go on together, also under Slurm."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from dying_runs import lively_recipe
+import slurm_cluster
+from dying_runs import lively_recipe, losses, training_processes, unbroken
 from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.base.errors import PreemptedError, WorkerLostError
 from podline.base.progress import silent
-from podline.documents.metrics_log import StepsLine
+from podline.documents.metrics_log import StepsLine, read_events
 from podline.settings.cluster import Cluster
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
@@ -176,3 +177,90 @@ def test_those_that_do_not_come_are_named():
         ended.set()
     assert f"worker 2 (localhost:{silent}) does not answer" in str(caught.value)
     assert f"localhost:{there}" not in str(caught.value)
+
+
+SBATCH = Path(__file__).resolve().parents[2] / "deployments" / "slurm" / "train.sbatch"
+
+
+SLURM_STEPS = 200
+
+
+_SECONDS = 300.0
+
+
+def slurm_spec_of(root: Path, strategy: str = "workers") -> TrainSpec:
+    spec = spec_of(root)
+    recipe = spec.recipe.changed(duration={"steps": SLURM_STEPS}, evaluate_every=None, ema_decay=0.0)
+    return spec.changed(recipe=recipe, strategy=strategy)
+
+
+class Job(NamedTuple):
+    """A job of Slurm."""
+
+    number: str
+    environment: dict[str, str]
+    log: Path
+
+    def scontrol(self, *arguments: str) -> str:
+        command = ["scontrol", *arguments]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
+
+    @property
+    def state(self) -> dict[str, str]:
+        words = self.scontrol("show", "job", self.number).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def await_state(self, wanted: str) -> dict[str, str]:
+        deadline = time.monotonic() + _SECONDS
+        while (state := self.state)["JobState"] != wanted:
+            assert state["JobState"] in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED"), self.log.read_text()
+            assert time.monotonic() < deadline, f"{state}\n{self.log.read_text()}"
+            time.sleep(0.2)
+        return state
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(bool(slurm_cluster.missing()), reason=f"needs {', '.join(slurm_cluster.missing())}")
+def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_left(tmp_path: Path):
+    _, _, folder = unbroken(slurm_spec_of(tmp_path / "alone", "cpu"))
+    alone = losses(folder)
+    assert len(alone) == SLURM_STEPS
+    (tmp_path / "slurm").mkdir()
+    path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(SBATCH.parents[2])}
+    with slurm_cluster.slurm(tmp_path / "slurm", free_ports(3)) as environment:
+
+        def submitted(spec: TrainSpec) -> Job:
+            file, log = Path(spec.root) / "spec.json", Path(spec.root) / "log"
+            file.write_text(spec.model_dump_json())
+            command = ["sbatch", "--parsable", "--nodes=1-2", f"--output={log}", str(SBATCH), "--spec", str(file)]
+            sbatch = subprocess.run(command, env=environment | path, capture_output=True, text=True, check=True)
+            return Job(sbatch.stdout.strip(), environment, log)
+
+        together = slurm_spec_of(tmp_path / "together")
+        assert submitted(together).await_state("COMPLETED")["NumNodes"] == "2"
+        np.testing.assert_allclose(losses(Path(together.root) / together.folder), alone, rtol=TOLERANCE)
+
+        broken = slurm_spec_of(tmp_path / "broken")
+        job = submitted(broken)
+        deadline = time.monotonic() + _SECONDS
+        while not (Path(broken.root) / broken.folder / "checkpoints" / "step-00000040.json").exists():
+            assert time.monotonic() < deadline, job.log.read_text()
+            time.sleep(0.01)
+        job.scontrol("update", f"NodeName={slurm_cluster.NODES[1]}", "State=DRAIN", "Reason=lost")
+        [rank] = training_processes(Path(broken.root), b"SLURM_PROCID=1\0")
+        os.kill(rank, signal.SIGKILL)
+        lost = time.monotonic()
+        job.await_state("PENDING")
+        assert time.monotonic() - lost < 60
+        job.scontrol("update", f"JobId={job.number}", "StartTime=now")  # Slurm waits for two minutes
+        state = job.await_state("COMPLETED")
+    assert (state["NumNodes"], state["Restarts"]) == ("1", "1")
+    folder = Path(broken.root) / broken.folder
+    events = read_events(folder / "events.jsonl")
+    assert [event.event for event in events] == ["started", "host_lost", "restored", "finished"]
+    assert events[0].message.endswith("2 × cpu of 2 hosts")
+    assert re.match(r"worker 1 \(127.0.0.2:\d+\) ended first: train: killed by SIGKILL", events[1].message)
+    assert events[2].message.endswith("the newest whole one, cpu")
+    assert events[2].step >= 40
+    np.testing.assert_allclose(losses(folder), alone, rtol=TOLERANCE)

@@ -101,18 +101,10 @@ def check(column: str, *values: Any) -> None:
     "values",
     [
         ("golden retriever", "labrador retriever", "german shepherd", "cat"),
-        ("red apple", "green apple", "red car", "green car"),
-        ("Apple Red 1", "Apple Red 2", "Apple Braeburn", "Cherry 1", "Cherry 2", "Pear", "Pear 2"),
         ("tench, Tinca tinca", "goldfish, Carassius auratus", "maillot", "maillot, tank suit"),
-        ("Paris, France", "Lyon, France"),
-        ("v1.0", "v1.5"),
         ("0.5", "1.0", "large"),
-        ("0.5", "1e-3", "2"),
         ("cat,indoor", "cat,outdoor", "dog,indoor", "dog,outdoor"),
-        tuple(map(str, range(20))),
         ("5.0", "4.5") * 20 + ("1.0",),
-        (0, 1, 2),
-        ("a/b", "a/c"),
         ("cat", "dog", ["cat"]),
     ],
 )

@@ -1,3 +1,5 @@
+"""What came, went, changed and moved between two versions is told, by records and without their shards."""
+
 from __future__ import annotations
 
 from pathlib import Path
