@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from metrics_lines import steps_line
 from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline.base.progress import Reporter
@@ -35,7 +34,7 @@ from podline.training.findings import (
 from podline.training.loop import Stretch
 from podline.training.probe import Probe
 from podline.training.train import train
-from tests.support.metrics import read_metrics
+from tests.support.metrics import read_metrics, steps_line
 
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 

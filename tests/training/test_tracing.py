@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from metrics_lines import steps_line
 from small_dataset import FINGERPRINT, publish_dataset, seal, small_recipe
 
 from podline.base.errors import DivergenceError
@@ -30,6 +29,7 @@ from podline.store.opening import open_store
 from podline.training.divergence import FailedStep, StopOnDivergence
 from podline.training.loop import Stretch
 from podline.training.train import train
+from tests.support.metrics import steps_line
 
 EXAMPLES, POISONED = 800, 437
 RESNET = ModelSettings(kind="resnet", width=0.1)
