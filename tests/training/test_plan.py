@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from dying_runs import bare_metrics, finished_after, killed_at, lively_recipe, specs_of, unbroken
+from dying_runs import arrays_of, finished_after, killed_at, lively_recipe, require_same, specs_of, unbroken
 from keras.optimizers import schedules
 from small_dataset import publish_dataset
 
@@ -181,8 +181,8 @@ def spec_of(root: Path, **values) -> TrainSpec:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> tuple[TrainResult, Path]:
-    return unbroken(spec_of(tmp_path_factory.mktemp("undisturbed")))[1:]
+def undisturbed(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
+    return unbroken(spec_of(tmp_path_factory.mktemp("undisturbed")))
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +235,7 @@ def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path,
 
 
 def test_lines_of_metrics_are_about_batches_of_one_size(undisturbed):
-    result, folder = undisturbed
+    _, result, folder = undisturbed
     lines = read_metrics(folder / "metrics.jsonl")
     steps = [line for line in lines if isinstance(line, StepsLine)]
     assert [line.step for line in steps] == [5, 7, 10, 12, 14, 15, 18, 20, 21, 25, 28, 30]
@@ -252,29 +252,22 @@ def test_lines_of_metrics_are_about_batches_of_one_size(undisturbed):
 
 def test_layers_that_do_not_train_stay_as_they_are_and_an_optimizer_begins_afresh_with_others(tmp_path, undisturbed):
     """Batch norm's moving statistics included; the optimizer has slots for all layers from the start."""
-    _, folder = undisturbed
+    _, _, folder = undisturbed
     spec = spec_of(tmp_path, checkpoint_steps=6)
     killed_at(spec, 19)
-    at_6, at_12, at_18 = (read(tmp_path / spec.folder, step) for step in (6, 12, 18))
+    at_6, at_12, at_18 = (arrays_of(tmp_path / spec.folder, step) for step in (6, 12, 18))
     moved = {name for name in at_6 if at_6[name].tobytes() != at_12[name].tobytes()}
     weights = {name.removeprefix("model/") for name in moved if name.startswith("model/")}
     assert weights
     assert all(name.startswith(("classifier", "seed", "dropout")) for name in weights), weights
     assert at_18.keys() == at_12.keys() == at_6.keys()
-    last = read(folder, 30)
+    last = arrays_of(folder, 30)
     assert [name for name in last if name.startswith("model/") and np.array_equal(last[name], at_6[name])] == []
     assert (at_18["optimizer/SGD/iteration"], at_18["steps"]) == (6, 18), "since other layers began to train"
     assert (last["optimizer/Adam/iteration"], last["steps"]) == (12, 30), "another optimizer begins fresh"
     assert not any(name.startswith("optimizer/SGD") for name in last)
 
 
-def read(folder: Path, step: int) -> dict[str, np.ndarray]:
-    with np.load(folder / "checkpoints" / f"step-{step:08d}.npz") as arrays:
-        return dict(arrays)
-
-
 def test_a_run_killed_in_the_middle_of_phases_and_between_two_ends_with_the_same_bits(undisturbed, tmp_path):
-    expected, folder = undisturbed
     spec = spec_of(tmp_path)
-    assert finished_after(spec, 3, 16, 18).weights_sha256 == expected.weights_sha256
-    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+    require_same(spec, finished_after(spec, 3, 16, 18), undisturbed)
