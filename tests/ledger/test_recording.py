@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from finished_run import finished_run
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import convert_spec, converted_manifest, write_raw_cifar
 from set_clock import SetClock
 
 from podline.base.errors import ArtifactError, DivergenceError, HangError
@@ -240,7 +240,7 @@ def trained_on(root: Path, manifest: Manifest) -> Entry:
 
 
 def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
-    data = convert_plainly(convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "first")))
+    data = converted_manifest(convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "first")))
     first = trained_on(tmp_path / "root", data)
     assert first.data.change is None
     changed = write_raw_cifar(tmp_path / "second")
@@ -250,7 +250,7 @@ def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
     new = np.full((30, 3073), 200, np.uint8)
     new[:, 0], new[:, 1] = 3, np.arange(30)
     np.concatenate([np.fromfile(changed / "test_batch.bin", np.uint8), new.ravel()]).tofile(changed / "test_batch.bin")
-    second = trained_on(tmp_path / "root", convert_plainly(convert_spec(tmp_path / "root", changed))).data
+    second = trained_on(tmp_path / "root", converted_manifest(convert_spec(tmp_path / "root", changed))).data
     assert second.change.unknown == ""
     train, test = second.change.splits["train"], second.change.splits["test"]
     assert (train.added.count, train.removed.count, train.relabelled.count) == (0, 1, 1)
