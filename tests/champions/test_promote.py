@@ -21,6 +21,7 @@ from trained_runs import trained
 from podline.base.errors import ArtifactError, SettingsError, UndecidedError
 from podline.base.progress import silent
 from podline.champions import exports
+from podline.champions.finding import find
 from podline.champions.promote import promote, reference_of
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
@@ -35,7 +36,7 @@ from podline.documents.completion import completion_name, read_completion
 from podline.documents.intervals import wilson_interval
 from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.promotion import SAVED_MODEL, Promotion, read_promotion
+from podline.documents.promotion import SAVED_MODEL, Check, Promotion, read_promotion
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.inventory.invalidation import forget
@@ -43,7 +44,8 @@ from podline.ledger.recording import data_of, outcome_of
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.measures import metric_text
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.stages.specs import WEIGHTS, PromoteSpec
+from podline.stages.completed import complete
+from podline.stages.specs import WEIGHTS, PromoteResult, PromoteSpec
 from podline.stages.table import PROMOTE
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -375,3 +377,41 @@ def test_the_reference_is_the_last_better_champion_else_the_first_or_a_named_one
     with pytest.raises(SettingsError, match=r"promotion\.reference: got d, expected a champion: .*a.*b.*c"):
         reference_of(line, "d")
     assert reference_of([]) is None
+
+
+RUN, RIVAL, LATER = "t-1", "t-0", "t-2"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rule", "line", "valid"),
+    [
+        ("promoted", "", (RIVAL, RUN), True),
+        ("promoted", "", (RIVAL, RUN, RIVAL), True),  # a rollback is not undone
+        ("promoted", "", (RIVAL,), False),
+        ("refused", "main", (RIVAL,), True),
+        ("refused", "main", (RIVAL, LATER), False),
+        ("refused", "main", (), False),
+        ("refused", "export", (RIVAL,), False),  # the file may have been written again
+        ("undecided", "main", (RIVAL,), False),
+    ],
+)
+def test_a_decision_is_found_while_it_is_valid(tmp_path, verdict, rule, line, valid):
+    store, promoted = open_store(tmp_path), verdict == "promoted"
+    named = {"run": RUN, "recipe": "t"}
+    of = {"root": store.uri, "weights_sha256": "w", "dataset": "sample", "fingerprint": "f", "evaluation_sha256": "e"}
+    asked = PromoteSpec(**named, **of)
+    check = Check(rule=rule, name="accuracy", refused=verdict == "refused", shown=False, message="worse")
+    named |= {"promoted": promoted, "reference": RIVAL, "measure": "top1"}
+    decided = {"undecided": verdict == "undecided", "checks": (check,) if rule else (), "exports": ()}
+    document = Promotion(weights_sha256="w", champion=RIVAL, known=(), **named, **decided)
+    name = f"{asked.folder}/promotion.json"
+    store.publish_json(name, document.model_dump(mode="json"))
+    doubt = "more trainings would decide" if verdict == "undecided" else ""
+    result = PromoteResult(doubt=doubt, headline="decided", promotion_sha256=store.sha256(name), **named)
+    complete(store, asked.folder, asked, result, [name])
+    for run in line:
+        champions.crown(
+            store, "t", champions.Candidate(run, "w", "sample", "f"), champions.champion(store, "t"), "promoted"
+        )
+    assert (find(asked, silent()) is not None) == valid
+    assert find(asked.model_copy(update={"again": True}), silent()) is None

@@ -1,9 +1,10 @@
-"""A real server process over HTTP, on runs that were really trained; small ones."""
+"""A champion over HTTP, from a real server process, and in other forms; on small runs that were really trained."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import json
 import re
 import signal
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
@@ -26,7 +28,9 @@ from trained_runs import trained
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.progress import silent
+from podline.champions.exports import lite_model
 from podline.champions.promote import promote
+from podline.champions.serving.exporting import export
 from podline.champions.serving.model import Follower, load_served
 from podline.champions.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.cli import cli
@@ -34,6 +38,7 @@ from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.kinds.classification.guesses import Guesses
+from podline.stages.tools import ExportFormat, ExportSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -43,12 +48,15 @@ TEST = 60
 IMAGES = drawn(TEST, 1)["image"]
 # The same sums in another order.
 TOLERANCE = 1e-5
+needs_onnx = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))), reason="the extra onnx is not installed"
+)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Store:
     root = tmp_path_factory.mktemp("root")
-    publish_dataset(root, train=128, test=TEST)
+    publish_dataset(root, train=256, test=TEST)
     return open_store(root)
 
 
@@ -308,6 +316,65 @@ def test_a_run_that_was_never_promoted_is_exported_and_served(store, runs, stage
         output(*command)
     follower = Follower(store, run)
     assert (follower.refresh(), follower.served.run) == ("", run)
+
+
+def export_spec(store: Store, form: ExportFormat, file: Path, **values: Any) -> ExportSpec:
+    entry = champions.champion(store, "t")
+    asked = {"root": store.uri, "run": entry.run, "weights_sha256": entry.weights_sha256, "file": str(file)}
+    return ExportSpec(format=form, **(asked | values))
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("form", "allowed", "share"),
+    # Eight bits are steps of about 0.1 for a logit whose range is about 20, and each layer rounds.
+    [pytest.param("onnx", 1e-3, 0, marks=needs_onnx), ("tflite", 1e-3, 0), ("tflite-int8", 1.5, 0.1)],
+)
+def test_a_file_is_judged_beside_the_model(store: Store, form: ExportFormat, allowed, share, tmp_path: Path) -> None:
+    file = tmp_path / "models" / "t"
+    result = export(export_spec(store, form, file), silent())
+    evaluated = store.read_json(f"runs/{result.run}/evaluation.json")["trained"]["metrics"]["top1"]["value"]
+    assert (result.examples, result.measure, result.model) == (TEST, "top1", evaluated)
+    assert result.difference < allowed
+    assert abs(result.exported - result.model) <= result.differing / TEST <= share
+    assert result.bytes == file.stat().st_size
+    beside = json.loads((tmp_path / "models" / "t.json").read_text())
+    assert beside == result.model_dump(mode="json", exclude={"reused"})
+    again = export(export_spec(store, form, tmp_path / "again"), silent())
+    if form != "onnx":  # names in it are counted by the process
+        assert (tmp_path / "again").read_bytes() == file.read_bytes()
+    assert again.exported == result.exported
+
+
+@pytest.mark.usefixtures("stages_here", "runs")
+def test_a_command_names_the_file_and_its_figures_on_the_examples_asked_for(store: Store, podline, tmp_path) -> None:
+    where = ("--format", "tflite-int8", "--examples", "50", "--root", store.uri, "--json")
+    answer = podline("models", "export", "t", str(tmp_path), *where)
+    assert answer.code == 0, answer.err
+    result, file = json.loads(answer.out), tmp_path / "t" / f"{champions.champion(store, 't').number}-int8.tflite"
+    assert sorted(path.name for path in file.parent.iterdir()) == [file.name, f"{file.name}.json"]
+    images, labels = IMAGES[:50], drawn(TEST, 1)["label"][:50]
+    ask = lite_model(file.read_bytes())
+    guesses = np.concatenate([ask(images[place : place + 1])[0] for place in range(50)]).argmax(axis=1)
+    assert (result["file"], result["examples"], result["exported"]) == (str(file), 50, (guesses == labels).mean())
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_model_that_cannot_be_converted_leaves_no_file(store: Store, tmp_path: Path, monkeypatch) -> None:
+    def fails(*_: object) -> bytes:
+        raise NotImplementedError("no such operation")
+
+    monkeypatch.setattr("podline.champions.serving.exporting.lite_file", fails)
+    with pytest.raises(ArtifactError, match="as tflite: NotImplementedError: no such operation; give another --format"):
+        export(export_spec(store, "tflite", tmp_path / "model.tflite"), silent())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["serve", "export"])
+def test_a_recipe_without_a_champion_is_named(store: Store, podline: Any, tmp_path: Path, command: str) -> None:
+    place = (str(tmp_path),) if command == "export" else ()
+    answer = podline("models", command, "other", *place, "--root", store.uri)
+    assert "other has no champion" in answer.err
 
 
 def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs, server):
