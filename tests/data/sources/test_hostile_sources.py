@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import time
 import tracemalloc
 import zipfile
 import zlib
@@ -29,7 +30,6 @@ from podline.data.people.masks import check_outlines, ignored_mask
 from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.source import Source
-from podline.kinds.pose.coco_results import read_truth
 
 
 def claims(classes: str, lengths: list[str]) -> Callable[[Path], None]:
@@ -147,9 +147,6 @@ def left_out(source: Source) -> dict[str, str]:
     return {record.record: record.reason for record in source.quarantined}
 
 
-# Outlines
-
-
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("piece", ["P", "0"])
 def test_a_megabyte_of_run_lengths(piece: str) -> None:
@@ -158,20 +155,14 @@ def test_a_megabyte_of_run_lengths(piece: str) -> None:
         check_outlines([person(1, 1, **CROWD, segmentation=outline)], WIDTH, HEIGHT)
 
 
-def test_many_crowds_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,000 triangles on 64 million pixels took more than 40 seconds, each drawn over all pixels."""
-    drawn, plain = [], np.cumsum
-
-    def cumsum(values: Any, **options: Any) -> Any:
-        drawn.append(values.size)
-        return plain(values, **options)
-
-    monkeypatch.setattr(np, "cumsum", cumsum)
-    outlines: list[Any] = [[[5 * n % 400, n, 5 * n % 400 + 20, n + 3, n, n + 9]] for n in range(200)]
-    outlines += [{"size": [400, 500], "counts": [n, 9, 199_991 - n]} for n in range(200)]
+def test_many_crowds_are_drawn_once() -> None:
+    """Each drawn over all pixels, they take a minute."""
+    outlines: list[Any] = [[[4 * n, n, 4 * n + 20, n + 3, 4 * n, n + 9]] for n in range(1_000)]
+    outlines += [{"size": [4000, 5000], "counts": [n, 9, 19_999_991 - n]} for n in range(1_000)]
     crowds = [person(1, 1, **CROWD, segmentation=outline) for outline in outlines]
-    assert ignored_mask(crowds, LetterBox(500, 400, 64), 4).any()
-    assert 200_000 < sum(drawn) < 2 * 200_000
+    started = time.process_time()
+    assert ignored_mask(crowds, LetterBox(5000, 4000, 64), 4).any()
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize(
@@ -191,9 +182,6 @@ def test_outlines_without_end(
     many, large = left_out(opened_coco(files.write(tmp_path))).values()
     assert "at most 10000 items" in many
     assert found in large
-
-
-# Annotations
 
 
 def test_a_zip_of_spaces(tmp_path: Path) -> None:
@@ -220,12 +208,6 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_a_truth_of_many_lists(tmp_path: Path) -> None:
-    (tmp_path / "truth.json").write_bytes(b"[" + b"[]," * 200_000 + b"[]]")
-    with pytest.raises(SourceError, match="200,002 lists and objects in 600,004 bytes vs 47,500 at most"):
-        read_truth(tmp_path / "truth.json")
 
 
 @pytest.mark.parametrize("zipped", [False, True])
