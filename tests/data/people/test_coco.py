@@ -15,19 +15,14 @@ import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, people_in, person
 from PIL import Image
 
-from podline.base.errors import ArtifactError, SourceError
+from podline.base.errors import SourceError
 from podline.data.headers import PictureError, inspect_jpeg
-from podline.data.keypoints import from_annotated
-from podline.data.letterbox import LetterBox, areas_in_squares, snapped
-from podline.data.people.image import People, chosen
-from podline.data.people.records import annotations_of
-from podline.data.people.settings import CocoSettings
-from podline.data.people.truth import read_truth, truth_name
+from podline.data.people.image import chosen
+from podline.data.people.truth import read_truth
 from podline.data.sources.source import Source
 from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.shard_table import ShardTable
-from podline.documents.skeleton import COCO
 from podline.store.folder import FolderStore
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -291,31 +286,6 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
         opened(tmp_path / "c")
 
 
-def image(number: int, width: int, height: int, people: int) -> People:
-    """An image with some people, and one whom nobody labelled."""
-    entries = [person(10 * number + n, number, area=100.5 * (n + 1)) for n in range(people)]
-    nobody = person(10 * number + 9, number, num_keypoints=0, keypoints=[0] * 51)
-    return People(number, f"{number}.jpg", width, height, people, tuple(map(json.dumps, [*entries, nobody])))
-
-
-def test_records_made_together_are_those_made_alone() -> None:
-    settings = CocoSettings(side=64, max_people=3)
-    images = [image(1, WIDTH, HEIGHT, 2), image(2, HEIGHT, WIDTH, 0), image(3, 91, 70, 3), image(4, WIDTH, HEIGHT, 1)]
-    together = annotations_of(images, settings, COCO)
-    alone = [annotations_of([one], settings, COCO) for one in images]
-    for name, values in together.items():
-        np.testing.assert_array_equal(values, np.concatenate([columns[name] for columns in alone]), err_msg=name)
-    assert together["people"].tolist() == [2, 0, 3, 1]
-    # By the geometry of one image and one person at a time, the largest first.
-    box = LetterBox(91, 70, 64)
-    pose = from_annotated(np.array(person(1, 1)["keypoints"]).reshape(17, 3), COCO)
-    moved = np.where(pose[:, 2:] > 0, snapped(box.joints_to_network(pose[:, :2])), 0)
-    np.testing.assert_array_equal(together["keypoints"][2, 0, :, :2], moved)
-    np.testing.assert_array_equal(together["boxes"][2, 0], snapped(box.boxes_to_network(person(1, 1)["bbox"])))
-    assert together["areas"][2].tolist() == np.float32(areas_in_squares([301.5, 201, 100.5], box.scale)).tolist()
-    assert together["annotation_ids"][2].tolist() == [32, 31, 30]
-
-
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
 
 
@@ -365,14 +335,3 @@ def test_what_pycocotools_cannot_do_without_is_put_in(tmp_path: Path) -> None:
     found = {one["id"]: one for truth in truths.values() for one in truth["annotations"]}
     assert (found[100]["keypoints"], found[100]["num_keypoints"]) == ([0] * 51, 0)
     assert found[200]["num_keypoints"] == 17
-
-
-def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
-    source = open_coco(CocoFiles().write(tmp_path / "raw"), tmp_path / "work", max_people=2)
-    truths = source.publish_truths(FolderStore(tmp_path), "d")
-    path = tmp_path / "d" / truth_name("train")
-    path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))
-    with pytest.raises(ArtifactError, match=r"truth-train\.json has sha256 .* vs .* convert the data again"):
-        read_truth(FolderStore(tmp_path), "d", manifest_of(source, truths), "train")
-    with pytest.raises(ArtifactError, match="no truth to judge people by"):
-        read_truth(FolderStore(tmp_path), "d", manifest_of(source, {}), "train")
