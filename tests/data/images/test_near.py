@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from drawn_images import KINDS, as_folders, drawn, encoded, opened
+from drawn_images import as_folders, drawn, encoded, opened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -173,17 +173,3 @@ def test_above_a_share_they_are_refused_by_a_setting_that_decodes_nothing_again(
     few = source_of(leaky(tmp_path / "few", near=2, count=4))
     assert len(few.near) == 2
     few.notes()  # two are let pass in however small a split
-
-
-def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
-    twice = {
-        name: {f"{number}.{kind}": encoded(drawn(number, (40, 40)), kind) for number in numbers for kind in KINDS[:2]}
-        for name, numbers in (("cat", range(20)), ("dog", range(20, 40)))
-    }
-    folder = as_folders(tmp_path / "raw", twice)
-    (folder / "cat" / "notes.png").write_text("is no image, and has no pixels")
-    source = source_of(folder, test_share=0.3)
-    assert source.near
-    assert {(pair.image.split, pair.repeated.split) for pair in source.near} == {("test", "train")}
-    with pytest.raises(SourceError, match="nearly repeat a training image"):
-        source.notes()
