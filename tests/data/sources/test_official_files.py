@@ -23,7 +23,6 @@ from published import (
     names_of,
     noise,
     python2,
-    python3,
     write_archive,
     write_cifar10_bins,
     write_cifar10_pickles,
@@ -60,7 +59,7 @@ def pickled(protocol: int, folder: Path) -> Path:
             batch["data"] = np.asfortranarray(batch["data"])
         if number == 2:
             batch["labels"] = np.array(batch["labels"])
-        (folder / name).write_bytes(python3(batch, protocol))
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=protocol))
     return folder
 
 
@@ -173,7 +172,7 @@ Change = Callable[[bytes], bytes]
 
 def batch(**content: Any) -> tuple[str, Callable[[Path], Path], str, Change]:
     """A wrong pickled batch."""
-    return "cifar10", write_cifar10_pickles, "data_batch_3", lambda _: python3(content, 2)
+    return "cifar10", write_cifar10_pickles, "data_batch_3", lambda _: pickle.dumps(content, protocol=2)
 
 
 @pytest.mark.parametrize(
