@@ -256,8 +256,6 @@ def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
     assert " removed, " in listed.output
     shown = CliRunner().invoke(cli, ["data", "show", "images@2", "--json", *at])
     assert json.loads(shown.output)["fingerprint"] == found[1]
-    shown = CliRunner().invoke(cli, ["data", "show", "images", "--fingerprint", "@1", *at])
-    assert f"images {found[0]}" in shown.output
     store = open_store(str(root))
     assert not verify(store, silent()).problems
     assert not needless(holdings(store), store.now() + 1)  # the newest version has shards of all of them

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from podline.base.errors import StoreError
+from podline.base.progress import Event, Reporter
 from podline.store import locks, uses
 from podline.store.cache import Cache
 from podline.store.folder import FolderStore
@@ -27,6 +28,18 @@ with locks.turn(pathlib.Path(sys.argv[1]), "train of runs/first", lambda *_: Non
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+def test_waiting_is_news_at_first_and_then_ever_more_seldom_and_a_sign_of_life_every_ten_seconds() -> None:
+    events = list[Event]()
+    waits = locks.Waiting(Reporter("train", events.append))
+    times: dict[str, list[int]] = {"log": [], "waiting": []}
+    for seconds in range(200):
+        waits("the holder", seconds)
+        for event in events:
+            times[event["event"]].append(seconds)
+        events.clear()
+    assert times == {"log": [0, 30, 60, 120], "waiting": [*range(0, 200, 10)]}
 
 
 @pytest.fixture

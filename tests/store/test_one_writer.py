@@ -181,8 +181,11 @@ def test_a_helper_writes_while_its_owner_has_the_lease_and_no_longer(
     # The next holder may have found the shard that was written before the loss.
     assert world.texts() == {f"{RUN}/shard": "one"}
     help_writer(store, RUN, lost[0].owner)
+    world.publish(lost[0], f"{RUN}/shard", "the owner's")
     store.publish_bytes(f"{RUN}/shard", b"two", replace=True)
     assert world.texts() == {f"{RUN}/shard": "two"}
+    world.publish(lost[0], f"{RUN}/shard", "the owner's again")
+    assert world.texts() == {f"{RUN}/shard": "the owner's again"}
 
 
 def test_of_two_that_replace_one_version_one_succeeds(store: Store, tmp_path: Path) -> None:
