@@ -13,7 +13,7 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, smal
 from podline import notebook
 from podline.base.drawing import picture_sheet
 from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
-from podline.base.errors import SettingsError, StoreError
+from podline.base.errors import StoreError
 from podline.base.progress import silent
 from podline.data.order import TrainingOrder
 from podline.evaluation import sheet
@@ -106,8 +106,6 @@ def test_the_stage_writes_one_png_and_counts(root: Path, trained: str, tmp_path:
 def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         notebook.show(RECIPE, str(tmp_path))
-    with pytest.raises(SettingsError, match="which recipe"):
-        notebook.show(None, str(root))
     unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
     open_store(root).publish_json(f"{unfinished.folder}/spec.json", unfinished.model_dump(mode="json"))
     with pytest.raises(StoreError, match="is not finished; finish it with `podline train`"):
