@@ -32,11 +32,11 @@ CLASSES = ("cat", "dog", "frog")
 IMAGES = {"side": 24, "shard_bytes": 1_000_000}
 
 
-def picture(number: int, gain: float = 1.0, blur: float = 0.0, ending: str = "png") -> bytes:
+def picture(number: int, blur: float = 0.0, ending: str = "png") -> bytes:
     """Return a file with noise of many sizes, whose pixels depend on a number."""
     chance = np.random.default_rng(number)
     layers = [chance.normal(0, 25, (24 // side, 24 // side, 3)).repeat(side, 0).repeat(side, 1) for side in (1, 2, 6)]
-    pixels = np.clip((100 + chance.normal(0, 10) + sum(layers)) * gain, 0, 255)
+    pixels = np.clip(100 + chance.normal(0, 10) + sum(layers), 0, 255)
     image = Image.fromarray(pixels.astype(np.uint8))
     stream = io.BytesIO()
     (image.filter(ImageFilter.GaussianBlur(blur)) if blur else image).save(stream, ending)
