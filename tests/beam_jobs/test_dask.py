@@ -124,7 +124,9 @@ def test_a_worker_of_another_release_is_refused(
     raw = write_raw_cifar(hidden / "other")
     spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine)
     monkeypatch.setattr("podline.beam_jobs.conversion.JobContext", partial(JobContext, release="0.1.0"))
-    with pytest.raises(EngineError, match=r"^Podline \S+ here, but 0\.1\.0 where the job was started; install the"):
+    with pytest.raises(
+        EngineError, match=r"^Podline \S+ here, but 0\.1\.0 where the job was started; install that one"
+    ):
         convert(spec, silent())
 
 
