@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from ledger_entries import night
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
-from podline.base.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
+from podline.base.errors import ArtifactError, SettingsError, UndecidedError
 from podline.base.progress import silent
 from podline.champions import exports
 from podline.champions.promote import promote, reference_of
@@ -59,8 +58,7 @@ pytestmark = pytest.mark.usefixtures("few_layers")
 
 
 def spec(store: Store, run: str, **changes) -> PromoteSpec:
-    made = spec_of(store, run, (), anyway=False, reason="")
-    return made.model_copy(update={"again": False} | changes)
+    return spec_of(store, run, (), anyway=False, reason="").model_copy(update={"again": False} | changes)
 
 
 def decision(store: Store, run: str) -> Promotion:
@@ -105,6 +103,7 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
     assert (found.number, found.known, found.champion) == (2, (runs[0],), runs[0])
     [main] = [check for check in found.checks if check.rule == "main"]
     assert f"refused from \N{MINUS SIGN}{-100 * main.refused_from:.1f} points" in second.thresholds
+    assert second.floor == pytest.approx(main.before + main.refused_from)
 
 
 def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged_again(fresh, runs):
@@ -123,17 +122,22 @@ def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged
     assert PROMOTE.find(asked, silent()) is None
     insisted = promote(asked.model_copy(update={"anyway": True}), silent())
     assert (insisted.verdict, insisted.doubt) == ("promoted", "")
+    assert "champion against the rules" in insisted.headline
     assert champions.history(fresh, "t")[-1].reference, "a person made it the reference"
 
 
 def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
     for run in runs:
         promote(spec(fresh, run), silent())
+    # As one that was killed after its change leaves it: the next promotion finishes it.
+    fresh.delete(f"runs/{runs[1]}/promotion.json")
+    assert PROMOTE.find(spec(fresh, runs[1]), silent()) is None
+    again = promote(spec(fresh, runs[1]), silent())
+    assert (again.promoted, again.reference, len(champions.history(fresh, "t"))) == (True, runs[0], 2)
     champions.roll_back(fresh, "t", "slow")
     found = PROMOTE.find(spec(fresh, runs[1]), silent())
     assert found.reused
-    now = champions.champion(fresh, "t")
-    assert now.run == runs[0]
+    assert champions.champion(fresh, "t").run == runs[0]
     assert PROMOTE.find(spec(fresh, runs[1], again=True), silent()) is None
     assert promote(spec(fresh, runs[1], again=True), silent()).promoted
     assert [entry.run for entry in champions.history(fresh, "t")] == [*runs, runs[0], runs[1]]
@@ -143,36 +147,6 @@ def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
     assert (decision(fresh, runs[1]).reference, decision(fresh, runs[1]).known) == (runs[0], (runs[0],))
     with pytest.raises(ArtifactError, match="evaluate the run again"):
         promote(spec(fresh, runs[0], evaluation_sha256="0" * 64), silent())
-
-
-def test_a_promotion_that_was_killed_after_its_change_is_finished_by_the_next(fresh, runs):
-    for run in runs:
-        promote(spec(fresh, run), silent())
-    whole = decision(fresh, runs[1])
-    fresh.delete(f"runs/{runs[1]}/promotion.json")
-    assert PROMOTE.find(spec(fresh, runs[1]), silent()) is None
-    again = promote(spec(fresh, runs[1]), silent())
-    assert (again.promoted, again.reference) == (True, runs[0])
-    assert decision(fresh, runs[1]).checks == whole.checks
-    assert len(champions.history(fresh, "t")) == 2
-
-
-def test_of_two_promotions_at_once_one_is_told_of_the_other_and_wins_later(fresh, runs, monkeypatch):
-    crown = champions.crown
-
-    def overtaken(store, *candidate):
-        monkeypatch.setattr(champions, "crown", crown)
-        assert promote(spec(store, runs[0]), silent()).promoted
-        return crown(store, *candidate)
-
-    monkeypatch.setattr(champions, "crown", overtaken)
-    told = f"t: {runs[1]} was judged against no champion, and meanwhile {runs[0]} became"
-    with pytest.raises(OvertakenError, match=told):
-        promote(spec(fresh, runs[1]), silent())
-    assert read_promotion(fresh, f"runs/{runs[1]}") is None
-    again = promote(spec(fresh, runs[1]), silent())
-    assert (again.promoted, again.reference) == (True, runs[0])
-    assert [(entry.number, entry.run) for entry in champions.history(fresh, "t")] == list(enumerate(runs, 1))
 
 
 def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, runs, tmp_path, monkeypatch):
@@ -261,14 +235,9 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     later = trained(fresh, 5, OTHER)
     result = promote(spec(fresh, later), silent())
     assert result.reference == runs[0]
-    figures = {check.rule: check for check in decision(fresh, later).checks}
-    assert figures["main"].before == right_answers(fresh, runs[0], splits["test"]).mean()
-    told = f"compared on 90 test examples of sample-{OTHER}: 0 of them are in sample-{FINGERPRINT} as well"
-    assert result.compared == told
-    # The comparison of the two tells what the promotion found.
-    [verdict] = compare_runs(fresh, [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, OTHER)]).verdicts
-    assert verdict.difference.value == figures["main"].after - figures["main"].before
-    assert (verdict.difference.paired, verdict.examples, verdict.why_unpaired) == (True, told, "")
+    [main] = [check for check in decision(fresh, later).checks if check.rule == "main"]
+    assert main.before == right_answers(fresh, runs[0], splits["test"]).mean()
+    assert result.compared.startswith(f"compared on 90 test examples of sample-{OTHER}: 0 of them are in sample-")
 
 
 def published_as(store, fingerprint, monkeypatch, **splits):
@@ -349,35 +318,21 @@ def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fre
     assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
 
 
-@contextlib.contextmanager
-def having_answered(store, run, guesses):
-    """As if a run's evaluation had answered so: no completion record tells otherwise."""
-    names = [f"runs/{run}/guesses.npz", completion_name(f"runs/{run}", "evaluate")]
-    whole = {name: store.read_bytes(name) for name in names}
-    try:
-        store.publish_bytes(names[0], guesses.to_bytes(), replace=True)
-        store.delete(names[1])
-        yield
-    finally:
-        for name, content in whole.items():
-            store.publish_bytes(name, content, replace=True)
-
-
 def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     for run in runs:
         promote(spec(fresh, run), silent())
-    before, after = (Guesses.read(fresh, f"runs/{run}") for run in runs)
+    store = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
+    before, after = (Guesses.read(store, f"runs/{run}") for run in runs)
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
-    with having_answered(fresh, runs[1], after):
-        pairing = compare(fresh, evaluated(fresh, runs[0]), evaluated(fresh, runs[1]), silent())
-        why, pictures, _ = found = explain(fresh, pairing)
-        found.picture_sheet().savefig(tmp_path / "lost.png")
-        command = ["runs", "compare", runs[1], "--why", "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
-        said = CliRunner().invoke(cli, command, catch_exceptions=False)
+    store.publish_bytes(f"runs/{runs[1]}/guesses.npz", after.to_bytes(), replace=True)
+    store.delete(completion_name(f"runs/{runs[1]}", "evaluate"))  # which tells otherwise
+    pairing = compare(store, evaluated(store, runs[0]), evaluated(store, runs[1]), silent())
+    why, pictures, _ = explain(store, pairing)
+    command = ["runs", "compare", runs[1], "--why", "--root", store.uri, "--out", str(tmp_path / "a.png")]
+    said = CliRunner().invoke(cli, command, catch_exceptions=False)
     lost = set(np.flatnonzero(before.right & ~after.right).tolist())
     assert (why.lost, why.gained) == (len(lost), np.sum(~before.right & after.right))
     assert lost.issuperset(example.record for example in why.examples)
-    assert len(why.examples) == min(len(lost), 24) > 0
     test = drawn(TEST, 1)
     for example, (image,) in zip(why.examples, pictures, strict=True):
         assert np.array_equal(image, test["image"][example.record])
@@ -385,7 +340,6 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
         assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
     assert why.comparison.difference.value == pytest.approx(after.right.mean() - before.right.mean())
     assert {part.name for part in why.comparison.parts} == set(CLASS_NAMES)
-    assert "training loss" in {gap.what for gap in why.gaps}
     assert said.output.splitlines() == why.lines()
     assert (tmp_path / "a.png").stat().st_size > 1000
 
@@ -396,7 +350,6 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
         done = CliRunner().invoke(models_group, [*words, "--root", fresh.uri], catch_exceptions=False)
         return done.output
 
-    assert "has no champions" in said("list")
     promote(spec(fresh, runs[0]), silent())
     command = ["promote", runs[1], "--root", fresh.uri, "--set", "promotion.margin=0.001"]
     undecided = CliRunner().invoke(cli, ["models", *command])
@@ -405,8 +358,6 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
     before = champions.history(fresh, "t")
     tried = CliRunner().invoke(cli, ["models", *command, "--dry-run"])
     assert (tried.exit_code, "refused from" in tried.stdout) == (12, True)
-    tried = CliRunner().invoke(cli, ["models", *command[:-2], "--dry-run"])
-    assert (tried.exit_code, tried.stdout.startswith("dry run: ")) == (0, True)
     assert champions.history(fresh, "t") == before
     as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")

@@ -72,10 +72,9 @@ CIFAR, MNIST = "cifar10 0123456789abcdef", "mnist 0123456789abcdef"
             with_part("code", changes=FILES),
             ["code podline/loop.py as committed abc", "code old.py as committed deleted"],
         ),
-        (with_part("environment", packages=NUMPY), ["environment packages.numpy 2.4.0 2.5.0"]),
         (
-            with_part("environment", devices="2 × cpu", strategy="cpu:2"),
-            ["environment devices 1 CPU as cpu 2 × cpu as cpu:2"],
+            with_part("environment", packages=NUMPY, strategy="cpu:2"),
+            ["environment devices 1 CPU as cpu 1 CPU as cpu:2", "environment packages.numpy 2.4.0 2.5.0"],
         ),
         (with_part("data", dataset="mnist"), [f"data dataset {CIFAR} {MNIST}"]),
         (night(0, data=None), [f"data dataset {CIFAR} –"]),

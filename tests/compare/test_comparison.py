@@ -121,7 +121,7 @@ def test_what_cannot_be_compared_says_why_and_names_keep_their_ends(store: Store
     store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
     words = compare_runs(store, [first, second, second.model_copy(update={"outcome": None})]).words
     assert "is no longer the evaluation of" in words[0]
-    assert words[1].endswith("there is no result to compare: this run has no evaluation")
+    assert "there is no result to compare: this run has no evaluation; run" in words[1]
     poses: Any = SimpleNamespace(measure="ap")
     one = evaluated(store, before.run)
     with pytest.raises(StoreError, match="there is no result to compare: ap vs top1"):

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
+from prefect_servers import artifacts_of, tasks_of
 from small_flow_stages import ran
 
-from podline.base.errors import ArtifactError, SanityError
+from podline.base.errors import SanityError
 from podline.data.people import sample as coco_sample
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
@@ -43,16 +43,11 @@ def parameters(tmp_path: Path, small_stages: None) -> TrainingForm:
     )
 
 
-def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
+def newest_run() -> tuple[Any, dict[str, str | None], dict[str | None, Any]]:
     """The last flow run, the states of its task runs by name, its artifacts by key."""
     with get_client(sync_client=True) as client:
         run = max(client.read_flow_runs(), key=lambda run: run.created)
-        of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
-        tasks = {task.name: task.state_name for task in client.read_task_runs(flow_run_filter=of_this_run)}
-        artifacts = client.read_artifacts(
-            artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
-        )
-    return run, tasks, {artifact.key: artifact for artifact in artifacts}
+        return run, {task.name: task.state_name for task in tasks_of(client, run.id)}, artifacts_of(client, run.id)
 
 
 def ledger_of(root: str) -> list[Entry]:
@@ -216,26 +211,6 @@ def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: Tr
     assert training(longer)["promotion"]["doubt"] == "what would decide: 1 more"
     assert training(longer)["promotion"]["verdict"] == "promoted"
     assert ran(short.machine.root).count("train") == 3
-
-
-@stages_here
-def test_after_a_failure_only_what_failed_is_done(parameters: TrainingForm) -> None:
-    failing = Path(parameters.machine.root, "fail-evaluation")
-    failing.parent.mkdir()
-    failing.touch()
-    with pytest.raises(ArtifactError, match="not what it was"):
-        training(parameters)
-    # A permanent error is not tried again.
-    assert ran(parameters.machine.root) == ["convert", "validate", "train", "evaluate"]
-    assert newest_run()[1]["evaluate"] == "Failed"
-
-    [failed] = ledger_of(parameters.machine.root)
-    assert (failed.state, failed.error) == ("failed", "ArtifactError")
-    assert "not what it was" in failed.cause
-    assert list(failed.stages) == ["convert", "validate", "train"]
-
-    failing.unlink()
-    assert reused(training(parameters)) == ["convert", "validate", "train"]
 
 
 @stages_here

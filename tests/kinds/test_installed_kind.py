@@ -170,16 +170,11 @@ def test_every_record_has_the_number_of_its_image_and_one_that_cannot_be_is_name
     spec = spec_of(tmp_path / "root", drawn(tmp_path / "raw", 90))
     found, store = convert(spec, silent()), open_store(spec.root)
     manifest = read_manifest(store, found.folder)
-    assert (manifest.kind, manifest.class_names, manifest.facts) == ("number", (), {})
     fields = [(field.name, field.dtype, field.shape) for field in manifest.fields]
+    assert (manifest.kind, manifest.class_names) == ("number", ())
     assert fields == [("image", "uint8", (16, 16, 3)), ("number", "float32", ())]
-    reader = open_split(store, found.folder, manifest, "train")
-    records = reader.gather(np.arange(len(reader)))
-    heights = (records["image"][:, :, 8, 0] > 120).sum(axis=1)
-    assert len(reader) == 60
-    assert np.abs(records["number"] - 2.5 * heights).max() < 1
-    assert not list(store.local(found.folder).glob("*.labels.txt"))
-
+    records = open_split(store, found.folder, manifest, "train").gather(np.arange(60))
+    assert np.abs(records["number"] - 2.5 * (records["image"][:, :, 8, 0] > 120).sum(axis=1)).max() < 1
     shard, frame = manifest.split("train").shards[0], manifest.record_length + 16
     file = store.local(f"{found.folder}/{shard.file}")
     content = np.fromfile(file, np.uint8).reshape(-1, frame)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner
 from dying_runs import Killed
-from ledger_entries import NOON, night, outcome
+from ledger_entries import night, outcome
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
@@ -28,7 +28,7 @@ from podline.commands.runs import runs_group
 from podline.data.reader import SplitReader
 from podline.documents.ledger_entry import Entry, WaitingTime
 from podline.documents.metrics_log import EvaluationLine, EventKind, EventLine, StepsLine
-from podline.ledger import killed, ledger
+from podline.ledger import ledger
 from podline.ledger.killed import write_killed
 from podline.ledger.recording import recorded
 from podline.ledger.time_spent import CLASSES, Attempt, in_words, time_of_training, time_spent
@@ -246,10 +246,3 @@ def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_
     assert rest == pytest.approx(1.0 if finished else 0.0, abs=0.5)
     write_killed(open_store(tmp_path))
     assert len(entries(tmp_path)) == 1
-
-
-def test_what_failed_attempts_lost_is_not_forgotten_when_the_run_is_killed_between_stages(tmp_path: Path):
-    failed = Attempt("validate", NOON, NOON + 400, 0.0, kept=False)
-    began = night(0).model_copy(update={"began": NOON, "run": "", "waiting": WaitingTime()})
-    entry = killed._entry(open_store(tmp_path), killed.Unfinished(entry=began, attempts=(failed,)), NOON + 1000, NOON)
-    assert entry.spent == {"lost": pytest.approx(1000)}

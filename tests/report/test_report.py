@@ -6,7 +6,6 @@ import base64
 import html
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,18 +17,20 @@ from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import silent
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.metrics_log import EarlyStopLine
 from podline.kinds.classification.document import Evaluation
 from podline.recipes.kind_table import read_evaluation
-from podline.report.blocks import markdown_of
 from podline.report.facts import RunFacts, gather
 from podline.report.report import report
-from podline.report.run_sections import findings_table, training
-from podline.report.sections import blocks_of
+from podline.report.run_sections import findings_table
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 
 Rows = list[list[str]]
+
+
+def _within(text: str) -> list[float]:
+    """The numbers of ``82.3 % [79.9, 84.5]``."""
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
 def _html_tables(page: str) -> list[Rows]:
@@ -90,11 +91,6 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     return _reported(finished_run(tmp_path_factory.mktemp("store")))
 
 
-def _within(text: str) -> list[float]:
-    """The numbers of ``82.3 % [79.9, 84.5]``."""
-    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
-
-
 @pytest.mark.parametrize("where", ["page", "markdown"])
 def test_a_report_has_every_metric_class_and_cell_of_the_matrix_of_the_evaluation(
     reported: Reported, where: str
@@ -136,13 +132,11 @@ def test_a_report_has_the_calibration_and_the_facts_of_the_data(reported: Report
     manifest = read_manifest(store, dataset_folder("cifar10", FINGERPRINT))
     splits = {row[0]: row[1:] for row in _rows(tables, "split|train|test")}
     assert splits["records"] == ["60", "60"]
-    assert _within(splits["mean of the pixels"][0]) == pytest.approx(manifest.splits[0].mean, abs=0.005 + 1e-9)
     counts = [[int(cell) for cell in row[1:]] for row in _rows(tables, "class|train|test")]
     assert counts == [list(pair) for pair in zip(*(split.class_counts for split in manifest.splits), strict=True)]
     assert _rows(tables, "split|reason") == [
         ["train", "label 12 vs 10 classes", "2", "data_batch_1[0], data_batch_1[1]"]
     ]
-    assert [row[2] for row in _rows(tables, "file|bytes")] == [file.sha256 for file in manifest.source]
 
 
 def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> None:
@@ -180,22 +174,6 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
     ]
     assert table.rows[-1][4:] == ["checkpoint 700: weights.npz is short", "check the disk"]
     assert table.markdown() in reported.markdown
-    assert "something is wrong with stage2_relu" in _text(reported.html)
-
-
-def test_an_early_end_is_told_with_every_decision(reported: Reported) -> None:
-    decision = {"value": 0.3, "best": 0.2, "state": 10, "time": 0.0}
-    decisions = (
-        EarlyStopLine(step=20, stalled=1, stopped=False, restored=False, **decision),
-        EarlyStopLine(step=30, stalled=2, stopped=True, restored=True, **decision),
-    )
-    facts = reported.facts
-    ended = facts.training.changed(ending="ended early at step 30 of 90: it got no better")
-    text = markdown_of(blocks_of(training, replace(facts, decisions=decisions, training=ended)))
-    assert "The training ended early at step 30 of 90: it got no better." in text
-    rows = _rows(_markdown_tables(text), "step|what")[-2:]
-    assert [row[1:3] for row in rows] == [["end", "0.3000"]] * 2
-    assert [row[-1] for row in rows] == ["goes on", "the run ends early, back to the state of step 10"]
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:

@@ -152,16 +152,3 @@ def test_a_page_has_the_last_seven_nights_and_the_figures_of_the_documents(tmp_p
     assert f", {metric_text('top1', rival)}: " in lines
     assert f"\ntraining\n{duration(trained.seconds)}\n" in lines
     assert f"{rate(trained.examples_per_second)} examples/s" in lines
-
-
-@pytest.mark.usefixtures("no_charts")
-@pytest.mark.parametrize(
-    ("doubts", "words"),
-    [
-        ((), "the first run with these settings, promoted to champion."),
-        (("cat", "dog"), "2 more trainings of the reference"),
-    ],
-)
-def test_a_first_champion_and_an_undecided_model_are_told(tmp_path: Path, doubts: tuple[str, ...], words: str) -> None:
-    spec = decided(finished_run(tmp_path), "another" if doubts else "", doubts=doubts)
-    assert words in open_store(spec.root).read_bytes(report(spec, silent()).html).decode()

@@ -113,19 +113,9 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
     """What a training of these weights answers."""
-    return TrainResult(
-        seconds=1.0,
-        run=spec.run,
-        folder=spec.folder,
-        steps=1,
-        epochs=1.0,
-        examples=1,
-        parameters=1,
-        weights_sha256=digests.of_bytes(weights),
-        loss=0.5,
-        examples_per_second=1.0,
-        waiting_for_input=0.0,
-    )
+    figures: dict[str, Any] = {"seconds": 1.0, "steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 0.5}
+    figures |= {"examples_per_second": 1.0, "waiting_for_input": 0.0}
+    return TrainResult(run=spec.run, folder=spec.folder, weights_sha256=digests.of_bytes(weights), **figures)
 
 
 STEPS = 12
@@ -241,32 +231,13 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     store = open_store(spec.root)
     files = source_of(effective(spec, store), store).files
     folder = dataset_folder(spec.dataset, fingerprint(spec, files))
-    result = ConvertResult(
-        dataset=spec.dataset,
-        fingerprint=fingerprint(spec, files),
-        folder=folder,
-        read=70,
-        written=70,
-        quarantined=0,
-        splits={"train": 50, "test": 20},
-        bytes=1,
-        shards_written=1,
-        shards_reused=0,
-    )
+    data = {"dataset": spec.dataset, "fingerprint": fingerprint(spec, files)}
+    counts: dict[str, Any] = {"read": 70, "written": 70, "quarantined": 0, "splits": {"train": 50, "test": 20}}
+    result = ConvertResult(**data, **counts, folder=folder, bytes=1, shards_written=1, shards_reused=0)
     store.publish_json(f"{folder}/shard", {"files": repr(files)}, replace=True)
-    manifest = Manifest(
-        dataset=spec.dataset,
-        fingerprint=result.fingerprint,
-        record_length=1,
-        fields=(),
-        class_names=(),
-        splits=(),
-        source=files,
-        converter={},
-        read=0,
-        written=0,
-        quarantined=(),
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("fields", "class_names", "splits", "quarantined"), ())
+    nothing |= {"converter": {}, "read": 0, "written": 0}
+    manifest = Manifest(**data, **nothing, record_length=1, source=files)
     complete(store, folder, spec, result, [f"{folder}/shard", publish_manifest(store, manifest)])
     memory_of(effective(spec, store), store).remember(result.fingerprint)
     return result
@@ -283,16 +254,9 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
     """A chart of a few bytes."""
     _note_run(spec, "lr-find")
-    result = LearningRateResult(
-        folder=spec.folder,
-        chart=f"{spec.folder}/chart.png",
-        learning_rate=0.1,
-        recipe_rate=spec.recipe.schedule.learning_rate,
-        floor=(0.05, 0.2),
-        blow_up=None,
-        steps=spec.steps,
-        reasons=("because",),
-    )
+    found: dict[str, Any] = {"learning_rate": 0.1, "floor": (0.05, 0.2), "blow_up": None, "reasons": ("because",)}
+    found |= {"recipe_rate": spec.recipe.schedule.learning_rate, "steps": spec.steps}
+    result = LearningRateResult(folder=spec.folder, chart=f"{spec.folder}/chart.png", **found)
     _leave(spec, result, {"chart.png": b"a picture"})
     return result
 

@@ -24,7 +24,6 @@ from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm, TrainingGroup, read_form
 from podline.tasks.nights import run_name
 from podline.tasks.sources import conversion
-from podline.tasks.stops import in_form_words
 
 
 def test_what_is_filled_in_changes_the_recipe() -> None:
@@ -108,11 +107,6 @@ def test_the_command_does_the_same_again(tmp_path: Path) -> None:
     command = TrainingForm(recipe=str(file), source="my data", training=group).command("/root dir")
     command_line = ["podline", "run", str(file), "--root", "/root dir", "--source", "my data"]
     assert shlex.split(command) == [*command_line, "--steps", "7", "--set", "model.width=0.5"]
-
-
-def test_a_message_of_the_command_line_names_the_fields_of_the_form() -> None:
-    said = in_form_words("give --source, or choose another --root; raise --allow-left-out, not --runner=x")
-    assert said == "give Source, or choose another Store; raise Allow left out, not --runner=x"
 
 
 def test_a_missing_package_of_weights_ends_a_run_before_its_conversion_unless_the_store_has_them(

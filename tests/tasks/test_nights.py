@@ -16,8 +16,6 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
 from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
     FlowRunFilter,
     FlowRunFilterDeploymentId,
     FlowRunFilterExpectedStartTime,
@@ -27,6 +25,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import CancelledRun
 from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Running, Scheduled
+from prefect_servers import artifacts_of
 from small_flow_stages import ran
 
 from podline.base.progress import Event
@@ -105,8 +104,7 @@ class Nightly:
         return schedule.active
 
     def report(self, run: UUID) -> Any:
-        ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-        return next(one for one in self.client.read_artifacts(artifact_filter=ours) if one.key == "sample-report")
+        return artifacts_of(self.client, run)["sample-report"]
 
 
 @pytest.fixture
@@ -157,6 +155,8 @@ def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_
     assert (it.root / "index.html").is_file()
     fails.unlink()
     assert it.retry(failed).state_name == "Completed"
+    # What failed is done again, and only that.
+    assert ran(str(it.root)) == ["convert", "validate", "train", "evaluate", "evaluate", "report"]
     assert it.do(it.by_hand()).state_name == "Completed"
     crashed = it.night(4)
     it.client.set_flow_run_state(crashed, Running())
@@ -169,8 +169,11 @@ def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_
 
     name = it.client.read_deployment(it.deployment).name
     store = open_store(it.root)
-    told = [(entry.started, entry.schedule, entry.state) for entry in entries(store, names(store))]
-    assert sorted(told) == [
+    found = [*entries(store, names(store))]
+    [of_failed] = [entry for entry in found if entry.state == "failed"]
+    assert (of_failed.error, list(of_failed.stages)) == ("ArtifactError", ["convert", "validate", "train"])
+    assert "not what it was" in of_failed.cause
+    assert sorted((entry.started, entry.schedule, entry.state) for entry in found) == [
         ("event", name, "finished"),
         ("hand", "", "finished"),
         ("retry", name, "finished"),

@@ -13,13 +13,11 @@ from uuid import UUID
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
-from prefect.client.schemas.sorting import LogSort
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import State
-from prefect_servers import wait_until
+from prefect_servers import lines_of, tasks_of, wait_until
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.base.errors import ServerAwayError, SourceError, TransientError
@@ -83,9 +81,8 @@ def states(run_id: UUID) -> list[State[Any]]:
     history: list[State[Any]] = []
 
     def ended() -> bool:
-        of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
         with get_client(sync_client=True) as client:
-            for task in client.read_task_runs(flow_run_filter=of_run):
+            for task in tasks_of(client, run_id):
                 history[:] = sorted(client.read_task_run_states(task.id), key=lambda state: state.timestamp)
         return bool(history) and history[-1].is_final()
 
@@ -98,9 +95,8 @@ def lines(run_id: UUID, until: str) -> list[tuple[int, str]]:
     told: list[tuple[int, str]] = []
 
     def has_it() -> bool:
-        of_run = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id]))
         with get_client(sync_client=True) as client:
-            told[:] = [(line.level, line.message) for line in client.read_logs(of_run, sort=LogSort.TIMESTAMP_ASC)]
+            told[:] = lines_of(client, run_id)
         return any(until in message for _, message in told)
 
     wait_until(has_it, every=0.2)

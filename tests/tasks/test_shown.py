@@ -14,11 +14,11 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from podline.base import errors
-from podline.stages.specs import PromoteResult, ReportResult, TrainResult
+from podline.stages.specs import ReportResult, TrainResult
 from podline.store.opening import open_store
 from podline.store.page_links import PageLinks
 from podline.tasks import shown
-from podline.tasks.artifacts import outcome, report_text
+from podline.tasks.artifacts import report_text
 from podline.tasks.shown import open_card, say_first, show, stage_listener
 from podline.tasks.stops import remedies
 
@@ -136,13 +136,6 @@ def test_the_report_is_its_verdict_and_a_link(tmp_path: Path) -> None:
     assert lines[0] == f"Open the report: `{tmp_path}/runs/it/report.html` · all nights: `{tmp_path}/index.html`"
     assert [line for line in lines[1:-1] if line] == ["> As before.", "# 80 %", "of them."]
     assert lines[-1] == f"TensorBoard: `tensorboard --logdir {tmp_path}/runs/it/tensorboard`"
-
-
-def test_the_outcome_is_a_line_that_can_be_read() -> None:
-    refusals = ("accuracy: 29.3 % vs 99.2 %", "class disc: 35.0 % vs 97.0 %", "class ring: 37.0 % vs 98.0 %")
-    result = PromoteResult.model_construct(headline="sample-2 is refused", refusals=refusals, promoted=False, doubt="")
-    assert outcome(None) == "not asked for"
-    assert outcome(result) == f"sample-2 is refused; {refusals[0]}; 2 more in the report"
 
 
 def test_every_kind_of_failure_has_advice_in_the_table_of_failed_runs() -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from metrics_lines import steps_line
 
 from podline.base.errors import ArtifactError, StoreError
 from podline.documents.metrics_log import EvaluationLine, LogMark, MetricsLines, MetricsLog
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
-from tests.support.metrics import read_metrics
+from tests.support.metrics import read_metrics, steps_line
 
 
 @pytest.fixture

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from metrics_lines import steps_line
 from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline.base.progress import Reporter
@@ -22,7 +20,6 @@ from podline.kinds.pose.settings import PoseSettings
 from podline.recipes.durations import Duration
 from podline.recipes.settings import ScheduleSettings
 from podline.stages.specs import TrainSpec
-from podline.training.course import _against_overfitting
 from podline.training.findings import (
     Findings,
     JudgeOverfitting,
@@ -35,7 +32,7 @@ from podline.training.findings import (
 from podline.training.loop import Stretch
 from podline.training.probe import Probe
 from podline.training.train import train
-from tests.support.metrics import read_metrics
+from tests.support.metrics import read_metrics, steps_line
 
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 
@@ -278,18 +275,3 @@ def test_an_accuracy_that_is_far_below_that_in_training_tells_beyond_chance(
     lines = overfitting(RISES[:count], training=training, accuracy=accuracy)
     assert [line.step for line in lines] == found
     assert overfitting(RISES, training=training, accuracy=accuracy, examples=40) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "used"),
-    [
-        ({}, ""),
-        ({"init": {"file": "a.keras"}}, "--init"),
-        ({"further": "t-0"}, "--init"),
-        ({"early_stop": {}}, "early"),
-    ],
-)
-def test_what_a_run_uses_is_no_remedy(changes: dict[str, Any], used: str) -> None:
-    recipe = small_recipe(validation_share=0.1).changed(**changes)
-    helps = "; ".join(_against_overfitting(recipe))
-    assert ("--init" in helps, "early_stop" in helps) == (used != "--init", used != "early")

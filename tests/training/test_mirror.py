@@ -8,7 +8,6 @@ from pathlib import Path
 import fault_proxy
 import numpy as np
 import pytest
-from metrics_lines import steps_line
 
 from podline.base.errors import OtherWriterError, PreemptedError, StoreUnavailableError
 from podline.base.progress import Reporter
@@ -21,7 +20,7 @@ from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest
 from podline.training.mirror import Mirror, mirrored
 from podline.training.train import _copy_open_files
-from tests.support.metrics import read_metrics
+from tests.support.metrics import read_metrics, steps_line
 
 RUN = "runs/r"
 

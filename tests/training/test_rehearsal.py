@@ -1,9 +1,10 @@
-"""A rehearsal tells how long a training takes, and fails in seconds where the training would; it leaves nothing."""
+"""A rehearsal tells how long a training and its input take, and fails in seconds where the training would."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,19 +13,23 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, seal, small_recipe
 
+from podline import notebook
 from podline.base.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.base.progress import silent
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
+from podline.input import augmentation
+from podline.input.pipeline import TrainingInput
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.records import ClassTargets
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
+from podline.recipes.settings import AugmentationSettings
 from podline.stages.from_recipe import pace_spec, within
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
-from podline.stages.tools import PreflightSpec
+from podline.stages.tools import InputSpeed, PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training.loop import StepsDone
@@ -89,32 +94,25 @@ def test_each_phase_counts_by_its_own_steps_and_features_once(root, monkeypatch)
     assert "3000 ms each (2.67 examples/s), in the first of 2 phases" in answer.lines()[1]
 
 
-def test_a_training_fits_into_the_minutes_that_it_may_take(root):
-    spec = pace_spec(spec_of(root, TrainSpec), 0.5)
-    answer = pace(spec, silent())
-    assert answer.duration.steps > 30, "which take a second"
-    assert 5 < answer.training_seconds < 30
-    assert answer.of(RECIPE) == RECIPE.model_copy(update={"duration": answer.duration})
-    found = PACE.find(spec, silent())  # by whoever asks again, however fast the machine is then
-    assert found == answer.model_copy(update={"reused": True})
-    assert PACE.find(pace_spec(spec_of(root, TrainSpec), 0.6), silent()) is None
-    with pytest.raises(SettingsError, match=r"^1e-05 minutes vs .* s for each step: give more minutes"):
-        pace(pace_spec(spec_of(root, TrainSpec), 1e-5), silent())
+def test_a_training_fits_into_its_minutes_by_a_measurement_that_is_kept_until_its_folder_is_deleted(root):
+    training, told, spec = spec_of(root, TrainSpec), list[str](), pace_spec(spec_of(root, TrainSpec), 0.5)
 
-
-def test_a_measured_duration_is_kept_until_the_folder_that_the_line_names_is_deleted(root):
-    told, training = list[str](), spec_of(root, TrainSpec)
-
-    def measure(spec):
+    def measured(spec):
         return PACE.find(spec, silent()) or pace(spec, silent())
 
-    first = within(0.25, training, open_store(root), measure, told.append)
-    assert first.recipe.duration.steps > 30
-    assert within(0.25, training, open_store(root), measure, told.append) == first
+    first = within(0.5, training, open_store(root), measured, told.append)
+    assert first.recipe.duration.steps > 30, "which take a second"
+    answer = PACE.find(spec, silent())
+    assert 5 < answer.training_seconds < 30
+    assert answer.of(RECIPE) == first.recipe
+    assert within(0.5, training, open_store(root), measured, told.append) == first
+    assert PACE.find(pace_spec(training, 0.6), silent()) is None
+    assert ["measured before" in line for line in told] == [False, True]
     [folder] = {Path(re.search(r"delete (\S+) to measure again", line)[1]) for line in told}
     shutil.rmtree(folder)
-    within(0.25, training, open_store(root), measure, told.append)
-    assert ["measured before" in line for line in told] == [False, True, False]
+    assert PACE.find(spec, silent()) is None
+    with pytest.raises(SettingsError, match=r"^1e-05 minutes vs .* s for each step: give more minutes"):
+        pace(pace_spec(training, 1e-5), silent())
 
 
 def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
@@ -172,3 +170,36 @@ def test_checkpoints_that_cannot_be_written_are_found(root):
     (folder / "checkpoints").write_bytes(b"in the way")
     with pytest.raises(StoreError, match=f"cannot write {folder}/checkpoints/preflight.npz"):
         preflight(spec_of(root), silent())
+
+
+# So much longer than anything that the small data set's stages do, that no hiccup of the machine makes up for it.
+SLOW = 0.15
+SLOWED = small_recipe(duration=Duration(steps=30), augmentation=AugmentationSettings(flip=True))
+
+
+def measure(root: Path) -> InputSpeed:
+    return notebook.benchmark_input(SLOWED, str(root), seconds=0.02)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "stage", "advice"),
+    [(augmentation, "augment", "augment", "use less of it"), (TrainingInput, "read", "read", "a faster disk")],
+)
+def test_a_slow_stage_is_named_and_advice_given(
+    root: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, stage: str, advice: str
+) -> None:
+    quick = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given, **named: time.sleep(SLOW) or quick(*given, **named))
+    found = measure(root)
+    assert (found.bottleneck, found.feeds) == (stage, False)
+    assert found.waiting > 0.5
+    assert advice in str(found)
+    [slow] = [one for one in found.stages if one.name == stage]
+    assert (slow.milliseconds >= 1000 * SLOW, slow.examples_per_second <= 8 / SLOW) == (True, True)
+
+
+def test_what_cannot_be_measured_says_what_to_type(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no layer with weights starts with 'head'"):
+        notebook.benchmark_input(SLOWED.model_copy(update={"trainable_layers": ("head",)}), str(root), seconds=0.02)
+    with pytest.raises(StoreError, match="make one with `podline convert sample"):
+        measure(tmp_path / "empty")

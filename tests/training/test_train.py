@@ -11,11 +11,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from dying_runs import bare_metrics, finished_after, lively_recipe, losses, specs_of, unbroken
-from small_dataset import drawn, publish_dataset
+from dying_runs import finished_after, lively_recipe, losses, require_same, specs_of, unbroken
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+from small_poses import POSE, publish_poses
+from small_poses import RECIPE as POSES
 from tensorflow.core.util.event_pb2 import Event
 
-from podline.base.errors import PreemptedError
+from podline.base.errors import PreemptedError, SettingsError
 from podline.base.progress import Reporter, silent
 from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events
 from podline.stages.completed import find
@@ -99,14 +101,10 @@ def test_plain_keras_opens_the_export_and_gets_the_same_from_raw_pixels(undistur
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_bits_and_no_gap_or_repeat(undisturbed, root):
-    _, expected, folder = undisturbed
     spec = spec_of(root)
     result = finished_after(spec, 9, 16)
-    broken = root / spec.folder
-    assert result.weights_sha256 == expected.weights_sha256
-    assert losses(broken) == losses(folder)
-    assert bare_metrics(broken) == bare_metrics(folder)
-    assert board(broken) == board(folder)
+    require_same(spec, result, undisturbed)
+    assert board(root / spec.folder) == board(undisturbed[2])
     assert result.resumed_from == (8, 8), "a step is told of before its checkpoint is written"
 
 
@@ -150,3 +148,46 @@ def test_a_model_that_cannot_tell_its_images_apart_is_a_finding_that_is_warned_o
     assert (line.step, line.finding, line.where) == (12, "collapsed_output", "classifier")
     [warning] = [event["message"] for event in said if event.get("level") == "warning"]
     assert warning == f"step 12: {line.message}; {line.suggestion}"
+
+
+STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
+
+
+def pose_spec(root: Path, **values) -> TrainSpec:
+    recipe = POSES.model_copy(update=values)
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
+
+
+@pytest.fixture(scope="module")
+def poses(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
+    """A run that nothing disturbed."""
+    root = tmp_path_factory.mktemp("unbroken")
+    publish_poses(root)
+    spec = pose_spec(root)
+    result = train(spec, silent())
+    return spec, result, root / spec.folder
+
+
+def test_every_line_has_measures_of_every_stage_in_order_and_no_accuracy(poses):
+    _, result, folder = poses
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, StepsLine | EvaluationLine)]
+    assert [line.step for line in lines if isinstance(line, EvaluationLine)] == [4, 8]
+    for line in lines:
+        names = list(line.measures)
+        assert names == sorted(names)
+        assert [name for name in names if name.endswith("/loss")] == [f"{stage}/loss" for stage in STAGES]
+        assert sum(line.measures[f"{stage}/loss"] for stage in STAGES) == pytest.approx(line.loss, rel=1e-5)
+        assert 0 <= line.measures["stage3_heatmap/island_recall"] <= 1
+    assert '"accuracy"' not in (folder / "metrics.jsonl").read_text()
+    assert result.steps == 8
+    [board] = (folder / "tensorboard").glob("*tfevents*")
+    events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(board))]
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {"train/stage1_paf/loss", "test/stage3_heatmap/island_recall", "train/loss", "test/loss"} <= tags
+
+
+def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
+    publish_poses(tmp_path)
+    larger = POSE.model_copy(update={"side": 96})
+    with pytest.raises(SettingsError, match=r"task.side=96 vs images of 64 pixels in coco/.*--side 96.*task.side=64"):
+        train(pose_spec(tmp_path, task=larger), silent())

@@ -171,18 +171,14 @@ LARGE = re.sub(rb"(?<=\xff\xc0.{3}).{4}", b"\xff" * 4, WHOLE, flags=re.DOTALL)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"\xff", "the body is not JSON: 'utf-8' codec"),
         (b"[" * 100_000, "the body is not JSON: "),
         ({"instances": []}, "with at least one image"),
         ({"instances": [ROW], "signature_name": "serve"}, "got the signature_name 'serve', expected serving_default"),
-        ({"instances": [ROW], "inputs": [ROW]}, "got another body"),
         ({"instances": [{"pictures": ROW}]}, "instances[0]: got another object"),
         ({"instances": [ROW] * 129}, "got 129 images, expected at most 128"),
         ({"instances": [[1, 2]]}, "instances[0] has the shape (2,), expected (8, 8, 3)"),
         ({"instances": [ROW, [*ROW[:7], [1]]]}, "instances[1] is not an array of the shape (8, 8, 3)"),
         ({"instances": [[[[0, 1, 256]] * 8] * 8]}, "instances[0] has other values than whole numbers of 0 to 255"),
-        ({"instances": [[[[0, 1, None]] * 8] * 8]}, "whole numbers of 0 to 255"),
-        ({"instances": [{"b64": 3}]}, "instances[0]: got another object"),
         ({"instances": [{"b64": "AAAA"}]}, "instances[0] is not a JPEG, PNG, WebP, BMP, TIFF or G"),
         # One claims very many pixels, one is no more than its start.
         ({"instances": [{"b64": base64.b64encode(LARGE).decode()}]}, "vs 48,000,000 at most"),

@@ -67,16 +67,12 @@ def test_the_same_images_are_the_same_records(tmp_path: Path, layout: str) -> No
     assert records(opened(file)) == records(folders), "one file may be the source"
 
 
-@pytest.mark.parametrize("layout", ["webdataset", "parquet"])
-def test_splits_are_those_of_the_files_names(tmp_path: Path, layout: str) -> None:
-    found, more = images(60), {"cat": {f"{at}.png": encoded(drawn(3000 + at)) for at in range(5)}}
-    write, ending = (as_webdataset, "tar") if layout == "webdataset" else (as_parquet, "parquet")
-    write(tmp_path / "raw", found, f"train-00000-of-00001.{ending}")
-    if layout == "parquet":
-        more = {name: more.get(name, {}) for name in CLASSES}
-    write(tmp_path / "raw" / "data", more, f"validation-00000.{ending}")
+def test_splits_are_those_of_the_files_names(tmp_path: Path) -> None:
+    found, more = images(60), {name: {f"{at}.png": encoded(drawn(3000 + at))} for at, name in enumerate(CLASSES)}
+    as_webdataset(tmp_path / "raw", found, "train-00000-of-00001.tar")
+    as_webdataset(tmp_path / "raw" / "data", more, "validation-00000.tar")
     source = opened(tmp_path / "raw")
-    assert source.sizes == {"train": 60, "test": 5}
+    assert source.sizes == {"train": 60, "test": 3}
     folders = as_folders(as_folders(tmp_path / "folders" / "train", found).parent / "val", more).parent
     assert records(opened(folders)) == records(source)
 
@@ -178,19 +174,16 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
             opened(folder, **given | changes)
 
 
-@pytest.mark.parametrize("layout", ["csv", "webdataset"])
-def test_images_that_a_layout_does_not_read_count_as_left_out(tmp_path: Path, layout: str) -> None:
-    folder = LAYOUTS[layout](tmp_path / "raw", images())
+def test_images_that_a_table_does_not_name_count_as_left_out(tmp_path: Path) -> None:
+    folder = table(tmp_path)
     expected = records(opened(folder))
-    place = folder / "all" if layout == "csv" else folder
     for at, name in enumerate(("more.jpg", "more", "notes.txt")):
-        (place / name).write_bytes(encoded(drawn(700 + at)) if at < 2 else b"words")
+        (folder / "all" / name).write_bytes(encoded(drawn(700 + at)) if at < 2 else b"words")
     source = opened(folder)
     assert (records(source), source.read) == (expected, 63)
     assert sum(part.reasons.total() for part in source.left_out) == 2
-    if layout == "csv":
-        (folder / "beside.png").write_bytes(encoded(drawn(800)))
-        assert opened(folder / "labels.csv").read == 63
+    (folder / "beside.png").write_bytes(encoded(drawn(800)))
+    assert opened(folder / "labels.csv").read == 63
 
 
 def test_two_layouts_are_told_apart_by_the_setting(tmp_path: Path) -> None:

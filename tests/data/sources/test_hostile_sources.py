@@ -29,7 +29,6 @@ from podline.data.people.masks import check_outlines, ignored_mask
 from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.source import Source
-from podline.kinds.pose.coco_results import read_truth
 
 
 def claims(classes: str, lengths: list[str]) -> Callable[[Path], None]:
@@ -220,12 +219,6 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_a_truth_of_many_lists(tmp_path: Path) -> None:
-    (tmp_path / "truth.json").write_bytes(b"[" + b"[]," * 200_000 + b"[]]")
-    with pytest.raises(SourceError, match="200,002 lists and objects in 600,004 bytes vs 47,500 at most"):
-        read_truth(tmp_path / "truth.json")
 
 
 @pytest.mark.parametrize("zipped", [False, True])

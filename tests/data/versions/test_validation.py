@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import convert_spec, converted_manifest, write_raw_cifar
 from small_dataset import validation_of
 
 from podline.base.errors import ArtifactError
@@ -29,7 +29,7 @@ LABEL = 12 + 3109
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
     folder = tmp_path_factory.mktemp("converted")
-    return folder / "root", convert_plainly(convert_spec(folder / "root", write_raw_cifar(folder / "raw")))
+    return folder / "root", converted_manifest(convert_spec(folder / "root", write_raw_cifar(folder / "raw")))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def convert_with_twins(
         target[to_row, 1:] = rows[from_row, 1:]
         target.base.flush()
     store = open_store(tmp_path / "twin-root")
-    return store, convert_plainly(convert_spec(store.root, raw))
+    return store, converted_manifest(convert_spec(store.root, raw))
 
 
 def test_an_image_in_two_splits_is_an_error_that_names_both_records(

@@ -142,6 +142,7 @@ def test_the_threshold_keeps_the_right_and_drops_the_wrong():
     right = [result(number, score) for number, score in ((1, 0.9), (2, 0.7), (3, 0.6))]
     wrong = [result(1, score, shift=400) for score in (0.5, 0.4, 0.3)]
     assert figures_of(truth, right + wrong).score_threshold == 0.6
+    assert figures_of(truth, wrong).score_threshold is None
     # 0.6 is shared by one right and three wrong results, so the F1 measure is better without them all.
     assert figures_of(truth, [*right, *3 * [result(1, 0.6, shift=400)]]).score_threshold == 0.7
 

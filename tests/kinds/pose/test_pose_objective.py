@@ -19,17 +19,13 @@ STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 OBJECTIVE, TARGETS = PoseObjective(POSE, COCO), facts_of(RECIPE).targets
 
 
-def batch_of(count: int = 4) -> dict[str, tf.Tensor]:
-    columns = drawn(count, 3)
-    return {name: tf.constant(columns[name]) for name in OBJECTIVE.fields}
-
-
 def perfect(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {stage: batch["pafs" if stage.endswith("paf") else "heatmaps"] for stage in STAGES}
 
 
 def test_perfect_answers_have_no_loss_and_find_every_joint_and_losses_are_means():
-    batch = OBJECTIVE.with_targets(batch_of())
+    columns = drawn(4, 3)
+    batch = OBJECTIVE.with_targets({name: tf.constant(columns[name]) for name in OBJECTIVE.fields})
     terms = OBJECTIVE.terms(batch, perfect(batch))
     assert list(terms) == list(STAGES)
     assert all(np.count_nonzero(term) == 0 and term.shape == (4,) for term in terms.values())
@@ -69,32 +65,29 @@ def test_a_joint_that_cannot_be_is_refused_with_its_place(tmp_path, joint, words
 CELLS = 4
 
 
-def random_targets(count=2, seed=0):
-    rng = np.random.default_rng(seed)
-    return PoseTargets(
-        tf.constant(rng.random((count, CELLS, CELLS, 18)), tf.float32),
-        tf.constant(rng.normal(size=(count, CELLS, CELLS, 40)), tf.float32),
-        tf.constant(rng.choice([0.0, 0.5, 1.0], (count, CELLS, CELLS, 1)), tf.float32),
-    )
+def random_maps(channels: int, seed: int) -> tf.Tensor:
+    return tf.constant(np.random.default_rng(seed).normal(size=(2, CELLS, CELLS, channels)), tf.float32)
 
 
-def random_answers(count=2, seed=1):
-    rng = np.random.default_rng(seed)
+WEIGHTS = np.random.default_rng(0).choice([0.0, 0.5, 1.0], (2, CELLS, CELLS, 1)).astype(np.float32)
+
+
+def random_case() -> tuple[PoseTargets, dict[str, tf.Tensor]]:
+    """Targets, and the outputs of three stages."""
     channels = {"stage2_paf": 40, "stage1_paf": 40, "stage3_heatmap": 18}
-    return {
-        name: tf.constant(rng.normal(size=(count, CELLS, CELLS, wide)), tf.float32) for name, wide in channels.items()
-    }
+    answers = {name: random_maps(wide, place) for place, (name, wide) in enumerate(channels.items())}
+    return PoseTargets(tf.abs(random_maps(18, 3)), random_maps(40, 4), tf.constant(WEIGHTS)), answers
 
 
 @pytest.mark.parametrize("emphasis", [0.0, 3.0])
 def test_losses_are_the_definition(emphasis):
-    targets, answers = random_targets(), random_answers()
+    targets, answers = random_case()
     losses = stage_losses(answers, targets, emphasis)
-    assert list(losses) == ["stage1_paf", "stage2_paf", "stage3_heatmap"]
+    assert list(losses) == list(STAGES)
     for name, loss in losses.items():
         target = targets.pafs if name.endswith("paf") else targets.heatmaps
         for example in range(2):
-            weights = np.asarray(targets.weights)[example, ..., 0].astype(float)
+            weights = WEIGHTS[example, ..., 0].astype(float)
             wanted = np.asarray(target)[example].astype(float)
             # Both channels of a field's vector count by its length.
             strength = np.repeat(np.hypot(wanted[..., ::2], wanted[..., 1::2]), 2, -1) if "paf" in name else wanted
@@ -105,8 +98,8 @@ def test_losses_are_the_definition(emphasis):
 
 
 def test_what_is_ignored_has_no_influence_and_no_gradient():
-    targets, answers = random_targets(), random_answers()
-    ignored = np.asarray(targets.weights) == 0
+    targets, answers = random_case()
+    ignored = WEIGHTS == 0
     changed = {name: tf.where(ignored, 1e6, answer) for name, answer in answers.items()}
     for name, loss in stage_losses(answers, targets).items():
         assert np.asarray(loss).tolist() == np.asarray(stage_losses(changed, targets)[name]).tolist()

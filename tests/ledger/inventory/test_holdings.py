@@ -49,20 +49,6 @@ def problems(store: Store) -> list[str]:
     return verify(store, Reporter("store", lambda _event: None)).problems
 
 
-def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
-    publish_run(store, "sample-000000000001")
-    publish_run(store, "sample-000000000002", further="sample-000000000001")
-    crown(store, "sample", Candidate("sample-000000000002", "0", "sample", FINGERPRINT), None, "promoted")
-    held = {holding.name: holding for holding in holdings(store)}
-    assert {folder: holding.users for folder, holding in held.items()} == {
-        DATASET: ("sample-000000000001", "sample-000000000002"),
-        "runs/sample-000000000001": ("sample-000000000002",),
-        "runs/sample-000000000002": ("models/sample",),
-    }
-    assert all(holding.whole for holding in held.values())
-    assert held[DATASET].bytes == sum(found.bytes for found in store.listing(DATASET))
-
-
 def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(store: Store) -> None:
     publish_run(store, "sample-000000000001")
     assert problems(store) == []
@@ -101,7 +87,7 @@ def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_pro
     assert len(proxy.queries) == 1 + 3 + 1 + 1
 
 
-def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
+def test_what_a_run_needs_is_never_needless(store: Store) -> None:
     publish_run(store, "sample-000000000001")
     store.publish_bytes("datasets/sample/00000000000000ff/sample-train.tfrecord-00000-of-00002", b"x")
     store.publish_json("runs/begun-000000000000/spec.json", {})
@@ -156,17 +142,13 @@ def test_a_damaged_document_is_named_beside_the_listing_and_what_it_could_name_s
             holdings(store)
 
 
-def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(store: Store, monkeypatch) -> None:
-    store.publish_bytes("runs/sample-000000000001/checkpoints/x.npz", b"x")
-    before = store.now()
-    monkeypatch.setattr("time.time", lambda: before + 1e9)
-    found = CliRunner().invoke(cli, ["store", "prune", "--root", store.uri, "--json"])
-    assert json.loads(found.output)["holdings"] == []
-    assert store.list("runs") == ["runs/sample-000000000001/checkpoints/x.npz"]
-
-
-def test_what_a_living_process_works_on_stays_whatever_its_age(store: Store) -> None:
+def test_what_a_living_process_works_on_stays_whatever_its_age_and_our_clock_says(store: Store, monkeypatch) -> None:
     store.publish_bytes("runs/begun-000000000000/checkpoints/x.npz", b"x")
+    later = store.now() + 1e9
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time", lambda: later)
+        found = CliRunner().invoke(cli, ["store", "prune", "--root", store.uri, "--json"])
+    assert json.loads(found.output)["holdings"] == []
     lock = """
 import sys
 from podline.store.opening import open_store
@@ -220,6 +202,10 @@ def test_runs_are_deleted_but_for_champions_and_what_they_need(store: Store, pod
         publish_run(store, name)
     publish_run(store, "sample-000000000005", further="sample-000000000004")
     crown(store, "sample", Candidate("sample-000000000002", "0", "sample", FINGERPRINT), None, "promoted")
+    held = {holding.name: holding for holding in holdings(store)}
+    assert held["runs/sample-000000000001"].users == ("sample-000000000002",)
+    assert len(held[DATASET].users) == 6
+    assert held[DATASET].bytes == sum(found.bytes for found in store.listing(DATASET))
     names = [f"sample-00000000000{number}" for number in (1, 2, 4)]
     with store.using(["runs/sample-000000000004"]):
         said = podline("runs", "delete", *names, "sample-000000000003", "--yes", "--root", store.uri)
