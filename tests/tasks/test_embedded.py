@@ -16,15 +16,19 @@ from prefect_servers import wait_until
 
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
-import json, signal, sys
-from podline.cli import _terminated
+import json, sys
+from podline.base.interruptions import Interruption, interruptible
 from podline.settings.machine import Settings
 from small_stages import ActSpec
 from podline.tasks.embedded import run_flow
-signal.signal(signal.SIGTERM, _terminated)
 root, act = sys.argv[1:]
 spec = ActSpec(root=root, act=act, number=6)
-print(json.dumps(run_flow("small_flows:acting", spec, Settings(root=root), lambda event: None)))
+try:
+    with interruptible():
+        print(json.dumps(run_flow("small_flows:acting", spec, Settings(root=root), lambda event: None)))
+except Interruption as error:
+    sys.stderr.write(str(error))
+    sys.exit(143)
 """
 
 # A server takes 10 to 60 s to come up, and each of these starts one or two.
