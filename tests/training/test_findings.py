@@ -137,11 +137,7 @@ def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over(variation, 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), np.uint8)
 
 
-def look(model: keras.Model, images: np.ndarray = IMAGES):
-    return Probe(tf.distribute.get_strategy(), model, images, "channels_last").figures()
-
-
-def small_model(bias: float = 0.0) -> keras.Model:
+def probed() -> tuple[keras.Model, Probe]:
     """A convolution whose first two of four channels are cut off where the bias is low enough, then a dense layer."""
     image = keras.Input((8, 8, 3), dtype="uint8")
     pixels = keras.layers.Rescaling(1 / 255, name="pixels")(image)
@@ -149,13 +145,12 @@ def small_model(bias: float = 0.0) -> keras.Model:
     cut = keras.layers.ReLU(name="relu")(features)
     pooled = keras.layers.GlobalAveragePooling2D(name="pool")(cut)
     model = keras.Model(image, keras.layers.Dense(3, name="logits")(pooled))
-    model.get_layer("conv").bias.assign([bias, bias, 5.0, 5.0])
-    return model
+    model.get_layer("conv").bias.assign([5.0] * 4)
+    return model, Probe(tf.distribute.get_strategy(), model, IMAGES, "channels_last")
 
 
 def test_channels_that_are_zero_and_the_largest_magnitude_are_those_of_all_images_and_of_the_model_as_it_is_now():
-    model = small_model(bias=5.0)
-    probe = Probe(tf.distribute.get_strategy(), model, IMAGES, "channels_last")
+    model, probe = probed()
     assert sum(layer.dead for layer in probe.figures().layers) == 0
     conv = model.get_layer("conv")
     conv.bias.assign([-100.0, -100.0, 5.0, 5.0])
@@ -171,36 +166,30 @@ def test_channels_that_are_zero_and_the_largest_magnitude_are_those_of_all_image
 
 @pytest.mark.parametrize("size", [1.0, 1e6])
 def test_the_spread_of_an_answer_has_no_unit_and_is_nothing_where_the_image_is_not_looked_at(size):
-    model = small_model(bias=5.0)
+    model, probe = probed()
     dense = model.get_layer("logits")
     kernel = np.random.default_rng(1).normal(size=dense.kernel.shape)
     dense.kernel.assign(size * kernel)
     logits = model(IMAGES).numpy()
     left = logits - logits.mean(0)
     expected = np.sqrt((left**2).mean() / (logits**2).mean())
-    assert look(model).spreads == {"logits": pytest.approx(expected, rel=1e-3)}
+    assert probe.figures().spreads == {"logits": pytest.approx(expected, rel=1e-3)}
     dense.kernel.assign(0 * kernel)
     dense.bias.assign([1.0, 2.0, 3.0])
-    assert look(model).spreads == {"logits": 0.0}
+    assert probe.figures().spreads == {"logits": 0.0}
 
 
 def without_a_pattern(count: int, seed: int) -> dict[str, np.ndarray]:
     """Images whose classes are drawn by lot."""
     random = np.random.default_rng(seed)
-    return {
-        "image": random.integers(0, 256, (count, 8, 8, 3), np.uint8),
-        "label": random.integers(0, 3, count),
-    }
+    return {"image": random.integers(0, 256, (count, 8, 8, 3), np.uint8), "label": random.integers(0, 3, count)}
 
 
 def trained(root: Path, splits: dict[str, dict[str, np.ndarray]]) -> tuple[list[FindingLine], list[str]]:
     """The findings of overfitting of a short training, and its warnings."""
     publish_dataset(root, splits=splits)
-    recipe = small_recipe(
-        duration=Duration(steps=240),
-        evaluate_every=Duration(steps=24),
-        schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
-    )
+    rate = ScheduleSettings(kind="constant", learning_rate=0.05)
+    recipe = small_recipe(duration=Duration(steps=240), evaluate_every=Duration(steps=24), schedule=rate)
     warnings = list[str]()
 
     def listen(event) -> None:
