@@ -48,7 +48,7 @@ def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, ch
 
 
 def _mapped(entries: Callable[[float], tuple[float, float, float, float, float, float]]) -> Operation:
-    """Return an operation whose map, from places in the new image to the given one, is relative to the centre.
+    """Return an affine operation, by its map from positions in the new image to the given one, around the centre.
 
     ``entries`` returns the map's entries for a signed strength; shifts are shares of the width and the height.
     """

@@ -21,6 +21,10 @@ def test_the_order_never_changes_between_versions() -> None:
     # These very numbers are part of what a run is: if they change, no old run can be continued.
     assert order.permutation(7, "order", 3, 12).tolist() == [7, 3, 6, 1, 11, 10, 2, 9, 4, 8, 5, 0]
     assert order.random_bits(7, "flip", 3, [0, 1]).tolist() == [17515342011749328548, 4033129603276767828]
+    assert order.shuffled(7, "shards", 12, np.arange(12)).tolist() == [9, 10, 11, 2, 4, 3, 0, 6, 8, 5, 1, 7]
+    places = np.array([0, 1, 999_999_999])
+    assert order.shuffled(7, "shards", 10**9, places).tolist() == [364308403, 11968005, 959848053]
+    assert order.held_out(7, 12, 0.25).tolist() == [4, 7, 9]
 
 
 @given(seed=st.integers(0, 2**63), count=st.integers(0, 500), data=st.data())
@@ -31,13 +35,7 @@ def test_each_place_of_a_shuffle_has_an_id_of_its_own(seed: int, count: int, dat
     assert order.shuffled(seed, "shards", count, places).tolist() == ids[places].tolist()
 
 
-def test_a_shuffle_never_changes_between_versions() -> None:
-    assert order.shuffled(7, "shards", 12, np.arange(12)).tolist() == [9, 10, 11, 2, 4, 3, 0, 6, 8, 5, 1, 7]
-    places = np.array([0, 1, 999_999_999])
-    assert order.shuffled(7, "shards", 10**9, places).tolist() == [364308403, 11968005, 959848053]
-
-
-@pytest.mark.parametrize("count", [2, 3, 5, 10, 16])
+@pytest.mark.parametrize("count", [2, 5, 10])
 def test_every_id_comes_to_every_place_equally_often_and_after_every_other(count: int) -> None:
     shuffles = np.stack([order.shuffled(seed, "x", count, np.arange(count)) for seed in range(2000)])
     at = np.stack([np.bincount(ids, minlength=count) for ids in shuffles.T])
@@ -46,24 +44,6 @@ def test_every_id_comes_to_every_place_equally_often_and_after_every_other(count
     for counts, freedom in ((at, (count - 1) ** 2), (pairs, pairs.size - 1)):
         # Chi-squared is more than five standard deviations above its mean once in 100,000, about.
         assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < freedom + 5 * np.sqrt(2 * freedom)
-
-
-def test_seeds_epochs_and_purposes_share_nothing() -> None:
-    orders = [
-        tuple(order.permutation(seed, purpose, epoch, 100))
-        for seed in (0, 1)
-        for epoch in (0, 1)
-        for purpose in ("order", "flip")
-    ]
-    assert len(set(orders)) == 8
-
-
-def test_draws_depend_on_the_id_and_not_on_its_place() -> None:
-    ids = np.arange(1000)
-    shuffled = order.permutation(0, "test", 0, 1000)
-    assert np.array_equal(
-        order.random_uniform(5, "flip", 2, ids)[shuffled], order.random_uniform(5, "flip", 2, ids[shuffled])
-    )
 
 
 def test_draws_are_uniform_and_independent() -> None:
@@ -149,8 +129,7 @@ def test_what_is_held_out_is_never_in_a_batch_and_all_else_is(count: int, share:
     assert len(seen) == training.count // 2 * 2
 
 
-def test_what_is_held_out_depends_on_the_seed_and_never_changes_between_versions() -> None:
-    assert order.held_out(7, 12, 0.25).tolist() == [4, 7, 9]
+def test_what_is_held_out_depends_on_the_seed_and_grows_with_the_share() -> None:
     assert order.held_out(8, 120, 0.25).tolist() != order.held_out(7, 120, 0.25).tolist()
     # A larger share holds the same examples and more.
     assert set(order.held_out(7, 120, 0.1)) < set(order.held_out(7, 120, 0.2))

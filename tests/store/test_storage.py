@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ import pytest
 from podline.base.errors import ArtifactError, SettingsError, StoreError
 from podline.base.progress import Event, Reporter, reported_by
 from podline.store import digests
-from podline.store.contract import Store, explained
+from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
@@ -43,15 +40,10 @@ def test_a_listing_does_not_mind_folders_that_come_and_go(tmp_path: Path, monkey
     def gone(path: str) -> Any:
         if Path(path).name in ("a", ".podline"):
             raise FileNotFoundError(errno.ENOENT, "gone", path)
-        if Path(path).name == "c":
-            raise PermissionError(errno.EACCES, "not yours", path)
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", gone)
     assert store.list() == ["runs/b/x"]
-    (tmp_path / "runs/c").mkdir()
-    with pytest.raises(StoreError, match=r"cannot list .*not yours"):
-        store.list()
 
 
 def test_long_work_on_many_or_large_files_gives_signs_of_life(
@@ -59,7 +51,8 @@ def test_long_work_on_many_or_large_files_gives_signs_of_life(
 ) -> None:
     monkeypatch.setattr("podline.base.progress._REPORT_SECONDS", 0.0)
     source, events = tmp_path / "large", list[Event]()
-    source.write_bytes(bytes(20_000_000))
+    content = os.urandom(20_000_001)
+    source.write_bytes(content)
     works = {
         "publishes": lambda: store.publish_file(source, "large", flush=False),
         "lists": lambda: [*store.listing()],
@@ -74,16 +67,26 @@ def test_long_work_on_many_or_large_files_gives_signs_of_life(
             if isinstance(store, FolderStore) and name in ("publishes", "fetches many"):
                 continue  # a rename, nothing
             assert events == [{"event": "alive", "stage": "convert"}] * len(events) != [], name
+    assert digests.of_file(store.local("large")) == store.sha256("large") == digests.of_bytes(content)
 
 
-def test_published_bytes_are_read_back_and_listed(store: Store) -> None:
+def test_published_content_is_read_found_and_listed(store: Store) -> None:
     store.publish_bytes("a/b.bin", b"one")
     store.publish_json("a/c.json", {"x": 1})
-    assert store.read_bytes("a/b.bin") == b"one"
-    assert store.read_json("a/c.json") == {"x": 1}
+    assert (store.read_bytes("a/b.bin"), store.read_json("a/c.json")) == (b"one", {"x": 1})
     assert store.list() == store.list("a") == ["a/b.bin", "a/c.json"]
-    assert store.exists("a/b.bin")
-    assert not store.exists("a")
+    assert (store.exists("a/b.bin"), store.exists("a"), store.find("nothing")) == (True, False, None)
+    found = store.find("a/b.bin")
+    assert found is not None
+    assert (found.bytes, found.published > 1_600_000_000) == (3, True)
+    assert next(store.listing()) == found
+    assert store.sha256("a/b.bin") == digests.of_bytes(b"one")
+    for ask in (store.sha256, store.read_bytes, store.read_json):
+        with pytest.raises(StoreError, match=r"cannot read .*nothing"):
+            ask("nothing")
+    store.publish_bytes("broken.json", b"{")
+    with pytest.raises(ArtifactError, match=r"broken\.json is not valid JSON"):
+        store.read_json("broken.json")
 
 
 def test_the_same_content_may_be_published_twice_but_other_content_may_not(store: Store) -> None:
@@ -91,9 +94,11 @@ def test_the_same_content_may_be_published_twice_but_other_content_may_not(store
     store.publish_bytes("name", b"one")
     with pytest.raises(ArtifactError, match=r"name is already there with other content; delete it"):
         store.publish_bytes("name", b"two")
-    assert store.read_bytes("name") == b"one"
+    assert store.read_bytes("name") == store.local("name").read_bytes() == b"one"
     store.publish_bytes("name", b"two", replace=True)
-    assert store.read_bytes("name") == b"two"
+    assert store.read_bytes("name") == store.local("name").read_bytes() == b"two"
+    store.publish_bytes("other", b"three")
+    assert [path.read_bytes() for path in store.locals(["other", "name"])] == [b"three", b"two"]
 
 
 @pytest.mark.parametrize("name", ["a/b c.bin", "ü/ß#1?.bin", "100%/x%20y.bin", "a+b&c=d;e.bin", "日本/語.bin"])
@@ -113,28 +118,8 @@ def test_a_listing_is_in_the_order_of_names(store: Store) -> None:
     for name in reversed(names):
         store.publish_bytes(name, b"")
     assert store.list() == names == sorted(names)
+    assert (store.list("a"), store.list("nothing")) == (names[2:4], [])
     assert (store.folders("a"), store.folders("nothing")) == (["a/b"], [])
-
-
-def test_a_folder_whose_name_begins_like_another_is_another(store: Store) -> None:
-    store.publish_bytes("run/x", b"1")
-    store.publish_bytes("run2/x", b"2")
-    assert store.list("run") == ["run/x"]
-    assert store.list("nothing") == []
-
-
-def test_size_time_and_checksum_are_known_by_name(store: Store) -> None:
-    store.publish_bytes("name", b"content")
-    found = store.find("name")
-    assert found is not None
-    assert found.bytes == 7
-    assert found.published > 1_600_000_000
-    assert [*store.listing()] == [found]
-    assert store.sha256("name") == digests.of_bytes(b"content")
-    assert store.find("nothing") is None
-    for ask in (store.sha256, store.read_bytes):
-        with pytest.raises(StoreError, match=r"cannot read .*nothing"):
-            ask("nothing")
 
 
 def test_ranges_are_read_and_another_version_is_refused(store: Store) -> None:
@@ -147,23 +132,6 @@ def test_ranges_are_read_and_another_version_is_refused(store: Store) -> None:
     store.publish_bytes("name", bytes(100), replace=True)
     with pytest.raises(ArtifactError, match=r"name"):
         store.read_range("name", 10, 5, found.version)
-
-
-def test_a_local_file_has_the_content_of_now(store: Store) -> None:
-    store.publish_bytes("name", b"one")
-    assert store.local("name").read_bytes() == b"one"
-    store.publish_bytes("name", b"two", replace=True)
-    assert store.local("name").read_bytes() == b"two"
-    store.publish_bytes("other", b"three")
-    assert [path.read_bytes() for path in store.locals(["other", "name"])] == [b"three", b"two"]
-
-
-def test_a_large_file_goes_up_in_pieces_and_comes_back(store: Store, tmp_path: Path) -> None:
-    data = os.urandom(20_000_001)
-    source = tmp_path / "source"
-    source.write_bytes(data)
-    store.publish_file(source, "large")
-    assert digests.of_file(store.local("large")) == store.sha256("large") == digests.of_bytes(data)
 
 
 def test_folders_go_with_their_last_file_while_others_write_there(folder: FolderStore) -> None:
@@ -197,54 +165,9 @@ def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
-    [(errno.ENOSPC, "no space left"), (errno.EACCES, "permission denied"), (errno.EMFILE, "Too many open files")],
+    "root", ["ftp://host/x", "gs:/bucket/x", "gs://", "gs:///x", "gs://b/a//b", "gs://b/../x", "gs://Bad_Name!/x"]
 )
-def test_system_errors_name_the_path_and_the_remedy(number: int, words: str) -> None:
-    with pytest.raises(StoreError, match=rf"cannot write /data/x.*{words}"), explained("write", "/data/x"):
-        raise OSError(number, os.strerror(number))
-
-
-def test_a_full_disk_leaves_no_half_written_name(folder: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, data: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(data[:1])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(StoreError, match="no space left"):
-        folder.publish_bytes("name", b"one")
-    assert folder.list() == []
-
-
-def test_what_is_not_there_or_not_json_is_said_by_path(store: Store) -> None:
-    with pytest.raises(StoreError, match=r"cannot read .*missing\.json"):
-        store.read_json("missing.json")
-    store.publish_bytes("broken.json", b"{")
-    with pytest.raises(ArtifactError, match=r"broken\.json is not valid JSON"):
-        store.read_json("broken.json")
-
-
-def test_sweep_removes_what_a_killed_process_left_and_nothing_else(store: Store) -> None:
-    script = (
-        "import sys, time; from podline.store.opening import open_store\n"
-        "with open_store(sys.argv[1]).workspace('shards') as folder:\n"
-        "    (folder / 'half').write_bytes(b'x'); print('ready', flush=True); time.sleep(60)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", script, store.uri], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    with child.stdout:
-        assert child.stdout.readline() == b"ready\n"
-        assert store.sweep() == 0
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-    with store.workspace("mine") as mine:
-        assert store.sweep() == 1
-        assert [each for each in (store.scratch / "tmp").iterdir() if each.is_dir()] == [mine]
-
-
-@pytest.mark.parametrize("root", ["ftp://host/x", "gs:/bucket/x"])
-def test_a_place_that_is_no_folder_is_refused_by_name(root: str) -> None:
+def test_a_root_that_can_be_no_store_is_refused_by_name(root: str) -> None:
     with pytest.raises(SettingsError, match=root):
         open_store(root)
 

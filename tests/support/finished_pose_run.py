@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evaluation_case import case_of
 from finished_run import publish_evaluation, publish_training
-from pose_oracle import RECIPE, nothing, perfect
+from pose_oracle import RECIPE, case_of, nothing, perfect
 from small_coco import publish_people
 
 from podline.documents.manifest import Manifest, read_manifest

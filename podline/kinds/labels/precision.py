@@ -45,10 +45,10 @@ def f1(labels: Array, named: Array) -> Estimate:
         labels: whether each image has a label, (n,), or several, (n, labels); with none, F1 is 0.
         named: whether the model answers yes, of the same shape.
     """
-    right, said = ((each.reshape(len(labels), -1).sum(axis=1)) for each in (labels & named, labels * 1 + named))
-    total = max(1, int(said.sum()))
+    right, answered = ((each.reshape(len(labels), -1).sum(axis=1)) for each in (labels & named, labels * 1 + named))
+    total = max(1, int(answered.sum()))
     value = 2 * float(right.sum()) / total
-    return Estimate(value, (2 * right - value * said) / total, int(labels.sum()))
+    return Estimate(value, (2 * right - value * answered) / total, int(labels.sum()))
 
 
 def best_threshold(labels: Array, scores: Array) -> float:

@@ -140,7 +140,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     def verdict(self) -> str:
         """Return the sanity check as text."""
         against = "; ".join(
-            f"{_told(name, self.trained)} vs {value_text(name, self.untrained.metrics[name].value)} of the untrained "
+            f"{_named(name, self.trained)} vs {value_text(name, self.untrained.metrics[name].value)} of the untrained "
             f"network and {metric_text(name, guessing)} of one and the same pose in every image"
             for name, guessing in self.guessed.items()
         )
@@ -149,7 +149,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         if self.better_than_guessing:
             return f"The result is better than guessing: {against}."
         if self.learned:
-            seen = " and ".join(_told(name, self.seen) for name in self.guessed)
+            seen = " and ".join(_named(name, self.seen) for name in self.guessed)
             return (
                 f"On the {self.split} split the result cannot be told from guessing ({against}); on training images "
                 f"it has {seen}: more training images are needed."
@@ -160,5 +160,5 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         )
 
 
-def _told(name: str, side: PoseFigures) -> str:
+def _named(name: str, side: PoseFigures) -> str:
     return with_name(name, metric_text(name, side.metrics[name]))

@@ -70,8 +70,7 @@ def build_pose_model(
         terms.
 
     Raises:
-        SettingsError: the side is not a multiple of the stride, the trunk has no map of this stride, or a prefix in
-            ``l2_layers`` matches no layer.
+        SettingsError: the trunk has no map of this stride, or a prefix in ``l2_layers`` matches no layer.
     """
     network = pose_network(settings, side, stride, skeleton)
     pixels = pixels_of(ModelSettings(kind=settings.trunk), Pixels(mean, std), len(mean))
@@ -82,10 +81,8 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
     """Build the network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
 
     Raises:
-        SettingsError: the side is not a multiple of the stride, or the trunk has no map of this stride.
+        SettingsError: the trunk has no map of this stride.
     """
-    if side % stride:
-        raise SettingsError(f"side={side} vs stride={stride}: side must be a multiple of stride")
     make = Blocks(limit=RELU_LIMIT)
     image, maps = make.begin((side, side, 3))
     if settings.trunk == "mobilenetv2":
@@ -94,7 +91,10 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
         last_maps = efficientnet_lite.trunk(make, maps, _LITE_STAGES)
     taps = _taps(keras.Model(image, last_maps), side // stride)
     if not taps or taps[0].shape[1] != side // stride:
-        raise SettingsError(f"stride={stride} vs an input of {side} pixels: {settings.trunk} has no map of that size")
+        raise SettingsError(
+            f"stride={stride} vs an input of {side} pixels: {settings.trunk} has no map of that size; set "
+            "task.targets.stride=8"
+        )
     return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
 
 

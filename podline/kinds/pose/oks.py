@@ -20,9 +20,8 @@ import numpy.typing as npt
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.base.errors import SourceError
 from podline.base.frozen import Frozen
-from podline.kinds.pose.coco_results import Person, Results, Truth, check_results, check_truth, judged_joints
+from podline.kinds.pose.coco_results import Person, Results, Truth, judged_joints
 from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 
 MATCH = 0.5
@@ -69,29 +68,8 @@ class OksEvaluation(Frozen):
     score_threshold: float | None
 
 
-def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
-    """Evaluate COCO results.
-
-    Raises:
-        SourceError: annotations or results are invalid, or a result belongs to an image without annotations.
-    """
-    return tables(judged(truth, results))
-
-
 def judged(truth: Truth, results: Results) -> COCOeval:
-    """Evaluate results against annotations with pycocotools.
-
-    Raises:
-        SourceError: see :func:`evaluate_results`.
-    """
-    check_truth(truth, "truth")
-    check_results(results, "results", len(judged_joints(truth)[0]))
-    strange = sorted({result["image_id"] for result in results} - {image["id"] for image in truth["images"]})
-    if strange:
-        raise SourceError(
-            f"results: {len(strange)} images have no annotations, the first is image_id={strange[0]}; "
-            "give the annotations of the images in the results"
-        )
+    """Evaluate results against annotations with pycocotools."""
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
         return _evaluated(truth, results)
 

@@ -82,28 +82,22 @@ TRAIN = {"name": "train", "shardLengths": ["40", "40", "13"]}
     [
         (lambda f: shutil.copytree(f, f.parent / "2.0.0"), r"2 prepared data sets .*2\.0\.0.*give the folder"),
         (lambda f: info(f, fileFormat="array_record"), r"array_record vs tfrecord; prepare it with"),
-        (lambda f: info(f, splits=[]), "lists no split with a shard"),
         (
             lambda f: info(f, splits=[{"name": "a", "shardLengths": [None]}]),
             r"shardLengths\.0 = None: Input should be a",
         ),
-        (lambda f: info(f, splits=[{"name": "a"}]), r"splits\.0\.shardLengths = .*: Field required"),
         (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
         (lambda f: (f / SHARD).unlink(), "lists a shard drawn-train.tfrecord-00001, which does not exist"),
         (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
-        (lambda f: (f / "dataset_info.json").write_text("[]"), r"info\.json cannot be read as JSON of Tensor.*object"),
-        (lambda f: features(f, image={"tensor": {}}), r"got the features file_name, image, label, expected an encoded"),
         (lambda f: features(f, other={"image": {}}), r"image and other: each is an encoded image; .*file_column=NAME"),
         (
             lambda f: features(f, label={"classLabel": {"numClasses": "4"}}),
             r"label\.labels\.txt has 3 lines vs 4 classes",
         ),
-        (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-9]), r"record 39 at byte .* is cut"),
         (
             lambda f: (f / SHARD).write_bytes(framed(b"no example") * 40),
             r"record 0 cannot be read as a tf\.train\.Example",
         ),
-        (flip(200), r"record 0 at byte 0 is cut or damaged: its bytes do not"),
         (flip(1), r"record 0 at byte 0 is cut or damaged: its length does not"),
     ],
 )

@@ -32,7 +32,6 @@ from podline.data.sandbox import child, pool
 from podline.data.sandbox.limits import ParseLimits, too_much_memory
 from podline.data.sources.source import open_raw
 from podline.data.tfrecord import framed
-from podline.kinds.pose.coco_results import read_truth
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
 
@@ -100,10 +99,10 @@ def _deeplabcut(folder: Path) -> None:
     (folder / "config.yaml").write_text("bodyparts: [nose, tail]\nskeleton: [[nose, tail]]\n")
 
 
-def _tfds(folder: Path) -> None:
+def write_tfds(folder: Path, classes: str = "2", lengths: Sequence[str] = ("24",)) -> None:
     """As TensorFlow Datasets does, without its package: records of a feature that is an image, and a label."""
-    features = {"image": {"image": {}}, "label": {"classLabel": {"numClasses": "2"}}}
-    split = {"name": "train", "shardLengths": ["24"]}
+    features = {"image": {"image": {}}, "label": {"classLabel": {"numClasses": classes}}}
+    split = {"name": "train", "shardLengths": lengths}
     (folder / "features.json").write_text(json.dumps({"featuresDict": {"features": features}}))
     (folder / "dataset_info.json").write_text(json.dumps({"name": "x", "splits": [split]}))
     (folder / "x-train.tfrecord-00000-of-00001").write_bytes(b"".join(map(framed, map(_example, range(24)))))
@@ -159,9 +158,9 @@ KINDS: dict[str, Kind] = {
     "parquet of images": Kind(lambda folder: as_parquet(folder, _SAME), "*.parquet", _IMAGES),
     "webdataset": Kind(lambda folder: as_webdataset(folder, _SAME), "*.tar", _IMAGES),
     "packed webdataset": Kind(lambda folder: as_webdataset(folder, _SAME, "part.tar.gz"), "*.tar.gz", _IMAGES),
-    "tfds features": Kind(_tfds, "features.json", _IMAGES),
-    "tfds info": Kind(_tfds, "dataset_info.json", _IMAGES),
-    "tfds records": Kind(_tfds, "*.tfrecord*", _IMAGES),
+    "tfds features": Kind(write_tfds, "features.json", _IMAGES),
+    "tfds info": Kind(write_tfds, "dataset_info.json", _IMAGES),
+    "tfds records": Kind(write_tfds, "*.tfrecord*", _IMAGES),
     "pickle": Kind(write_cifar10_pickles, "data_batch_2", _CIFAR),
     "pickled names": Kind(write_cifar10_pickles, "batches.meta", _CIFAR),
     "rows": Kind(write_cifar10_bins, "data_batch_2.bin", _CIFAR),
@@ -174,7 +173,6 @@ KINDS: dict[str, Kind] = {
     "coco image": Kind(_FILES, "000000000003.jpg", _COCO),
     "zipped annotations": Kind(_ZIPS, "annotations_trainval2017.zip", _COCO),
     "zipped images": Kind(_ZIPS, "train2017.zip", _COCO),
-    "truth": Kind(_FILES, _PEOPLE, lambda _folder, file: read_truth(file)),
     "keypoint table": Kind(_deeplabcut, "*.csv", _dataset("keypoints")),
     "npz": _weights(lambda folder: np.savez_compressed(folder / "w.npz", kernel=np.ones((30, 40))), "w.npz"),
     "h5": _weights(_h5, "*.h5"),
@@ -252,15 +250,10 @@ _LARGE_SHARE = 0.01  # of the inputs are blown up to megabytes
 _DAMAGES: list[Callable[[bytes], bytes]] = [
     lambda _data: b"",
     lambda data: data[: len(data) // 2],
-    lambda data: data[:-1],
     lambda data: bytes(len(data)),
-    lambda data: data[:24] + bytes(100_000),
     lambda data: data * 2,
-    lambda data: data[::2],
-    lambda data: data + bytes(5_000_000),
     lambda data: data + b"[" * 5_000_000,
     lambda _data: b"[" + b"[]," * 2_000_000 + b"[]]",
-    lambda _data: b"a," * 2_500_000,
     lambda _data: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     lambda _data: gzip.compress(bytes(200_000_000), 1),
     lambda data: re.sub(rb"[0-9]+", b"9" * 30, data),

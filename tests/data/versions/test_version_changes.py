@@ -1,10 +1,12 @@
+"""What came, went, changed and moved between two versions is told, by records and without their shards."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import convert_spec, converted_manifest, write_raw_cifar
 from small_dataset import FINGERPRINT, drawn, publish_dataset, validation_of
 
 from podline.base.errors import ArtifactError
@@ -90,7 +92,7 @@ def test_one_pixel_and_one_label_are_told_apart(tmp_path):
 
 def test_a_copy_of_the_table_of_validated_data_outlives_them(tmp_path):
     spec = convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "raw"))
-    manifest = convert_plainly(spec)
+    manifest = converted_manifest(spec)
     store, folder = open_store(spec.root), f"datasets/cifar10/{manifest.fingerprint}"
     taken = known_records(store, "cifar10", manifest.fingerprint)["train"]
     assert store.list("ledger") == []
