@@ -26,13 +26,12 @@ PROJECT = Path(__file__).resolve().parent.parent
 # Begun first, so that no worker is left alone with one of them at the end; the slowest is first.
 LONGEST = (
     "training/test_strategies.py",
-    "supervision/test_supervisor.py",
+    "stages/supervision/test_supervisor.py",
     "kinds/labels/test_labels_run.py",
-    "promotion/test_promote.py",
+    "champions/serving/test_serve.py",
     "training/test_train.py",
     "beam_jobs/test_dask.py",
     "training/test_plan.py",
-    "training/test_tracing.py",
     "training/test_beginnings.py",
     "damage/test_damage.py",
 )
