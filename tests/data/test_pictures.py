@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import itertools
-import struct
 import tempfile
 import threading
-import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -34,18 +32,23 @@ from podline.data.pixels import add_up, pixel_sums
 from podline.kinds.by_example.predicting import AnswerReader
 from podline.recipes.datasets import ConverterSettings
 
+
+def saved(image: Image.Image, kind: str, orientation: int = 1, **options: Any) -> bytes:
+    exif, stream = Image.Exif(), io.BytesIO()
+    exif[ExifTags.Base.Orientation] = orientation
+    image.save(stream, kind, **options, **({"exif": exif} if orientation > 1 else {}))
+    return stream.getvalue()
+
+
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_every_kind_is_turned_as_pillow_turns_it(kind, orientation):
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    stream = io.BytesIO()
-    Image.fromarray(PIXELS).save(stream, kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
-    picture = picture_of(stream.getvalue())
-    shown = ImageOps.exif_transpose(Image.open(stream)).convert("RGB")
+    data = saved(Image.fromarray(PIXELS), kind, orientation, **({"lossless": True} if kind == "WEBP" else {}))
+    picture = picture_of(data)
+    shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
     assert picture.turned == (orientation != 1)
     assert np.abs(picture.pixels.astype(int) - np.asarray(shown)).mean() < 1
 
@@ -62,34 +65,22 @@ MODES = {
 
 @pytest.mark.parametrize(("kind", "mode"), [(kind, mode) for kind, modes in MODES.items() for mode in modes])
 def test_every_mode_is_what_pillow_makes_of_it_over_white(kind, mode):
-    pixels = np.dstack([PIXELS, PIXELS[..., :1]])
-    stream = io.BytesIO()
-    Image.fromarray(pixels, "RGBA").convert(mode).save(stream, kind)
-    image = Image.open(stream).convert("RGBA")
+    data = saved(Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA").convert(mode), kind)
+    image = Image.open(io.BytesIO(data)).convert("RGBA")
     white = Image.new("RGBA", image.size, "white")
     expected = np.asarray(Image.alpha_composite(white, image).convert("RGB"))
-    assert np.abs(picture_of(stream.getvalue()).pixels.astype(int) - expected).mean() < 1
+    assert np.abs(picture_of(data).pixels.astype(int) - expected).mean() < 1
 
 
 @pytest.mark.parametrize(("pixel", "colour"), [([5], 5), ([9, 8, 7], (9, 8, 7))])
 def test_one_colour_of_a_png_may_stand_for_what_is_transparent(pixel, colour):
-    stream = io.BytesIO()
     pixels = np.full((4, 6, len(pixel)), pixel, np.uint8).squeeze()
-    Image.fromarray(pixels).save(stream, "PNG", transparency=colour)
-    assert picture_of(stream.getvalue()).pixels.min() == 255
+    assert picture_of(saved(Image.fromarray(pixels), "PNG", transparency=colour)).pixels.min() == 255
 
 
 def test_of_several_frames_it_is_the_first():
-    frames = [Image.fromarray(np.full((4, 6), value, np.uint8)) for value in (200, 10)]
-    stream = io.BytesIO()
-    frames[0].save(stream, "GIF", save_all=True, append_images=frames[1:])
-    assert picture_of(stream.getvalue()).pixels.tolist() == np.full((4, 6, 3), 200).tolist()
-
-
-def bomb(width):
-    header = struct.pack(">IIBBBBB", width, width, 8, 2, 0, 0, 0)
-    chunk = struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
-    return b"\x89PNG\r\n\x1a\n" + chunk + b"\0\0\0\0IEND\xaeB`\x82"
+    first, second = (Image.fromarray(np.full((4, 6), value, np.uint8)) for value in (200, 10))
+    assert (picture_of(saved(first, "GIF", save_all=True, append_images=[second])).pixels == 200).all()
 
 
 GREY = np.linspace(0, 65_535, 24 * 16).astype(np.uint16).reshape(16, 24)
@@ -200,10 +191,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_a_jpeg_that_ends_too_early_is_truncated_and_a_whole_one_is_not(encoding: dict[str, Any]) -> None:
-    stream = io.BytesIO()
-    image = Image.fromarray(PHOTO).convert(encoding.pop("mode", "RGB"))
-    image.save(stream, "JPEG", **encoding)
-    data = stream.getvalue()
+    data = saved(Image.fromarray(PHOTO).convert(encoding.pop("mode", "RGB")), "JPEG", **encoding)
     whole = picture_of(data).pixels
     assert np.array_equal(picture_of(data + b"appended").pixels, whole)
     if encoding.get("progressive"):
@@ -214,16 +202,13 @@ def test_a_jpeg_that_ends_too_early_is_truncated_and_a_whole_one_is_not(encoding
         cut = first + int(share * (len(data) - first))
         with pytest.raises(PictureError, match="is truncated"):
             picture_of(data[:cut] + b"\xff\xd9")
-        form = Form((16, 16, 3))
         with pytest.raises(PictureError, match="is truncated"):  # decoded at a reduced size
-            picture_of(data[:cut] + b"\xff\xd9", form=form)
+            picture_of(data[:cut] + b"\xff\xd9", form=Form((16, 16, 3)))
 
 
 @pytest.mark.parametrize("lossless", [True, False])
 def test_a_webp_that_ends_in_zeros_is_truncated(lossless: bool) -> None:
-    stream = io.BytesIO()
-    Image.fromarray(PHOTO).save(stream, "WEBP", lossless=lossless)
-    data = stream.getvalue()
+    data = saved(Image.fromarray(PHOTO), "WEBP", lossless=lossless)
     picture_of(data)
     for keep in (len(data) // 3, len(data) - 100):
         with pytest.raises(PictureError, match=r"is (truncated|damaged)"):
@@ -245,11 +230,8 @@ def test_a_reduced_jpeg_lies_where_the_whole_one_does(size, shape, fit, factor, 
     tall, wide = size
     rows, columns = np.mgrid[:tall, :wide] + 0.5
     ramps = np.dstack([255 * rows / tall, 255 * columns / wide, 127 + 100 * np.sin(12 * columns / wide)])
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    stream = io.BytesIO()
-    Image.fromarray(ramps.astype(np.uint8)).save(stream, "JPEG", quality=98, subsampling="4:4:4", exif=exif)
-    data, told = stream.getvalue(), list[tuple[int, int]]()
+    image, told = Image.fromarray(ramps.astype(np.uint8)), list[tuple[int, int]]()
+    data = saved(image, "JPEG", orientation, quality=98, subsampling="4:4:4")
     whole = picture_of(data)
     found = picture_of(data, lambda *pixels: told.append(pixels), form=Form(shape, fit))
     assert told == [(tall * wide, tall * wide // factor**2)]
@@ -275,8 +257,8 @@ def test_large_photographs_are_taken_and_the_setting_is_named() -> None:
     [
         ("note.jpg", lambda _data: b"hello", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
         ("half.jpg", lambda data: data[: len(data) // 2], "is truncated"),
-        ("bomb.png", lambda _data: bomb(100_000), "has more than 178,956,970 pixels"),
-        ("odd.png", lambda _data: bomb(10), "is damaged: OSError: cannot load this image"),
+        ("bomb.bmp", lambda data: data[:18] + b"\xa0\x86\1\0" * 2 + data[26:], "has more than 178,956,970 pixels"),
+        ("odd.png", lambda data: data[:33] + data[-12:], "is damaged: "),
     ],
 )
 def test_what_is_no_picture_is_named(name, change, message):
@@ -291,11 +273,10 @@ def test_a_large_picture_is_the_same_strip_by_strip(mode, monkeypatch):
     picture = Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA")
     pixels = PIXELS[..., 0].astype(np.uint16) * 257
     picture = Image.fromarray(pixels) if mode == "I;16" else picture.convert(mode)
-    stream = io.BytesIO()
-    picture.save(stream, "PNG", **({"transparency": 3} if mode == "P" else {}))
-    whole = picture_of(stream.getvalue()).pixels
+    data = saved(picture, "PNG", **({"transparency": 3} if mode == "P" else {}))
+    whole = picture_of(data).pixels
     monkeypatch.setattr("podline.data.pictures._STRIP_PIXELS", 350)
-    assert np.array_equal(picture_of(stream.getvalue()).pixels, whole)
+    assert np.array_equal(picture_of(data).pixels, whole)
 
 
 def png(pixels: np.ndarray) -> bytes:
