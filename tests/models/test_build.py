@@ -14,7 +14,6 @@ import pytest
 from podline.base.errors import SettingsError
 from podline.models import mobilenetv2, precision
 from podline.models.batch_layers import FusedBatchNormalization
-from podline.models.blocks import make_divisible
 from podline.models.build import build_model, require_device
 from podline.models.layer_copies import exportable
 from podline.models.precision import cpu_flags, policy
@@ -112,11 +111,6 @@ def test_channels_first_builds_with_the_same_weights(kind: str, monkeypatch: pyt
     assert [w.shape for w in first.get_weights()] == [w.shape for w in last.get_weights()]
     height, width, channels = last.get_layer("stem_conv").output.shape[1:]
     assert first.get_layer("stem_conv").output.shape[1:] == (channels, height, width)
-
-
-@pytest.mark.parametrize(("channels", "rounded"), [(11.2, 16), (33.6, 32), (18.4, 24), (1, 8)])
-def test_channels_are_rounded_to_eights_and_never_lose_a_tenth(channels: float, rounded: int) -> None:
-    assert make_divisible(channels) == rounded
 
 
 @pytest.mark.parametrize(("side", "halvings"), [(224, 5), (96, 4), (28, 3), (16, 2), (3, 0)])

@@ -15,7 +15,7 @@ from podline.documents.metrics_log import EarlyStopLine, EvaluationLine
 from podline.evaluation.evaluate import evaluate
 from podline.recipes import registry
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, EarlyStopSettings, FitSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, EarlyStopSettings, FitSettings
 from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.store.contract import Store
@@ -100,22 +100,6 @@ def test_features_that_are_computed_once_leave_no_time_for_evaluations(tmp_path:
         assert 0.7 * most < len(evaluations) <= most + 1
 
 
-def described(manifest: Manifest, **values: Any) -> str:
-    recipe: Recipe = RECIPE.changed(fit=None, **values)
-    return plan_training(recipe, manifest).evaluates
-
-
-def test_the_first_line_of_a_training_says_what_decides(tmp_path: Path) -> None:
-    two = manifest_of(tmp_path / "2", train=80, test=9)
-    three = manifest_of(tmp_path / "3", train=80, test=9, validation=9)
-    assert "8 held out to choose the best weights and to end the training when" in described(two)
-    never = EarlyStopSettings(patience=None)
-    assert described(three, early_stop=never).endswith("the validation split to choose the best weights")
-    assert "8 held out for evaluations on the way; the last weights are" in described(two, early_stop=None)
-    neither = described(two, early_stop=None, validation_share=0.0)
-    assert "the test split for evaluations on the way, which decide nothing; the last weights are" in neither
-
-
 SIZES = {"train": 60, "validation": 24, "test": 30}
 
 
@@ -138,6 +122,7 @@ def test_a_validation_split_decides_and_the_test_split_is_judged_once(
     assert sorted(plan_training(LIGHTS, manifest).order.ids.tolist()) == list(range(60))
     share = plan_training(LIGHTS.changed(validation_share=0.2), manifest)
     assert (len(share.order.ids), len(share.validation), share.evaluated) == (60, 0, "validation")
+    assert "the validation split to choose the best weights and to end the training when" in share.evaluates
     trained = train(spec, silent())
     lines = read_metrics(store.local(spec.folder) / "metrics.jsonl")
     evaluations = [line for line in lines if isinstance(line, EvaluationLine)]

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 from dying_runs import killed_at, lively_recipe, losses, specs_of
+from keras.src.legacy.saving.legacy_h5_format import save_model_to_hdf5
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.base.errors import ArtifactError, SettingsError
@@ -24,7 +25,7 @@ from podline.models.efficientnet_lite import from_pytorch
 from podline.models.variables import weights
 from podline.models.weights_files import read_weights
 from podline.recipes.published_weights import PUBLISHED, Pretrained
-from podline.recipes.settings import InitSettings
+from podline.recipes.settings import InitSettings, Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
@@ -37,10 +38,9 @@ RECIPE = lively_recipe(
 )
 
 
-def spec_of(root: Path, file: Path | None = None, **values) -> TrainSpec:
-    init = InitSettings(file=str(file)) if file else None
-    recipe = RECIPE.changed(init=init, **values)
-    return training_spec(open_store(str(root)), recipe, FINGERPRINT, "cpu").changed(preflight=False)
+def spec_of(root: Path, file: Path | None = None, recipe: Recipe = RECIPE, **values) -> TrainSpec:
+    changed = recipe.changed(**values | ({"init": {"file": str(file)}} if file else {}))
+    return training_spec(open_store(str(root)), changed, FINGERPRINT, "cpu").changed(preflight=False)
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +112,12 @@ def test_a_run_that_was_broken_off_goes_on_without_the_file(base, tmp_path):
     assert result.weights_sha256 == expected.weights_sha256
 
 
-def model() -> keras.Model:
+def other() -> keras.Model:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="elsewhere")])
 
 
-def keras2_file(file: Path) -> None:
-    keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5(model(), file)
+def keras_2(file: Path) -> None:
+    save_model_to_hdf5(other(), file)
 
 
 def damaged(file: Path) -> None:
@@ -127,13 +127,8 @@ def damaged(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "error", "words"),
     [
-        (
-            "other.keras",
-            lambda file: model().save(file),
-            SettingsError,
-            "file has elsewhere, the model has stem_",
-        ),
-        ("old.h5", keras2_file, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
+        ("other.keras", lambda file: other().save(file), SettingsError, "file has elsewhere, the model has stem_"),
+        ("old.h5", keras_2, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
         ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged or no file of weights: [^\n]*$"),
         ("weights.ckpt", damaged, SettingsError, r"\.ckpt vs \.keras, \.weights\.h5"),
         ("none.npz", lambda _file: None, SettingsError, "No such file"),
@@ -222,9 +217,7 @@ def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pretrained_spec(root: Path, **values: object) -> TrainSpec:
-    return training_spec(open_store(str(root)), PRETRAINED.changed(**values), FINGERPRINT, "cpu").changed(
-        preflight=False
-    )
+    return spec_of(root, recipe=PRETRAINED, **values)
 
 
 def without_package(monkeypatch: pytest.MonkeyPatch) -> None:

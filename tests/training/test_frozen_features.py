@@ -63,7 +63,7 @@ def test_they_are_computed_once_for_each_view_and_give_the_losses_of_a_training_
 
 def test_a_run_killed_while_it_uses_them_ends_with_the_same_bits(undisturbed, tmp_path):
     again = spec_of(tmp_path)
-    require_same(again, finished_after(again, 9, 30, 50), undisturbed[0])
+    require_same(again, finished_after(again, 9, 50), undisturbed[0])
 
 
 def test_features_and_moved_people_of_a_pose_network_are_those_of_the_images(tmp_path: Path) -> None:

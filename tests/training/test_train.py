@@ -1,10 +1,11 @@
-"""A run leaves all that it should, and a killed, stopped or damaged one the same."""
+"""A run leaves all that it should, of the data that it names; a killed, stopped or damaged one leaves the same."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -12,16 +13,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from dying_runs import finished_after, lively_recipe, losses, require_same, specs_of, unbroken
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 from small_poses import POSE, publish_poses
 from small_poses import RECIPE as POSES
 from tensorflow.core.util.event_pb2 import Event
 
-from podline.base.errors import PreemptedError, SettingsError
+from podline.base.errors import ArtifactError, PreemptedError, SettingsError
 from podline.base.progress import Reporter, silent
+from podline.data.tfrecord import seal
+from podline.documents.any_evaluation import EVALUATION
+from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events
+from podline.evaluation.evaluate import evaluate
 from podline.stages.completed import find
-from podline.stages.specs import TrainResult, TrainSpec
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.table import EVALUATE, TRAIN
 from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.train import train
@@ -180,10 +187,8 @@ def test_every_line_has_measures_of_every_stage_in_order_and_no_accuracy(poses):
         assert 0 <= line.measures["stage3_heatmap/island_recall"] <= 1
     assert '"accuracy"' not in (folder / "metrics.jsonl").read_text()
     assert result.steps == 8
-    [board] = (folder / "tensorboard").glob("*tfevents*")
-    events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(board))]
-    tags = {value.tag for event in events for value in event.summary.value}
-    assert {"train/stage1_paf/loss", "test/stage3_heatmap/island_recall", "train/loss", "test/loss"} <= tags
+    tags = {tag for _, tag, _ in board(folder)}
+    assert {"train/stage1_paf/loss", "test/stage2_paf/loss", "train/loss", "test/loss"} <= tags
 
 
 def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
@@ -191,3 +196,87 @@ def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
     larger = POSE.model_copy(update={"side": 96})
     with pytest.raises(SettingsError, match=r"task.side=96 vs images of 64 pixels in coco/.*--side 96.*task.side=64"):
         train(pose_spec(tmp_path, task=larger), silent())
+
+
+LENGTHS = {"duration": {"steps": 60}, "evaluate_every": {"steps": 60}, "checkpoint_steps": 8, "summary_steps": 4}
+PLAIN = small_recipe(deterministic=True, **LENGTHS)
+FOLDER = dataset_folder("sample", FINGERPRINT)
+
+
+@pytest.fixture(scope="module")
+def plainly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainResult]:
+    """A run that nothing disturbed, and its store."""
+    root = tmp_path_factory.mktemp("plain")
+    publish_dataset(root)
+    return root, train(plain_spec(root), silent())
+
+
+def plain_spec(root: Path) -> TrainSpec:
+    return training_spec(open_store(root), PLAIN, FINGERPRINT, "auto")
+
+
+def relabel(root: Path, split: str) -> None:
+    """Gives every example of a split another label, with the right checksum for its record."""
+    manifest = read_manifest(open_store(root), FOLDER)
+    place = 12 + manifest.field("label").offset
+    for shard in manifest.split(split).shards:
+        path = root / FOLDER / shard.file
+        frames = np.fromfile(path, np.uint8).reshape(shard.records, -1)
+        frames[:, place] = (frames[:, place] + 1) % 3
+        seal(frames)
+        with path.open("r+b") as file:  # a file that a training has mapped must not be cut for a moment
+            file.write(frames.tobytes())
+
+
+def once(unit: str, step: int, act: Callable[[], None]) -> Reporter:
+    """Act when so many steps or examples are done."""
+    done: list[int] = []
+
+    def hear(event: dict) -> None:
+        if event["event"] == "progress" and event["unit"] == unit and event["done"] >= step and not done:
+            done.append(event["done"])
+            act()
+
+    return Reporter("train", hear)
+
+
+def test_what_was_learned_from_other_labels_is_not_kept(root: Path, plainly: tuple[Path, TrainResult]) -> None:
+    """The data are put back before the next checkpoint: their content is right at both ends."""
+    shutil.copytree(root / FOLDER, root / "kept")
+    spec = plain_spec(root)
+    with pytest.raises(ArtifactError, match=r"was changed while it was read; .* goes on from the last saved state"):
+        train(spec, once("steps", 18, lambda: relabel(root, "train")))
+    checkpoints = sorted(path.name for path in (root / spec.folder / "checkpoints").glob("*.json"))
+    assert checkpoints[-1] == "step-00000016.json"
+    assert TRAIN.find(spec, silent()) is None
+    assert not (root / spec.folder / "model").exists()
+    with pytest.raises(ArtifactError, match="has sha256"):
+        train(spec, silent())
+    shutil.copytree(root / "kept", root / FOLDER, dirs_exist_ok=True)
+    result = train(spec, silent())
+    assert result.resumed_from == (16,)
+    assert result.weights_sha256 == plainly[1].weights_sha256
+
+
+@pytest.fixture
+def ended(plainly: tuple[Path, TrainResult], tmp_path: Path) -> EvaluateSpec:
+    """A finished run in a store of its own."""
+    shutil.copytree(plainly[0], tmp_path, dirs_exist_ok=True)
+    return evaluation_spec(plain_spec(tmp_path), plainly[1])
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_nothing_is_judged_by_other_labels(ended: EvaluateSpec, split: str) -> None:
+    root = Path(ended.root)
+    relabel(root, split)
+    with pytest.raises(ArtifactError, match=r"00000-of-\d+ has sha256 \w+… vs \w+… in the manifest"):
+        evaluate(ended, silent())
+    assert not (root / ended.folder / EVALUATION).exists()
+
+
+def test_what_was_judged_by_labels_that_were_changed_meanwhile_is_not_published(ended: EvaluateSpec) -> None:
+    root = Path(ended.root)
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        evaluate(ended, once("answers", 0, lambda: relabel(root, "test")))
+    assert not (root / ended.folder / EVALUATION).exists()
+    assert EVALUATE.find(ended, silent()) is None
