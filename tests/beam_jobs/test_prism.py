@@ -43,29 +43,6 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("driver")
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory, hidden: Path, gcs: str) -> Iterator[dict[str, Any]]:
-    """Prism, and workers with mounts of their own: they share the bucket alone with whoever starts a job."""
-    more, folder = {"STORAGE_EMULATOR_HOST": gcs}, tmp_path_factory.mktemp("pool") / "pool"
-    with prism() as server, worker_pool(folder, hidden, more) as pool:
-        options = ("--environment_type=EXTERNAL", f"--environment_config={pool}")
-        yield {"engine": f"job-server:{server}", "beam_options": options}
-
-
-@needs_namespaces
-@pytest.mark.parametrize("kind", KINDS)
-def test_workers_that_share_nothing_but_the_bucket_write_the_same_bytes(
-    hidden: Path, gcs_root: str, elsewhere: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)
-    here = specs(hidden, kind)
-    convert(here, silent())
-    there = here.model_copy(update={"root": f"{gcs_root}{kind}", **elsewhere})
-    convert(there, silent())
-    assert contents(there) == contents(here)
-    assert open_store(there.root).list("jobs") == []
-
-
 def test_prism_that_is_killed_is_an_error_of_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
     raw = write_raw_cifar(tmp_path / "raw", train=3000)
     spec = convert_spec(tmp_path / "root", raw, engine="prism")
@@ -133,7 +110,7 @@ def spec(hidden: Path, there: dict[str, Any]) -> ConvertSpec:
 
 
 @needs_namespaces
-def test_jobs_write_the_same_bytes(
+def test_workers_that_share_nothing_but_the_bucket_write_the_same_bytes(
     hidden: Path, there: dict[str, Any], service: tuple[str, Dataflow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)

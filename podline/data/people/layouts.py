@@ -272,6 +272,6 @@ def _same_joints(summaries: Sequence[Summary], settings: PeopleSettings) -> Join
         if joints.names != first.names:
             raise SourceError(
                 f"{summary.file} has the joints {', '.join(joints.names)} vs {', '.join(first.names)} of "
-                f"{summaries[0].file}"
+                f"{summaries[0].file}; give files with the same joints"
             )
     return first
