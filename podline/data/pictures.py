@@ -50,7 +50,7 @@ Pixels = npt.NDArray[np.uint8]
 
 DARK, CLEAR = 1, 2
 """Marks of a picture: its values of 16 bits are below 4,096; it is transparent everywhere."""
-_OTHER = {"F": "floating-point numbers", "I": "32 bits a sample", "LAB": "L*a*b* colours"}
+_OTHER = {"F": "floating-point samples", "I": "samples of 32 bits", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _LARGE_BLOCK = 31 << 20
 _UNKNOWN = (0, 0)
@@ -249,7 +249,7 @@ def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> t
     white, brightest = given or deep.white, int(colours.max())
     is_whole = white == _SIXTEEN and not given and not deep.is_inverted
     if is_whole and 0 < brightest < _BLACK:
-        raise PictureError(f"holds values up to {brightest} in 16 bits, which are black; set conversion.white=255")
+        raise PictureError(f"has 16-bit values up to {brightest}, which would all be black; set conversion.white=255")
     pixels = np.empty((*values.shape[:2], 3), np.uint8)
     rows = max(1, _STRIP_PIXELS // values.shape[1])
     for top in range(0, len(values), rows):
@@ -279,7 +279,7 @@ def _pillow_pixels(picture: Image.Image) -> tuple[Pixels, int]:
 def _strip_pixels(picture: Image.Image) -> tuple[Pixels, bool]:
     """Return pixels as RGB, and whether they are all transparent."""
     if picture.mode in _OTHER:
-        raise PictureError(f"holds {_OTHER[picture.mode]} vs grey, RGB or CMYK of 8 or 16 bits; convert it")
+        raise PictureError(f"has {_OTHER[picture.mode]}, expected grey, RGB or CMYK of 8 or 16 bits; convert the file")
     is_clear = False
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
