@@ -26,13 +26,15 @@ PROJECT = Path(__file__).resolve().parent.parent
 # Begun first, so that no worker is left alone with one of them at the end; the slowest is first.
 LONGEST = (
     "training/test_strategies.py",
-    "supervision/test_supervisor.py",
+    "training/test_decisions.py",
+    "stages/supervision/test_supervisor.py",
     "kinds/labels/test_labels_run.py",
-    "promotion/test_promote.py",
+    "champions/test_promote.py",
     "training/test_train.py",
     "beam_jobs/test_dask.py",
     "training/test_plan.py",
-    "training/test_tracing.py",
+    "training/test_findings.py",
+    "training/test_own_models.py",
     "training/test_beginnings.py",
     "damage/test_damage.py",
 )
