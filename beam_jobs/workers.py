@@ -172,7 +172,7 @@ def _begin(root: str, folder: str, release: str) -> None:
     A different release may write different bytes, and credentials are refused if the clock is wrong.
     """
     if release != __version__:
-        raise EngineError(f"Podline {__version__} here, but {release} where the job started; install the same release")
+        raise EngineError(f"Podline {__version__} here, but {release} where the job was started; install that one")
     store, name = open_store(root), f"{folder}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
     store.publish_bytes(name, b"", replace=True)
     found = store.find(name)

@@ -6,16 +6,16 @@ This module imports click and no library besides, so that ``podline --help`` is 
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from podline.base import entry_points, errors
+from podline.base.errors import PreemptedError
+from podline.base.interruptions import Interruption, interruptible
 from podline.base.plain import plain
 from podline.commands import pages
 from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
@@ -128,22 +128,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # --debug may come before or after a command.
     arguments = [argument for argument in given if argument != "--debug"]
     debug = arguments != given
-    # An exception lets every stage save its work and every child end, which death by the signal would not.
-    signal.signal(signal.SIGTERM, _terminated)
     quiet_tensorflow()
     shared: dict[str, bool] = {}
     as_json = "--json" in arguments
     try:
-        code = cli.main(arguments, prog_name="podline", standalone_mode=False, obj=shared)
+        # An exception lets every stage save its work and every child end, which death by the signal would not.
+        with interruptible():
+            code = cli.main(arguments, prog_name="podline", standalone_mode=False, obj=shared)
     except click.ClickException as error:
         _fail(debug, error.format_message(), 2, as_json=as_json, usage=error)
-    except (KeyboardInterrupt, click.Abort):
-        _fail(
-            debug,
-            "interrupted; the same command resumes from the last checkpoint or finished stage",
-            130,
-            as_json=as_json,
-        )
+    except (KeyboardInterrupt, click.Abort) as error:
+        interruption = error.__cause__ or error  # click replaces a KeyboardInterrupt
+        if isinstance(interruption, Interruption):
+            _fail(debug, str(interruption), PreemptedError.exit_code, as_json=as_json, kind=PreemptedError.__name__)
+        message = "interrupted; the same command resumes from the last checkpoint or finished stage"
+        _fail(debug, message, 130, as_json=as_json)
     except Exception as error:
         error = _refused(error)
         # A command that printed its JSON document and then fails prints no second document.
@@ -188,14 +187,6 @@ def _fail(
         document: dict[str, Any] = {"error": {"type": kind, "message": message, "exit_code": code}}
         click.echo(json.dumps(document, indent=2))
     sys.exit(code)
-
-
-def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    click.echo(
-        "podline: error: asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage",
-        err=True,
-    )
-    sys.exit(143)
 
 
 if __name__ == "__main__":

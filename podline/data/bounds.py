@@ -28,7 +28,7 @@ CLASS_FILE_BYTES = 1_000_000
 """Bytes of a file with class names, which is read whole; the official ones have less than 2,000."""
 
 CLASS_NAME_LETTERS = 255
-"""Of a class's name."""
+"""Letters of a class name, which may be the name of a folder."""
 
 ENTRY_LETTERS = 2_000_000
 """Bytes of one JSON line in a table, which is parsed whole; COCO's largest entry, a crowd, has less than 100,000."""

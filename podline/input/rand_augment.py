@@ -75,14 +75,6 @@ def _blended(image: Pixels, other: npt.NDArray[np.number] | float, strength: flo
     return np.clip(np.rint(other + factor * (image - np.float32(1) * other)), 0, 255).astype(np.uint8)
 
 
-def _brightness(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
-    return _blended(image, 0.0, strength)
-
-
-def _contrast(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
-    return _blended(image, float(image.mean()), strength)
-
-
 def _saturation(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
     if image.shape[-1] == 1:
         return image
@@ -121,9 +113,9 @@ OPERATIONS: dict[str, Operation] = {
     "translate x": _mapped(lambda strength: (1, 0, 0.45 * strength, 0, 1, 0)),
     "translate y": _mapped(lambda strength: (1, 0, 0, 0, 1, 0.45 * strength)),
     "rotate": _mapped(_turned),
-    "brightness": _brightness,
+    "brightness": lambda image, strength, _fill: _blended(image, 0.0, strength),
     "saturation": _saturation,
-    "contrast": _contrast,
+    "contrast": lambda image, strength, _fill: _blended(image, float(image.mean()), strength),
     "sharpness": _sharpness,
     "posterize": _posterize,
     "solarize": _solarize,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -41,36 +40,6 @@ from podline.store.opening import open_store
 
 def spec(*flags: str, engine: str = "local", workers: int = 1) -> ConvertSpec:
     return convert_spec(Path("root"), Path("raw"), beam_options=flags, workers=workers, engine=engine)
-
-
-@pytest.mark.parametrize(
-    ("engine", "flags", "runner", "options"),
-    [
-        ("local", (), "FnApiRunner", {"direct_num_workers": 2}),
-        (
-            "job-server:flink:8099",
-            ("--environment_type", "EXTERNAL", "--environment_config=host:1"),
-            "PortableRunner",
-            {"job_endpoint": "flink:8099", "environment_type": "EXTERNAL", "environment_config": "host:1"},
-        ),
-        ("dask:scheduler:8786", (), "DaskRunner", {"address": "scheduler:8786", "partition_size": 1}),
-    ],
-)
-def test_an_engine_is_a_runner_with_options(
-    engine: str,
-    flags: tuple[str, ...],
-    runner: str,
-    options: dict[str, object],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}")
-    with open_engine(spec(*flags, engine=engine, workers=2)) as made:
-        pipeline = made("podline")
-        assert type(pipeline.runner).__name__ == runner
-        found = pipeline._options.get_all_options(drop_default=True)
-        assert {name: found.get(name) for name in options} == options
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

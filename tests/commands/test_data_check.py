@@ -90,16 +90,6 @@ def test_a_test_split_that_can_prove_nothing_is_refused_by_the_check_and_before_
     assert any("the test split is small" in line for line in told)
 
 
-def test_what_a_conversion_would_leave_out_too_much_of_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
-    source = split_folders(tmp_path / "raw", train={"ant": 9, "bee": 9}, test={"ant": 6, "bee": 6})
-    for at in range(4):
-        (source / "train" / "ant" / f"{at}.png").write_bytes(encoded(drawn(at))[:-40])
-    refused = check(source, "--set", "conversion.side=16")
-    assert "4 of 18 images of the train split are left out" in str(refused.exception)
-    assert "left out: 4 files" in refused.stdout
-    assert check(source, "--set", "conversion.side=16", "--allow-left-out", "0.23").exit_code == 0
-
-
 def test_keypoints_of_which_too_much_is_left_out_are_refused_as_by_the_conversion(tmp_path: Path) -> None:
     source = write_coco_sample(tmp_path / "raw", train=6, test=4)
     for file in sorted((source / "train2017").iterdir())[:3]:

@@ -25,7 +25,6 @@ from podline.compare.words import ChanceCase
 from podline.documents.ledger_entry import CodeVersion, Entry, PromotionSummary
 from podline.documents.metric import Metric
 from podline.documents.origins import ORIGIN, keep_origin, read_origin
-from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.recording import plain
@@ -46,7 +45,7 @@ def store(tmp_path: Path) -> Store:
 def run(store: Store, seed: int, right: np.ndarray, **entry: Any) -> tuple[ReportSpec, Entry]:
     """A finished run that got some examples right and took the others for the next class."""
     spec = finished_run(Path(store.uri), seed=seed, records=RECORDS, accuracy=float(right.mean()))
-    found = document_of(evaluated(store, spec.run))
+    found = evaluated(store, spec.run).evaluation
     labels = np.repeat(np.arange(CLASSES), [each.examples for each in found.per_class])
     guesses = guesses_of(labels, np.where(right, labels, (labels + 1) % CLASSES))
     store.publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
@@ -58,11 +57,6 @@ def run(store: Store, seed: int, right: np.ndarray, **entry: Any) -> tuple[Repor
 
 def right_but(first: int) -> np.ndarray:
     return np.arange(RECORDS) >= first
-
-
-def document_of(side: Evaluated) -> Evaluation:
-    assert isinstance(side.evaluation, Evaluation)
-    return side.evaluation
 
 
 def test_a_large_loss_is_no_matter_of_seeds_even_if_no_other_training_is_known(store: Store) -> None:
@@ -165,7 +159,7 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
         store.publish_bytes(f"runs/{run}/{Guesses.file}", guesses.to_bytes())
         recipe = found.training.recipe.changed(name="s", dataset="sample")
         training = found.training.model_copy(update={"root": store.uri, "recipe": recipe, "fingerprint": of})
-        document = document_of(found).model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
+        document = found.evaluation.model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
         return Evaluated(training, f"runs/{run}", document)
 
     monkeypatch.setattr(small_dataset, "FINGERPRINT", "fedcba9876543210")
@@ -178,7 +172,7 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
     assert found.why_unpaired == ""
     assert found.examples == "on 100 test examples that both data sets have, 0 are new"
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
-    elsewhere = before._replace(evaluation=document_of(before).model_copy(update={"split": "train"}))
+    elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (
         "the test sets differ: sample train vs sample test"
         in compare(store, elsewhere, after, silent()).comparison.why_unpaired

@@ -21,8 +21,6 @@ from podline.base.errors import ArtifactError
 from podline.cli import cli
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
-from podline.store.opening import open_store
-from podline.training.further import finished
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +82,6 @@ def test_a_damaged_entry_is_named_after_the_others_and_a_foreign_one_beside_them
         code, text = said(store, "runs", "list")
         assert (code, f"{path} is left out" in text, text.count("cifar10  finished")) == (0, True, 2)
         assert str(path) in said(store, "store", "verify")[1]
-
-
-def test_a_run_is_trained_further_from_no_damaged_checkpoint(store: Finished) -> None:
-    name = next(name for name in names(store.root) if kind_of(name) == "checkpoint" and name.endswith(".npz"))
-    content = bytearray((store.root / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    run = name.split("/")[1]
-    assert finished(open_store(store.root), run).state()
-    with changed(store, name, bytes(content)) as path:
-        with pytest.raises(ArtifactError, match=rf"{path.name} has sha256"):
-            finished(open_store(store.root), run).state()
-        assert f"{path} has sha256" in said(store, "store", "verify")[1]
 
 
 def people(root: Path) -> Manifest:

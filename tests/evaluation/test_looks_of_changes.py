@@ -32,11 +32,11 @@ CLASSES = ("cat", "dog", "frog")
 IMAGES = {"side": 24, "shard_bytes": 1_000_000}
 
 
-def picture(number: int, gain: float = 1.0, blur: float = 0.0, ending: str = "png") -> bytes:
+def picture(number: int, blur: float = 0.0, ending: str = "png") -> bytes:
     """Return a file with noise of many sizes, whose pixels depend on a number."""
     chance = np.random.default_rng(number)
     layers = [chance.normal(0, 25, (24 // side, 24 // side, 3)).repeat(side, 0).repeat(side, 1) for side in (1, 2, 6)]
-    pixels = np.clip((100 + chance.normal(0, 10) + sum(layers)) * gain, 0, 255)
+    pixels = np.clip(100 + chance.normal(0, 10) + sum(layers), 0, 255)
     image = Image.fromarray(pixels.astype(np.uint8))
     stream = io.BytesIO()
     (image.filter(ImageFilter.GaussianBlur(blur)) if blur else image).save(stream, ending)
@@ -135,33 +135,14 @@ def test_the_command_and_the_report_count_and_draw(first: tuple[Path, Manifest],
     assert "got --sheet and one version, expected two" in str(refused.exception)
 
 
-NAMES = ["dark", "bright"]
-
-
-def sample_of(new: tuple[int, int], old: tuple[int, int]) -> Sample:
-    """Return so many new and old images of each class."""
-    stratum = np.repeat([0, 1, 0, 1], [*new, *old])
-    is_new = np.arange(len(stratum)) < sum(new)
-    return Sample(is_new, stratum, looks.groups_of(is_new, stratum, NAMES))
-
-
-def chances_of(sample: Sample, values: np.ndarray) -> dict[str, float]:
-    return {group: chance for (group, _), chance in looks.chances(sample, {"x": values}).items()}
-
-
-def test_other_shares_of_classes_are_no_change_and_a_shift_of_one_class_is_its_own() -> None:
-    sample, chance = sample_of((5, 60), (200, 40)), np.random.default_rng(1)
-    values = 100.0 * sample.stratum + chance.normal(size=len(sample.new))
-    assert list(sample.groups) == [EVERY, "bright"]  # of the other class there are too few new images
-    assert min(chances_of(sample, values).values()) > 0.05
-    shifted = chances_of(sample, values + 1.5 * (sample.new & (sample.stratum == 1)))
-    assert max(shifted["bright"], shifted[EVERY]) < 0.001
-
-
 def test_a_chance_is_as_rare_as_it_says() -> None:
-    sample = sample_of((12, 8), (30, 30))
-    draws = [np.random.default_rng(seed).integers(0, 5, len(sample.new)) for seed in range(60)]  # many are equal
-    found = [chances_of(sample, drawn.astype(float))[EVERY] for drawn in draws]
+    stratum = np.repeat([0, 1, 0, 1], [12, 8, 30, 30])  # two classes of 20 new and 60 old images
+    is_new = np.arange(80) < 20
+    sample = Sample(is_new, stratum, looks.groups_of(is_new, stratum, ["dark", "bright"]))
+    draws = [np.random.default_rng(seed).integers(0, 5, 80) for seed in range(60)]  # many are equal
+    found = [looks.chances(sample, {"x": 100.0 * stratum + drawn})[EVERY, "x"] for drawn in draws]
     # Uniform: of 60, one below 0.001 has a probability of 6 %; ten below 0.05 one of 0.1 %.
     assert np.mean(found) > 0.4
     assert sum(chance <= 0.05 for chance in found) < 10
+    shifted = looks.chances(sample, {"x": draws[0] + 100.0 * stratum + 5 * (is_new & (stratum == 0))})
+    assert shifted["dark", "x"] < 0.001

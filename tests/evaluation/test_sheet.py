@@ -11,9 +11,7 @@ from matplotlib.figure import Figure
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
-from podline.base.drawing import picture_sheet
-from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
-from podline.base.errors import SettingsError, StoreError
+from podline.base.errors import StoreError
 from podline.base.progress import silent
 from podline.data.order import TrainingOrder
 from podline.evaluation import sheet
@@ -106,16 +104,7 @@ def test_the_stage_writes_one_png_and_counts(root: Path, trained: str, tmp_path:
 def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         notebook.show(RECIPE, str(tmp_path))
-    with pytest.raises(SettingsError, match="which recipe"):
-        notebook.show(None, str(root))
     unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
     open_store(root).publish_json(f"{unfinished.folder}/spec.json", unfinished.model_dump(mode="json"))
     with pytest.raises(StoreError, match="is not finished; finish it with `podline train`"):
         notebook.show(None, str(root), run=unfinished.run)
-
-
-def test_a_sheet_of_one_picture_is_as_wide_as_its_words() -> None:
-    rows = [PictureRow("as stored", [SheetPicture(np.zeros((8, 8, 3), np.uint8), "1 mouse")])]
-    figure = picture_sheet.sheet([SheetBlock("What the network of keypoints.mice is fed", "as stored; " * 12, rows)])
-    figure.canvas.draw()  # type: ignore[no-untyped-call]
-    assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1

@@ -41,17 +41,18 @@ from podline.training.train import train
 T = TypeVar("T")
 
 
-def steps(time: float, seconds: float, waiting: float = 0.0, spans: dict[str, float] | None = None) -> StepsLine:
-    figures = {"epoch": 1.0, "loss": 1.0, "learning_rate": 0.1, "gradient_norm": 1.0, "gradient_norms": {}}
-    return StepsLine.model_validate(
-        {"step": 1, **figures, "examples_per_second": 1.0, "waiting": waiting, "seconds": seconds, "time": time}
-        | {"losses": (1.0,), "spans": spans or {}}
-    )
+FIGURES = {"step": 1, "epoch": 1.0, "loss": 1.0}
+RATES = {"learning_rate": 0.1, "gradient_norm": 1.0, "gradient_norms": {}, "examples_per_second": 1.0, "losses": (1.0,)}
 
 
-def evaluation(time: float, seconds: float, spans: dict[str, float] | None = None) -> EvaluationLine:
-    figures = {"step": 1, "epoch": 1.0, "split": "test", "examples": 1, "loss": 1.0}
-    return EvaluationLine.model_validate({**figures, "seconds": seconds, "time": time, "spans": spans or {}})
+def steps(time: float, seconds: float, waiting: float, spans: dict[str, float]) -> StepsLine:
+    measured = {"waiting": waiting, "seconds": seconds, "time": time, "spans": spans}
+    return StepsLine.model_validate(FIGURES | RATES | measured)
+
+
+def evaluation(time: float, seconds: float, spans: dict[str, float]) -> EvaluationLine:
+    measured = {"split": "test", "examples": 1, "seconds": seconds, "time": time, "spans": spans}
+    return EvaluationLine.model_validate(FIGURES | measured)
 
 
 def event(time: float, kind: EventKind, spans: dict[str, float] | None = None) -> EventLine:

@@ -91,10 +91,3 @@ def test_a_server_that_does_not_answer_is_a_warning(tracked: tuple[Path, str, st
 def test_a_value_that_names_no_tracker_is_refused(value: str) -> None:
     with pytest.raises(SettingsError, match=rf"PODLINE_TRACKING: tracking = '{value}': expected mlflow:URI"):
         load(environment={"PODLINE_TRACKING": value})
-
-
-def test_a_tracker_without_its_library_is_refused_before_the_work(tracked, monkeypatch) -> None:
-    root, _, tracking = tracked
-    monkeypatch.setattr("importlib.metadata.distributions", lambda **_: [])
-    with pytest.raises(SettingsError, match=r"got no mlflow-skinny, expected .* pip install 'mlflow-skinny"):
-        night(root, tracking)

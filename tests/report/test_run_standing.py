@@ -110,7 +110,6 @@ def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, ga
         assert "20.0 points worse than the night before, with another seed." in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-@pytest.mark.usefixtures("no_charts")
 def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
     champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
     entered(champion, NOON - 2 * DAY)
@@ -122,6 +121,7 @@ def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_
     page = open_store(now.root).local(result.html).read_text()
     assert "better than the reference, with another seed, refused as champion for cat, dog." in page
     assert "<li>cat: &lt;worse&gt;</li>" in page
+    assert re.search(r"The reference has \d+\.\d %\.", page), "the chart has a line for it"
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
     assert _standing(now).rival.role == "night before"

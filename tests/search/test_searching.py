@@ -203,18 +203,14 @@ def test_a_recipe_that_holds_out_too_little_holds_out_a_tenth_and_says_so(store:
 
 def test_the_next_values_depend_on_the_trials_and_the_seed_alone() -> None:
     spaces = (Space(path="x", low=0.0, high=1.0), Space(path="y", low=1, high=64, log=True))
-    trials = [
-        Trial(number=number, values={"x": number / 10, "y": 2**number}, state="complete", value=float(number))
-        for number in range(6)
-    ]
-    first = next_values(spaces, trials, 0)
-    assert next_values(spaces, trials, 0) == first
-    assert next_values(spaces, trials, 1) != first
-    assert next_values(spaces, trials[:5], 0) != first
-    assert isinstance(first["y"], int)
+    values = [{"x": number / 10, "y": 2**number} for number in range(6)]
     # A trial outside the spaces, as a recipe's own values may be, is no error.
-    outside = Trial(number=6, values={"x": 9.0, "y": None}, state="complete", value=1.0)
-    assert next_values(spaces, [*trials, outside], 0) is not None
+    values.append({"x": 9.0, "y": None})
+    trials = [Trial(number=at, values=each, state="complete", value=float(at)) for at, each in enumerate(values)]
+    first = next_values(spaces, trials, 0)
+    assert first == next_values(spaces, trials, 0)
+    assert first not in (next_values(spaces, trials, 1), next_values(spaces, trials[:5], 0))
+    assert isinstance(first["y"], int)
 
 
 def test_limits_are_the_medians_of_complete_trials_after_the_first_quarter() -> None:

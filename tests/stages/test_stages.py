@@ -105,7 +105,6 @@ def test_without_a_manifest_the_remedy_is_said(store: Store) -> None:
         (126, {}, 16, 0.05, Duration(epochs=58), Duration(steps=28)),
         (3000, {}, 64, 0.05, Duration(epochs=30), Duration(epochs=1)),
         (6, {}, 6, 0.05, Duration(epochs=400), Duration(steps=80)),
-        (126, {"duration.epochs": 20}, 16, 0.05, Duration(epochs=20), Duration(steps=28)),
         (126, {"duration.steps": 50}, 16, 0.05, Duration(steps=50), Duration(steps=13)),
         (126, {"batch_size": 64}, 64, 0.05, Duration(epochs=400), Duration(steps=4)),
         (40, {"batch_size": 64, "duration.epochs": 5}, 40, 0.05, Duration(epochs=5), Duration(steps=2)),

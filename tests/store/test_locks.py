@@ -61,7 +61,8 @@ def test_a_lock_is_one_process_s_until_that_is_killed(shared: Path, user: int) -
         with locks.locked(path, wait=False) as mine:
             assert mine is None
 
-        def waits(holder: str, _seconds: float) -> None:
+        def waits(holder: str, seconds: float) -> None:
+            assert 0 <= seconds < 60
             told.append(holder)
             process.kill()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from finished_run import publish_evaluation, publish_training
+from ledger_entries import NOON
 from pose_oracle import RECIPE, case_of, nothing, perfect
 from small_coco import publish_people
 
@@ -22,7 +23,6 @@ from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
-NOON = 1_795_262_400.0
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 
 

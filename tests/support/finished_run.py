@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ledger_entries import CLASSES as CIFAR_NAMES
+from ledger_entries import NOON, night
 from small_dataset import publish, validation_of
 
 from podline.contract.kind import kind_named, kind_of
 from podline.documents.intervals import wilson_interval
-from podline.documents.ledger_entry import CodeVersion, Environment, Origin
-from podline.documents.manifest import (
-    Manifest,
-    Quarantined,
-    SourceFile,
-    dataset_folder,
-    read_manifest,
-)
+from podline.documents.ledger_entry import Origin
+from podline.documents.manifest import Manifest, Quarantined, SourceFile, dataset_folder, read_manifest
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.model_description import DESCRIPTION
@@ -44,8 +40,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 FINGERPRINT = "0123456789abcdef"
-CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-NOON = 1_795_262_400.0
+PACKAGES = {"numpy": "2.3.45", "tensorflow": "2.21.0"}
 WEIGHTS = "ab" * 32
 
 
@@ -227,18 +222,9 @@ def origin_of(store: Store, spec: TrainSpec) -> Origin:
         recipe=spec.recipe.name,
         settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},
         seeds={"recipe": spec.recipe.seed, "data": 0},
-        code=CodeVersion(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
+        code=night().code,
         data=data_of(read_manifest(store, spec.dataset_folder)),
-        environment=Environment(
-            python="3.11.9 (CPython)",
-            platform="Linux",
-            machine="host",
-            cores=2,
-            memory=8 * 10**9,
-            strategy="cpu",
-            devices="1 CPU",
-            packages={"numpy": "2.3.45", "tensorflow": "2.21.0"},
-        ),
+        environment=night().environment.model_copy(update={"packages": PACKAGES}),
     )
 
 

@@ -5,7 +5,6 @@ Importing this module registers them, in a test's process and in the children th
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -89,15 +88,11 @@ def find_nothing(spec: TrainSpec, reporter: Reporter) -> None:
 
 
 def _noise(spec: ActSpec, reporter: Reporter) -> None:
-    for _ in range(20_000):
+    for done in range(20_000):
         sys.stdout.write("x" * 100 + "\n")
         os.write(2, b"y" * 100 + b"\n")
+        reporter.progress(done, 20_000, "lines")
     reporter.warn("that was loud")
-
-
-def _many_events(spec: ActSpec, reporter: Reporter) -> None:
-    for done in range(20_000):
-        reporter.progress(done, 20_000, "events", {"loss": 0.5})
 
 
 def _bad_source(spec: ActSpec, reporter: Reporter) -> None:
@@ -145,10 +140,6 @@ def _bus(spec: ActSpec, reporter: Reporter) -> None:
     mapped = np.memmap(file, np.uint8, "r")
     os.truncate(file, 0)
     int(mapped[0])
-
-
-def _crash(spec: ActSpec, reporter: Reporter) -> None:
-    ctypes.string_at(0)
 
 
 def _sleep(spec: ActSpec, reporter: Reporter) -> None:
@@ -215,14 +206,12 @@ ACTS = {
     "slow work": _slow_work,
     "work until told": _work_until_told,
     "noise": _noise,
-    "many events": _many_events,
     "bad source": _bad_source,
     "bug": _bug,
     "exit": _exit,
     "killed": _killed,
     "signalled": _signalled,
     "killed with a temporary file": _killed_with_a_temporary_file,
-    "crash": _crash,
     "bus": _bus,
     "sleep": _sleep,
     "stall": _stall,

@@ -24,15 +24,19 @@ from small_stages import ACT, ActSpec
 from podline.tasks.stages import StageTask
 
 SCRIPT = """
-import json, signal, sys
-from podline.cli import _terminated
+import json, sys
+from podline.base.interruptions import Interruption, interruptible
 from podline.settings.machine import Settings
 from small_stages import ActSpec
 from podline.tasks.embedded import run_flow
-signal.signal(signal.SIGTERM, _terminated)
 root, act = sys.argv[1:]
 spec = ActSpec(root=root, act=act, number=6)
-print(json.dumps(run_flow("test_embedded:acting", spec, Settings(root=root), lambda event: None)))
+try:
+    with interruptible():
+        print(json.dumps(run_flow("test_embedded:acting", spec, Settings(root=root), lambda event: None)))
+except Interruption as error:
+    sys.stderr.write(str(error))
+    sys.exit(143)
 """
 
 

@@ -197,20 +197,14 @@ def test_no_credentials_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         CloudTpu(settings, TurnedClock())
 
 
-def test_a_reserved_node_through_the_queue_is_asked_of_any_reservation_of_the_project(tmp_path: Path) -> None:
+def test_of_a_node_through_the_queue_the_request_is_reserved_or_spot(tmp_path: Path) -> None:
     """Source: cloud_tpu.proto, v2, whose ``Guaranteed`` has no ``reserved``, and gcloud's ``CreateReservationName``."""
     assert set(tpu_v2.QueuedResource.Guaranteed.meta.fields) == {"min_duration"}
     with bench(tmp_path, Script(life=None)) as it:
         it.api.create_queued_resource(NODE, SPEC.model_copy(update={"reserved": True, "queued": True}))
-        made = it.cloud.get_request(NODE)
-    assert made.reservation_name == "projects/test-project/locations/us-central2-b/reservations/-"
-    assert "spot" not in made
-
-
-def test_of_a_spot_node_through_the_queue_the_request_is_spot(tmp_path: Path) -> None:
-    spec = SPEC.model_copy(update={"spot": True, "queued": True})
-    with bench(tmp_path, Script(life=None)) as it:
-        it.api.create_queued_resource(NODE, spec)
-        made = it.cloud.get_request(NODE)
-        assert "spot" in made
-        assert not made.tpu.node_spec[0].node.scheduling_config.spot
+        reserved = it.cloud.get_request(NODE)
+        it.api.create_queued_resource("spot", SPEC.model_copy(update={"spot": True, "queued": True}))
+        spot = it.cloud.get_request("spot")
+    assert reserved.reservation_name == "projects/test-project/locations/us-central2-b/reservations/-"
+    assert ("spot" in reserved, "spot" in spot) == (False, True)
+    assert not spot.tpu.node_spec[0].node.scheduling_config.spot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +178,26 @@ def test_a_stale_lock_is_removed_and_an_announced_end_is_waited_out(tmp_path: Pa
             assert it.cloud.now == 300
     assert it.events() == ["lock", "wait", "go", "leave"]
     assert "TERMINATE_ON_HOST_MAINTENANCE" in it.lines[1]
+
+
+def test_a_held_lock_is_waited_for_without_a_repair(tmp_path: Path) -> None:
+    file = tmp_path / "libtpu_lockfile"
+    machine = MachineSettings(lock_file=str(file), metadata_address="127.0.0.1:9")
+    with file.open("w") as held:
+
+        class Released(TurnedClock):
+            def sleep(self, seconds: float) -> None:
+                super().sleep(seconds)
+                if self.now() >= NOON + 300:
+                    held.close()
+
+        # A lock of this descriptor, which this process's own questions see as another's.
+        fcntl.fcntl(held, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+        with bench(tmp_path, Script(life=ILL), Released(NOON), machine=machine) as it:
+            with pytest.raises(errors.TpuUnhealthyError):
+                pass_gate(it)
+            assert it.cloud.calls == []
+    assert "a living process uses it" in it.tpu_log.entries[0].what
 
 
 def test_one_that_is_interrupted_while_it_waits_gives_its_turn_back(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import struct
 import tempfile
 from pathlib import Path
 
@@ -18,7 +15,7 @@ from standin.timeline import Attempt, Outage, Phase, Script
 from turned_clock import TurnedClock
 
 from podline.base.errors import PodlineError
-from podline.settings.tpu_settings import Limits, MachineSettings
+from podline.settings.tpu_settings import Limits
 from podline.tpu.node import Health, State
 
 LIMITS = Limits(queue=3600)
@@ -94,35 +91,6 @@ class _Bounded(TurnedClock):
             raise LoopError
 
 
-class _Locked(_Bounded):
-    """Someone holds the TPU's lock for a while."""
-
-    def __init__(self, file: Path, start: float, end: float) -> None:
-        super().__init__(NOON)
-        self._file, self._start, self._end = file, NOON + start, NOON + end
-        self._descriptor: int | None = None
-        self.turn(0)
-
-    @property
-    def held(self) -> bool:
-        return self._descriptor is not None
-
-    def turn(self, seconds: float) -> None:
-        super().turn(seconds)
-        inside = self._start <= self.now() < self._end
-        if inside and self._descriptor is None:
-            self._descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR)
-            # A lock of this process's own descriptor, which its own questions see as another's.
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
-        elif not inside:
-            self.close()
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
 def passes(it: Bench) -> bool:
     """Whether the gate lets through; what it lets through to is looked at from behind."""
     failure = None
@@ -157,19 +125,3 @@ def test_it_ends_within_its_budgets(script: Script, queued: bool) -> None:
         assert tried.restarts <= LIMITS.restart.attempts
         assert tried.recreations <= LIMITS.recreate.attempts
         assert tried.replacements <= LIMITS.preemptions
-
-
-@settings(max_examples=30, deadline=None)
-@given(script=SCRIPTS, start=st.sampled_from([0.0, 40.0, 700.0]), length=DURATIONS)
-def test_on_the_machine_itself_nobody_gets_past_a_lock(script: Script, start: float, length: float) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        machine = MachineSettings(lock_file=f"{folder}/held", metadata_address="127.0.0.1:9", metadata_timeout=0.5)
-        clock = _Locked(Path(machine.lock_file), start, start + length)
-        try:
-            with bench(Path(folder), script, clock, machine=machine, limits=LIMITS) as it:
-                if passes(it):
-                    assert not clock.held
-                assert it.cloud.now <= LIMITS.patience * 2
-        finally:
-            clock.close()
-        assert it.cloud.calls == []

@@ -85,9 +85,9 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
         guessing_pck: the PCK of the same; None without a label that counts.
         pck_joints: the joints whose distance is the length for PCK; None for the diagonal of the box.
-        better_than_guessing: the sanity check: AP or PCK on the split is above both guessing's and the untrained
-            network's, in 97.5 % of the draws of images and by what three decimals show.
-        better_in: which of ``ap`` and ``pck`` is.
+        better_than_guessing: the sanity check: AP or PCK on the split is higher than that of guessing and of the
+            untrained network, by at least 0.001 in 97.5 % of the draws of images.
+        better_in: which of ``ap`` and ``pck`` is higher.
         learned: the same check on the training images, against guessing.
         threshold: None if no person was found in the training images.
         joints: a table by joint, in COCO's order for COCO's 17.

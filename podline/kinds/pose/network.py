@@ -65,9 +65,9 @@ def build_pose_model(
     """Build the model with fresh weights.
 
     Returns:
-        A model from uint8 (n, side, side, 3) to a dictionary of float32 outputs (n, side / stride, side / stride, two
-        per limb or one per joint), with the names of :func:`stage_names`, in their order. Its ``losses`` contain the L2
-        terms.
+        A model from uint8 (n, side, side, 3) to a dictionary with the names of :func:`stage_names`, in their order. An
+        output is float32 (n, side / stride, side / stride, channels), with two channels per limb or one per joint. The
+        model's ``losses`` contain the L2 terms.
 
     Raises:
         SettingsError: the trunk has no map of this stride, or a prefix in ``l2_layers`` matches no layer.

@@ -3,8 +3,8 @@
 See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds a table by
 joint, and figures for cases that pycocotools does not handle (no results at all).
 
-The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is
-the distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
+The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``. ``d`` is the
+distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
 """
 
 # pyright: standard
@@ -31,8 +31,8 @@ MATCH = 0.5
 class OksFigures(Frozen):
     """pycocotools' ten figures, 0…1; -1 if there are no people of that size.
 
-    They are average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single
-    thresholds, and for people of medium (32² to 96² pixels) and large area.
+    They are average precision (AP) and average recall (AR). ``ap`` and ``ar`` are means over the OKS thresholds 0.5,
+    0.55 … 0.95; others are at one threshold, or for people of medium (32² to 96² pixels) or large area.
     """
 
     ap: float

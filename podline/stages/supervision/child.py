@@ -6,8 +6,8 @@ input stays open: its end means that the parent has died, and then this process 
 process that is started ahead imports the stage's code before it reads the line; see
 :mod:`podline.stages.supervision.starts`.
 
-SIGTERM raises :class:`~podline.base.errors.PreemptedError` in the main thread; a stage that saves its progress installs
-its own handler during its work.
+SIGTERM raises an :class:`~podline.base.interruptions.Interruption` in the main thread, which is reported as a
+:class:`~podline.base.errors.PreemptedError`; a stage that saves its progress installs its own handler during its work.
 
 Until its end this process holds the lease of the folder that it writes (:mod:`podline.store.one_writer`), or a lock on
 the work, so that two processes never make the same artifact; and a lock on the machine, so that one training runs at a
@@ -29,12 +29,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from podline.base import entry_points
 from podline.base.errors import PodlineError, PreemptedError, SettingsError, StoreError
 from podline.base.frozen import Frozen
+from podline.base.interruptions import Interruption, interruptible
 from podline.base.progress import Event, Listener, Reporter, silent, to_line
 from podline.base.stopwatch import spans
 from podline.settings.cluster import lost
@@ -80,12 +80,12 @@ def main() -> None:
     faulthandler.enable()
     # A handler in native code also works while the main thread runs TensorFlow; it writes to the stage's log.
     faulthandler.register(STACKS_SIGNAL)
-    signal.signal(signal.SIGTERM, preempted)
     orphaned, stdin = threading.Event(), sys.stdin.fileno()
-    processes.when_parent_goes(stdin, lambda: _end_orphan(given.mark, orphaned))
-    line = _awaited_line(stdin, given.ahead) if given.ahead else _first_line(stdin)
-    order = Order.model_validate_json(line)
-    code = _work(order, Reporter(order.stage, json_lines(given.progress_fd)))
+    with interruptible():
+        processes.when_parent_goes(stdin, lambda: _end_orphan(given.mark, orphaned))
+        line = _awaited_line(stdin, given.ahead) if given.ahead else _first_line(stdin)
+        order = Order.model_validate_json(line)
+        code = _work(order, Reporter(order.stage, json_lines(given.progress_fd)))
     if orphaned.is_set():
         _end_all(given.mark)
     sys.exit(code)
@@ -105,7 +105,8 @@ def _awaited_line(descriptor: int, run_at: str) -> bytes:
 def _work(order: Order, reporter: Reporter) -> int:
     """Run the stage, report its end, and return the exit code."""
     try:
-        result = _result(order, reporter)
+        with preempted():
+            result = _result(order, reporter)
     except PodlineError as error:
         reporter.failed(error.to_json())
         return error.exit_code
@@ -222,9 +223,13 @@ def json_lines(descriptor: int) -> Listener:
     return write
 
 
-def preempted(_signal: int, _frame: FrameType | None) -> None:
-    """Raise the error of a process that got SIGTERM; a signal handler."""
-    raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
+@contextlib.contextmanager
+def preempted() -> Iterator[None]:
+    """Turn an interruption of the body into a PreemptedError."""
+    try:
+        yield
+    except Interruption as error:
+        raise PreemptedError(str(error)) from error
 
 
 def _of_system(order: Order, error: Exception) -> StoreError | None:

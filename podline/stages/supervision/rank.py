@@ -6,12 +6,12 @@ The chief appends the events of its stage to the file EVENTS in the store. The f
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from podline.base.errors import PodlineError, one_line
+from podline.base.errors import PodlineError, PreemptedError, one_line
+from podline.base.interruptions import interruptible
 from podline.base.progress import Listener, Reporter, ignored
 from podline.settings.machine import cluster, load
 from podline.stages.specs import TrainSpec
@@ -36,14 +36,19 @@ def appended(events: Path) -> Listener:
 
 def _train(spec: TrainSpec, events: Path) -> None:
     """Train with the other processes of the job."""
-    signal.signal(signal.SIGTERM, preempted)
     write = appended(events)
     try:
         chief = cluster().chief
     except PodlineError as error:  # it is the same in every process
         Reporter("train", write).failed(error.to_json())
         raise
-    run_stage(spec, write if chief else ignored, load())
+    listener = write if chief else ignored
+    try:
+        with preempted(), interruptible():
+            run_stage(spec, listener, load())
+    except PreemptedError as error:
+        Reporter("train", listener).failed(error.to_json())
+        raise
 
 
 if __name__ == "__main__":

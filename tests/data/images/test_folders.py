@@ -9,7 +9,6 @@ import pytest
 from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
 
 from podline.base.errors import SourceError
-from podline.data.identity import identified
 from podline.data.images.layouts.folders import Folders
 from podline.data.images.listing import Files, ListedFile
 from podline.data.images.settings import ImagesSettings
@@ -133,22 +132,6 @@ def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) 
     shutil.copytree(folder, folder.parent / "more")
     with pytest.raises(SourceError, match=r"several folders hold splits.*give one of them"):
         opened(folder.parent)
-
-
-def test_the_same_source_is_decoded_once_for_each_size(folder: Path) -> None:
-    first = opened(folder)
-    pictures = [identified(path.read_bytes()).bytes for path in folder.rglob("*.*")]
-    assert [(file.name, file.bytes) for file in first.files] == [("images", sum(pictures))]
-    pixels = Path(first.splits[0].pixels.paths[0])
-    before = pixels.stat().st_mtime_ns
-    assert records(opened(folder)) == records(first)
-    assert pixels.stat().st_mtime_ns == before
-    assert opened(folder, test_share=0.3).splits[0].pixels.paths == (str(pixels),)
-    assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
-    (folder / "notes.txt").write_text("no image")
-    assert opened(folder).files == first.files
-    (folder / "cat" / "000.png").write_bytes((folder / "cat" / "006.png").read_bytes())
-    assert records(opened(folder)) != records(first)
 
 
 def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:

@@ -307,10 +307,6 @@ REFUSED: dict[str, tuple[Write, str]] = {
         samples(("{}.png", image), ("{}.webp", image), ("{}.cls", said("cat", "dog"))),
         "has 2 images, png, webp, vs one image; choose .*file_column=png",
     ),
-    "two marks": (
-        texts("a.csv", "image,is_test,is_valid,label", *rows("1,1,cat", "1,1,dog")),
-        "is marked as of the splits test and valid",
-    ),
     "a folder above in one split": (
         files("train/animals/cat/*", "train/animals/dog/*", "test/cat/*", "test/dog/*"),
         "'cat' and 'animals/cat'.*give it one name",

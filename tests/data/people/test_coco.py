@@ -15,19 +15,19 @@ import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, people_in, person
 from PIL import Image
 
-from podline.base.errors import ArtifactError, SourceError
+from podline.base.errors import SourceError
+from podline.base.progress import silent
+from podline.beam_jobs.conversion import convert
 from podline.data.headers import PictureError, inspect_jpeg
-from podline.data.keypoints import from_annotated
-from podline.data.letterbox import LetterBox, areas_in_squares, snapped
-from podline.data.people.image import People, chosen
-from podline.data.people.records import annotations_of
-from podline.data.people.settings import CocoSettings
-from podline.data.people.truth import read_truth, truth_name
+from podline.data.people.image import chosen
+from podline.data.people.truth import read_truth
+from podline.data.sources.left_out import LeftOut, refuse_left_out
 from podline.data.sources.source import Source
+from podline.data.versions.fingerprint import find_converted
 from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.shard_table import ShardTable
-from podline.documents.skeleton import COCO
+from podline.stages.specs import ConvertSpec
 from podline.store.folder import FolderStore
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -291,31 +291,6 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
         opened(tmp_path / "c")
 
 
-def image(number: int, width: int, height: int, people: int) -> People:
-    """An image with some people, and one whom nobody labelled."""
-    entries = [person(10 * number + n, number, area=100.5 * (n + 1)) for n in range(people)]
-    nobody = person(10 * number + 9, number, num_keypoints=0, keypoints=[0] * 51)
-    return People(number, f"{number}.jpg", width, height, people, tuple(map(json.dumps, [*entries, nobody])))
-
-
-def test_records_made_together_are_those_made_alone() -> None:
-    settings = CocoSettings(side=64, max_people=3)
-    images = [image(1, WIDTH, HEIGHT, 2), image(2, HEIGHT, WIDTH, 0), image(3, 91, 70, 3), image(4, WIDTH, HEIGHT, 1)]
-    together = annotations_of(images, settings, COCO)
-    alone = [annotations_of([one], settings, COCO) for one in images]
-    for name, values in together.items():
-        np.testing.assert_array_equal(values, np.concatenate([columns[name] for columns in alone]), err_msg=name)
-    assert together["people"].tolist() == [2, 0, 3, 1]
-    # By the geometry of one image and one person at a time, the largest first.
-    box = LetterBox(91, 70, 64)
-    pose = from_annotated(np.array(person(1, 1)["keypoints"]).reshape(17, 3), COCO)
-    moved = np.where(pose[:, 2:] > 0, snapped(box.joints_to_network(pose[:, :2])), 0)
-    np.testing.assert_array_equal(together["keypoints"][2, 0, :, :2], moved)
-    np.testing.assert_array_equal(together["boxes"][2, 0], snapped(box.boxes_to_network(person(1, 1)["bbox"])))
-    assert together["areas"][2].tolist() == np.float32(areas_in_squares([301.5, 201, 100.5], box.scale)).tolist()
-    assert together["annotation_ids"][2].tolist() == [32, 31, 30]
-
-
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
 
 
@@ -367,12 +342,73 @@ def test_what_pycocotools_cannot_do_without_is_put_in(tmp_path: Path) -> None:
     assert found[200]["num_keypoints"] == 17
 
 
-def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
-    source = open_coco(CocoFiles().write(tmp_path / "raw"), tmp_path / "work", max_people=2)
-    truths = source.publish_truths(FolderStore(tmp_path), "d")
-    path = tmp_path / "d" / truth_name("train")
-    path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))
-    with pytest.raises(ArtifactError, match=r"truth-train\.json has sha256 .* vs .* convert the data again"):
-        read_truth(FolderStore(tmp_path), "d", manifest_of(source, truths), "train")
-    with pytest.raises(ArtifactError, match="no truth to judge people by"):
-        read_truth(FolderStore(tmp_path), "d", manifest_of(source, {}), "train")
+def refusal(folder: Path, allowed: float = 0.1) -> str:
+    """What is said of a folder of which more is left out than is allowed; nothing where it is not."""
+    source = open_coco(folder, folder.parent / f"{folder.name} work", max_people=2)
+    try:
+        refuse_left_out("coco", source.left_out, allowed)
+    except SourceError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"category_id": 0}, "as of another category_id"),
+        ({"keypoints": [5, 5, 0] * 17}, "as none of the joints is labelled and in the image"),
+        ({"keypoints": [0] * 51}, "as no instance has a joint that is labelled"),
+    ],
+)
+def test_people_who_are_all_lost_are_not_lost_in_silence(
+    tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    files = CocoFiles(images=10)
+    for annotation in files.annotations:
+        annotation.update(change)
+    message = refusal(files.write(tmp_path / "raw"))
+    assert "10 of 10 instances are left out, 100.0% vs 10.0%" in message
+    assert reason in message
+    assert refusal(tmp_path / "raw", 1) == ""
+
+
+def test_crowds_unlabelled_people_and_people_beyond_the_places_are_not_left_out(tmp_path: Path) -> None:
+    files = CocoFiles(images=4)
+    files.annotations[0].update(iscrowd=1)
+    files.annotations[1].update(keypoints=[0] * 51, num_keypoints=0)
+    files.annotations += [{**files.annotations[2], "id": number} for number in range(900, 905)]
+    assert refusal(files.write(tmp_path / "raw")) == ""
+
+
+def test_the_limit_holds_by_split_and_reason_also_for_what_was_converted_before(tmp_path: Path) -> None:
+    files, test = CocoFiles(images=40), CocoFiles("val", 2, 101)
+    for number in (3, 4, 5, 6):
+        del files.files[f"{number:012}.jpg"]
+    test.write(tmp_path / "limit")
+    assert refusal(files.write(tmp_path / "limit")) == ""
+    files.files["000000000007.jpg"] = b"no picture"
+    test.write(tmp_path / "beyond")
+    message = refusal(files.write(tmp_path / "beyond"))
+    assert message.startswith(
+        "coco: 5 of 40 images of the train split are left out, 12.5% vs 10.0% at most: "
+        "4 as is not in the source, 1 as is not a JPEG"
+    )
+    assert message.endswith("correct the source, or give --allow-left-out 0.13")
+    (tmp_path / "limit" / "val2017" / "000000000101.jpg").unlink()
+    assert "1 of 2 images of the test split" in refusal(tmp_path / "limit")
+    spec = ConvertSpec(root=str(tmp_path / "root"), dataset="coco", source=str(tmp_path / "beyond"), side=64)
+    allowed = spec.model_copy(update={"allow_left_out": 0.13})
+    assert allowed.digest() == spec.digest()
+    assert not convert(allowed, silent()).reused
+    assert find_converted(allowed, silent()) is not None
+    assert find_converted(spec, silent()) is None
+    with pytest.raises(SourceError, match=r"5 of 40 images of .* 12\.5% vs 10\.0% at most"):
+        convert(spec, silent())
+
+
+def test_reasons_that_differ_in_a_place_alone_are_counted_together() -> None:
+    part = LeftOut("records of the train split", 100)
+    for number in range(11):
+        part.add(f"the same image as test_batch[{number}] of the test split")
+    with pytest.raises(SourceError, match=r"11 as the same image as test_batch\[0\] of the test split;"):
+        refuse_left_out("tiny", [part], 0.1)

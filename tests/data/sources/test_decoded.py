@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from podline.base.errors import SourceError
 from podline.data.sources.decoded import decoded_source, read_file
 from podline.data.sources.source import Source
 from podline.recipes.datasets import DataSet
+from podline.recipes.official import remarks
 
 TOYS = DataSet("toys", open="")
 SPLITS = {"train": ("a.npz", "b.npz"), "test": ("c.npz",)}
@@ -115,3 +117,28 @@ def test_files_that_are_missing_empty_or_of_another_shape_are_named(raw: Path) -
     (raw / "b.npz").unlink()
     with pytest.raises(SourceError, match=r"raw lacks b.npz; give the folder that holds a.npz, b.npz, c.npz"):
         opened(raw)
+
+
+@pytest.mark.usefixtures("parsed_here")
+def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_it_is_not(raw: Path) -> None:
+    def save(name: str, numbers: Sequence[int], *labels: int) -> None:
+        images = np.array([[n % 256, n // 256, 0, 0] for n in numbers], np.uint8).reshape(-1, 2, 2)
+        np.savez(raw / f"{name}.npz", images=images, labels=np.resize(labels, len(numbers)))
+
+    twice = (*range(1000, 1100), 1000)
+    for name, numbers in {"a": range(400), "b": (7, 7, 9), "c": twice}.items():
+        save(name, numbers, 0)
+    assert opened(raw).contradicting == {}
+    save("c", twice, *[0] * 100, 1)
+    rare = opened(raw)
+    assert (rare.contradicting, rare.sizes) == ({"test": 2}, {"train": 403, "test": 101}), "they are converted"
+    save("b", (7, 7, 9), 1, 2, 1)
+    told = (
+        r"5 of the 403 records of the train split have the image of another one and another label "
+        r"\(a.npz\[7\] is 'red' and b.npz\[0\] is 'green', for one\) vs 1% at most"
+    )
+    with pytest.raises(SourceError, match=told):
+        opened(raw)
+    assert remarks("x", {}, (), None, {"test": 2, "train": 1})[1] == (
+        "labelled in two ways: 1 record of the train split with the image of another one in it"
+    )

@@ -22,7 +22,6 @@ from podline.base.errors import SettingsError, SourceError, SourceUnavailableErr
 from podline.base.progress import Reporter
 from podline.data.sources import download as downloading
 from podline.data.sources.download import download, fetch_all
-from podline.data.sources.opening import open_source
 from podline.recipes.official import RemoteFile
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -233,11 +232,3 @@ def test_places_and_addresses(mirror: Mirror, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(downloading, "RETRY_DELAYS", ())
     with pytest.raises(SourceUnavailableError, match="did not answer or broke off"):
         download("mnist", tmp_path, base_url="http://127.0.0.1:1")  # where nobody listens
-
-
-def test_mnist_from_a_mirror(mirror: Mirror, real_data: Path, tmp_path: Path) -> None:
-    """The real files have the sizes and md5 sums that are written down."""
-    mirror.files = {path.name: path.read_bytes() for path in (real_data / "mnist").iterdir()}
-    folder = download("mnist", tmp_path / "mnist", base_url=mirror.url)
-    assert {path.name for path in folder.iterdir()} == mirror.files.keys()
-    assert [len(split) for split in open_source("mnist", str(folder), tmp_path / "work").splits] == [60_000, 10_000]

@@ -19,7 +19,6 @@ from podline.compare.comparison import compare
 from podline.compare.known import Evaluated
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
-from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
 from podline.recipes.durations import Duration
@@ -81,14 +80,8 @@ def runs(store: Store) -> list[Finished]:
     return found
 
 
-def evaluation_of(store: Store, run: Finished) -> LabelsEvaluation:
-    found = read_evaluation(store, run.folder)
-    assert isinstance(found, LabelsEvaluation)
-    return found
-
-
 def test_it_learns_and_is_judged_by_its_scores(store: Store, runs: list[Finished]) -> None:
-    found, scores = evaluation_of(store, runs[0]), Scores.read(store, runs[0].folder)
+    found, scores = read_evaluation(store, runs[0].folder), Scores.read(store, runs[0].folder)
     assert found.trained.metrics["map"].value == scores.mean_precision().value > 0.9
     assert found.guessing.high < 0.6
     assert 0.3 < found.guessing.value < 0.55, "near the share of images with a label"
@@ -106,7 +99,7 @@ def test_it_learns_and_is_judged_by_its_scores(store: Store, runs: list[Finished
 
 
 def test_the_second_is_judged_against_the_first_image_by_image(store: Store, runs: list[Finished]) -> None:
-    sides = [Evaluated(run.training, run.folder, evaluation_of(store, run)) for run in runs]
+    sides = [Evaluated(run.training, run.folder, read_evaluation(store, run.folder)) for run in runs]
     found = compare(store, *sides, silent()).comparison
     before, after = (Scores.read(store, run.folder) for run in runs)
     change = found.difference
