@@ -93,8 +93,8 @@ class EngineDecoding:
         if not objects:
             files = b"".join(data for _, data in batch if isinstance(data, bytes))
             self._store.publish_bytes(batch_name(batches, number, FILES), files, replace=True, flush=False)
-        said = json.dumps({"asked": asked, "objects": objects}).encode()  # last: marks the batch as complete
-        self._store.publish_bytes(batch_name(batches, number, REQUESTS), said, replace=True, flush=False)
+        document = json.dumps({"asked": asked, "objects": objects}).encode()  # last: marks the batch as complete
+        self._store.publish_bytes(batch_name(batches, number, REQUESTS), document, replace=True, flush=False)
         return len(batch)
 
     def _published(self, batches: str, number: int) -> int:

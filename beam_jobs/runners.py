@@ -21,8 +21,8 @@ from podline.beam_jobs.failures import error_within, holds_error, last_line
 from podline.settings.engines import LOCAL
 
 
-def _ignore(_told: object) -> None:
-    """Ignore a notice of :func:`run`."""
+def _ignore(_notice: object) -> None:
+    """Do nothing."""
 
 
 P = ParamSpec("P")

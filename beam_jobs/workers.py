@@ -77,7 +77,7 @@ class _NumberedStep(beam.DoFn, ABC):
 
 
 class DecodeBatches(_NumberedStep):
-    """Decodes batches of images, and publishes the outcomes of each, the facts about its images last.
+    """Decodes batches of images; publishes the pixels of each, and then the facts about its images.
 
     Args:
         context: see :class:`JobContext`.
@@ -92,7 +92,7 @@ class DecodeBatches(_NumberedStep):
         self._decoder: Decoder | None = None
 
     def setup(self) -> None:
-        """Begin with no processes that decode images; batches share them."""
+        """Create the decoder, whose processes all batches of this worker share."""
         self._decoder = Decoder(self.form)
 
     def teardown(self) -> None:
@@ -125,7 +125,7 @@ class DecodeBatches(_NumberedStep):
 
 
 class WriteShards(_NumberedStep):
-    """Writes shards, each with a record. A shard is published before its record, so one without it is written again.
+    """Writes shards, and a record after each; a shard without a record is written again.
 
     Args:
         context: see :class:`JobContext`; its folder has the plan's tables.
@@ -172,7 +172,7 @@ def _begin(root: str, folder: str, release: str) -> None:
     A different release may write different bytes, and credentials are refused if the clock is wrong.
     """
     if release != __version__:
-        raise EngineError(f"Podline {__version__} here, but {release} where the job was started; install the same")
+        raise EngineError(f"Podline {__version__} here, but {release} where the job was started; install that one")
     store, name = open_store(root), f"{folder}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
     store.publish_bytes(name, b"", replace=True)
     found = store.find(name)

@@ -167,7 +167,7 @@ def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
 
 
 def _leads_to_page(root: Path, name: str) -> bool:
-    """Return whether a file, after links are resolved, is a page in the same folder; all runs may be behind a link."""
+    """Return whether a file, after links are resolved, is a page in the same folder; `runs` itself may be a link."""
     above = ("runs",) if name.startswith("runs/") else ()
     try:
         below = (root / name).resolve(strict=True).relative_to(root.joinpath(*above).resolve())

@@ -246,7 +246,7 @@ def use_secret(machine: Settings) -> None:
 
 
 def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -> str:
-    """Return the secret that the user has set, or the one in a file, which may be new; say which, and not the secret.
+    """Return the secret that the user has set, or the one in a file, which may be new; say where it is.
 
     Raises:
         SettingsError: it is not ``user:password``.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from podline.base import entry_points
+from podline.base import entry_points, errors
 from podline.base.errors import PreemptedError
 from podline.base.interruptions import Interruption, interruptible
 from podline.base.plain import plain
@@ -74,20 +74,8 @@ with no network and no accelerator. Then take data of your own:
 The same command again re-uses finished stages, and resumes an interrupted one.
 """
 
-EXIT_CODES = """\b
-Exit codes:
-    0  done                              9  a quota of Google Cloud
-    1  a bug, or an unforeseen error    10  a TPU that is not set up
-    2  an option, setting or spec       11  a promotion that a rule refuses
-    3  the raw data                     12  a promotion that is not decided
-    4  a damaged artifact               13  an engine of conversions that is not set up
-    5  the store: access, space         75  try again later: killed, hung, timed out, away
-    6  the loss is no finite number    130  interrupted (Ctrl-C)
-    7  no better than guessing         143  asked to end (SIGTERM)
-    8  credentials for Google Cloud
-
-Settings come from `--settings FILE` (TOML) or PODLINE_... variables; see docs/reference/settings.md. An error
-is one line on standard error; --debug adds the traceback.
+NOTES = """Settings come from `--settings FILE` (TOML) or PODLINE_... variables; see docs/reference/settings.md.
+An error is one line on standard error; --debug adds the traceback.
 """
 
 
@@ -112,9 +100,11 @@ class CommandTable(pages.Group):
                 formatter.write_dl([(name, entry.help) for name, entry in section.items()], col_max=12)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the exit codes."""
+        """Write the exit codes, and where settings come from."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in errors.exit_codes().items()])
         formatter.write_paragraph()
-        formatter.write_text(EXIT_CODES)
+        formatter.write_text(pages.page(NOTES))
 
 
 @click.group(

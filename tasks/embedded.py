@@ -75,7 +75,6 @@ def run_flow(
         machine: settings with the root and the limits.
         listener: gets the events of the server's start and of every stage.
         meanwhile: called while the server starts; its errors end the run.
-
     """
     with contextlib.ExitStack() as ended:
         with report_work(_STAGE, listener) as reporter:

@@ -106,7 +106,7 @@ class OwnServer:
                 self._process = self._start()
         self._end()
         if not self._stopping:
-            # Report the end of the server, at any time, to those who wait for it.
+            # Requests that wait at the socket fail at once.
             self._socket.close()
 
     def _end(self) -> None:

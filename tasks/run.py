@@ -95,7 +95,7 @@ class Night:
         return within(self.form.minutes, spec, self.store, pace, tell)
 
     def follow(self, after: str, run: str) -> None:
-        """Run the installed stages after a stage, in the order of their names; one that fails ends only itself.
+        """Run the installed stages after a stage, in the order of their names; a failure does not end the run.
 
         Args:
             after: name of the stage.

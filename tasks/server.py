@@ -82,7 +82,7 @@ def require_named() -> None:
         SettingsError: no server is named.
     """
     if not PREFECT_API_URL.value():
-        raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
+        raise SettingsError("no Prefect server is named; set PREFECT_API_URL, like http://127.0.0.1:4200/api")
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """The stages as Prefect tasks: an earlier result is used again, else a child process does the work, with retries.
 
-Whether a stage is done is asked of the store each time. So a task run shows as Cached exactly when its artifacts are
-there and whole; a damaged one makes its stage run again, and through the checksums in their specs those that follow.
+Each call asks the store for an earlier result. So a task run is Cached exactly when its artifacts exist and are whole.
+A damaged artifact makes its stage run again, and also the next ones, whose specs have its checksum.
 
-Prefect counts one number of retries for all causes. Here, the error's class gives delays and budget, so the task itself
-returns the state AwaitingRetry, which Prefect's engine waits for, and its message says why, when and how often.
+Prefect has one number of retries for all causes. Here the class of the error gives delays and budget. So the task
+itself returns the state AwaitingRetry, which Prefect's engine waits for. Its message says why, when and how often.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STOPPED = "stopped with its run, as planned; what it had saved is kept, and the
 
 
 class StageNotes(Protocol):
-    """Takes down what each stage of a run does."""
+    """Records what the stages of a run do."""
 
     def asked(self, spec: Spec) -> None:
         """Note that a stage begins."""
@@ -66,7 +66,7 @@ class StageTask(Generic[S, R]):
 
     Attributes:
         stage: the stage.
-        about: what tells its task runs from others of the same stage in a flow run.
+        about: a text that distinguishes its task runs from others of the same stage in a flow run.
     """
 
     stage: Stage[S, R]
@@ -82,11 +82,11 @@ class StageTask(Generic[S, R]):
         """Return the stage's result.
 
         Args:
-            spec: what the stage is given.
-            notes: of the run.
+            spec: the input of the stage.
+            notes: the record of the run.
 
         Raises:
-            PodlineError: what the stage raised, the last time that it was tried.
+            PodlineError: the error of the last attempt.
         """
         call, started = _Call(self.stage, spec, self.title, notes or _NoNotes()), time.monotonic()
         call.notes.asked(spec)
@@ -121,7 +121,7 @@ class _Call(Generic[S, R]):
 @task(cache_policy=NO_CACHE, persist_result=False, retries=1, retry_condition_fn=lambda *_: False)
 @measured("attempt")
 def attempt(call: _Call[Any, Any]) -> State[Any]:
-    """Find what a stage came to, or do it; return the state that the task run then has.
+    """Find the result of a stage, or run the stage; return the new state of the task run.
 
     Raises:
         Exception: a bug; Prefect writes its traceback into the log.
@@ -141,7 +141,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         return _failed(call, error) if retry is None else _awaiting(call, error, retry)
     except TerminationSignal as signal:
         cancelled = stops.is_cancelled()
-        if not cancelled and not stops.is_one():
+        if not cancelled and not settings.of_prefect_worker():
             raise
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
         get_run_logger().info("%s: %s", name, message)
@@ -157,8 +157,8 @@ def _performed(call: _Call[Any, Any], listener: Listener) -> Any:
 
 
 def _goes_on_later() -> bool:
-    """Return whether a run that is to end goes on by itself later, and finds its job then."""
-    return stops.is_one() and not stops.is_cancelled()
+    """Return whether a run that is told to stop is resumed by a worker, and then finds its job again."""
+    return settings.of_prefect_worker() and not stops.is_cancelled()
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

@@ -151,11 +151,6 @@ def _is_unexplained(record: logging.LogRecord) -> bool:
 _RUN_LOG.addFilter(_is_unexplained)
 
 
-def is_one() -> bool:
-    """Return whether a SIGTERM without a cancellation is a planned stop: whether a worker started this process."""
-    return settings.of_prefect_worker()
-
-
 def is_cancelled() -> bool:
     """Return whether a person cancels the run, according to its server; False if the server does not answer."""
     with contextlib.suppress(httpx.HTTPError, ObjectNotFound), get_client(sync_client=True) as client:
@@ -170,7 +165,7 @@ def interrupted() -> Pause | None:
     Returns:
         None if no worker started the run, a person cancels it, or the server does not answer.
     """
-    if not is_one():
+    if not settings.of_prefect_worker():
         return None
     # The sender may send a second SIGTERM to the whole group.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -185,8 +180,8 @@ def interrupted() -> Pause | None:
 def leave_by_worker(client: SyncPrefectClient, run_id: UUID) -> None:
     """Return a run whose process did not end in time to the queue, if it may begin again; else mark it as Crashed.
 
-    Runs of Podline go on from what they saved, and those that have not begun lose nothing. Of other flows of the pool,
-    nobody knows.
+    Runs of Podline resume from their saved work, and runs that have not begun lose nothing. Other flows of the pool may
+    not be safe to repeat.
     """
     run = client.read_flow_run(run_id)
     if set(OUR_TAGS).isdisjoint(run.tags) and run.state is not None and run.state.is_running():

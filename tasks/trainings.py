@@ -33,7 +33,7 @@ def train_trial(store: Store, spec: TrainSpec) -> TrainResult:
     """Train a trial of a search.
 
     Raises:
-        PodlineError: what the training raised.
+        PodlineError: the error of the training.
     """
     with _noted(store, spec) as notes:
         result = replace(train, about=spec.run)(spec, notes)
@@ -106,5 +106,5 @@ def _trained(store: Store, training: TrainSpec, aim: str) -> float:
             trained = replace(train, about=seed)(training, notes)
             replace(evaluate, about=seed)(evaluation_spec(training, trained), notes).require_sane()
     except PodlineError as error:
-        get_run_logger().warning("%s is not a known training: %s", training.run, one_line(error))
+        get_run_logger().warning("%s does not count as a known training: %s", training.run, one_line(error))
     return time.monotonic() - started

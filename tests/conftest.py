@@ -31,9 +31,9 @@ LONGEST = (
     "promotion/test_promote.py",
     "training/test_train.py",
     "beam_jobs/test_dask.py",
-    "training/test_phases.py",
+    "training/test_plan.py",
     "training/test_tracing.py",
-    "training/test_initial_weights.py",
+    "training/test_beginnings.py",
     "damage/test_damage.py",
 )
 

@@ -353,6 +353,22 @@ def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
     return found
 
 
+def headed() -> list[type[PodlineError]]:
+    """Return Podline's own errors that have a heading, without the base class."""
+    known = list(_classes(PodlineError).values())[1:]
+    return [error for error in known if error.__module__ == __name__ and "heading" in vars(error)]
+
+
+def exit_codes() -> dict[int, str]:
+    """Return the meaning of each exit code of the command line, in ascending order."""
+    meanings = {0: "Done", 1: "A bug, or an unforeseen error", 130: "Interrupted with Ctrl-C"}
+    for error in headed():
+        before = f"{meanings[error.exit_code]}, " if error.exit_code in meanings else ""
+        meanings[error.exit_code] = before + error.heading
+    meanings[TransientError.exit_code] = "May be gone later: killed, hung, timed out, away"
+    return dict(sorted(meanings.items()))
+
+
 def from_json(document: dict[str, Any]) -> PodlineError:
     """Restore the error of :meth:`PodlineError.to_json`; an unknown type becomes a :class:`PodlineError`."""
     known = _classes(PodlineError).get(str(document.get("type")))

@@ -174,8 +174,8 @@ class Comparison(Frozen):
         by = signed(self.measure, change.value)
         held = f"has the same {label} as" if by == "the same" else f"is {by} in {label} than"
         changed = f", {self.what_changed}" if self.what_changed else ""
-        told = f"{ends(self.measure, change.low, change.high)}, {change.method}"
-        return f"{self.run} {held} {self.other}{changed}: {change.said} ({told})"
+        interval = f"{ends(self.measure, change.low, change.high)}, {change.method}"
+        return f"{self.run} {held} {self.other}{changed}: {change.said} ({interval})"
 
     def sentence(self) -> str:
         """Return the headline, and which examples were compared."""
@@ -224,7 +224,9 @@ def compare(
     """
     measure = after.evaluation.measure
     if before.evaluation.measure != measure:
-        raise StoreError(f"there is no result to compare: {before.evaluation.measure} vs {measure}")
+        raise StoreError(
+            f"there is no result to compare: {before.evaluation.measure} vs {measure}; give runs of one kind"
+        )
     compared, why, words, known = None, "", "", [before.training.run]
     figures, parts, decision = dict[str, Difference](), list[MovedPart](), None
     if after.evaluation.split == JUDGED:

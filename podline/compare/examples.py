@@ -103,15 +103,17 @@ def shared_examples(
     """
     before, *earlier = _data_of(store, "reference", reference, reporter)
     after, *others = _data_of(store, "candidate", candidate, reporter)
-    lessons = [before, *earlier, after, *others]
+    data_sets = [before, *earlier, after, *others]
     leaks = [
         leak
-        for judged in {lesson.data: lesson for lesson in (before, after)}.values()
-        for lesson in lessons
-        for leak in _leaks(candidate, judged, lesson, split)
+        for judged in {each.data: each for each in (before, after)}.values()
+        for trained_on in data_sets
+        for leak in _leaks(candidate, judged, trained_on, split)
     ]
     there, here = before.records[split], after.records[split]
-    learned = [images for lesson in lessons if lesson.data != after.data for images in lesson.learned.values()]
+    learned = [
+        images for trained_on in data_sets if trained_on.data != after.data for images in trained_on.learned.values()
+    ]
     unseen = ~np.isin(here.keys, np.concatenate([NOTHING.keys, *learned]))
     then, now = same_examples(there, here)
     kept = unseen[now]
@@ -134,12 +136,12 @@ def _trained_on(store: Store, role: str, training: TrainSpec) -> _TrainedOn:
     return _TrainedOn(role, training, dict(known_records(store, training.recipe.dataset, training.fingerprint)))
 
 
-def _leaks(candidate: TrainSpec, judged: _TrainedOn, lesson: _TrainedOn, split: str) -> Iterator[Check]:
+def _leaks(candidate: TrainSpec, judged: _TrainedOn, trained_on: _TrainedOn, split: str) -> Iterator[Check]:
     """Yield a refusal for each split from which a model learned test examples; never within one data set."""
     tested = judged.records[split].keys
-    for source, learned in lesson.learned.items():
+    for source, learned in trained_on.learned.items():
         places = np.flatnonzero(np.isin(tested, learned))
-        if judged.data == lesson.data or not len(places):
+        if judged.data == trained_on.data or not len(places):
             continue
         named = places[:_NAMED].tolist()
         more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
@@ -152,8 +154,8 @@ def _leaks(candidate: TrainSpec, judged: _TrainedOn, lesson: _TrainedOn, split: 
             refused=True,
             message=(
                 f"{plural(len(places), 'test example')} of {judged.data} ({names}{more}) vs {split_in_words(source)} "
-                f"examples of {lesson.data} ({there}{more}): the {lesson.role} {did}, by {lesson.training.run}; keep "
-                "each image in one split in every version of the data and convert again, or start again with "
-                f"`podline models promote {candidate.run} --anyway`"
+                f"examples of {trained_on.data} ({there}{more}): the {trained_on.role} {did}, by "
+                f"{trained_on.training.run}; keep each image in one split in every version of the data and "
+                f"convert again, or start again with `podline models promote {candidate.run} --anyway`"
             ),
         )

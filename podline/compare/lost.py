@@ -70,18 +70,18 @@ class Why(Frozen):
     def causes(self) -> list[str]:
         """Return as lines what moved, what differs, and where the curves differ most."""
         found, what = self.comparison, self._facts.examples
-        told = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"] if self.lost or self.gained else []
-        told += [f"{part.line()}: {part.chance}" for part in found.moved]
+        lines = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"] if self.lost or self.gained else []
+        lines += [f"{part.line()}: {part.chance}" for part in found.moved]
         if found.differs is None:
-            told.append(f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}")
+            lines.append(f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}")
         else:
             rows = [f"{row.area}: {row.name}: {' → '.join(row.values)}" for row in found.differs]
-            told += rows or ["settings, data, code and environment are the same"]
-        told += [
+            lines += rows or ["settings, data, code and environment are the same"]
+        lines += [
             f"curves of the {gap.what} are furthest apart at step {gap.step}: {gap.before:.4g} → {gap.after:.4g}"
             for gap in self.gaps
         ]
-        return told
+        return lines
 
     def lines(self) -> list[str]:
         """Return the whole comparison as lines of text."""

@@ -75,7 +75,7 @@ def of_entries(store: Store, before: Entry, after: Entry) -> Comparison:
     """
     for entry, which in ((before, "the first run"), (after, "this run")):
         if entry.outcome is None:
-            raise StoreError(f"there is no result to compare: {which} has no evaluation")
+            raise StoreError(f"there is no result to compare: {which} has no evaluation; run `podline evaluate`")
     try:
         return compare(store, _evaluated(store, before), _evaluated(store, after), silent()).comparison
     except PodlineError as error:

@@ -79,12 +79,12 @@ def in_headline(differences: Sequence[NamedDifference]) -> str:
     named += [plural(len(settings) - _NAMED, "more setting")] if len(settings) > _NAMED else []
     other = {row.area for row in differences if row.area in ("data", "code")}
     recipe = [row for row in differences if row.name == "recipe" and row.area == "settings"]
-    said = [f"with {' and '.join(filter(None, [', '.join(named[:-1]), named[-1]]))}"] if named else []
-    said += [f"by recipe {row.values[1]} in place of {row.values[0]}" for row in recipe]
-    said += [words for area, words in (("data", "on other data"), ("code", "with other code")) if area in other]
-    if not said and differences:
+    phrases = [f"with {' and '.join(filter(None, [', '.join(named[:-1]), named[-1]]))}"] if named else []
+    phrases += [f"by recipe {row.values[1]} in place of {row.values[0]}" for row in recipe]
+    phrases += [words for area, words in (("data", "on other data"), ("code", "with other code")) if area in other]
+    if not phrases and differences:
         return "with another seed" if any(row.name == "seed" for row in differences) else "in another environment"
-    return ", ".join(said)
+    return ", ".join(phrases)
 
 
 def _replaced(row: NamedDifference) -> str:
@@ -106,20 +106,22 @@ def _code(codes: Sequence[CodeVersion]) -> list[dict[str, Any]]:
     if all(same_code(codes[0], code) for code in codes):
         return []
     known = all(code.commit for code in codes)
-    told: list[dict[str, Any]] = []
+    unchanged = dict.fromkeys((path for code in codes for path in code.changes), "as committed")
+    found = list[dict[str, Any]]()
     for code in codes:
         base = {"commit": code.commit[:_COMMIT_DIGITS] or NONE} if any(each.commit for each in codes) else {}
         installed = {} if known else {"version": code.version, "sources": code.sources[:_COMMIT_DIGITS] or NONE}
         more = {"more changed files": code.more_changes} if code.more_changes else {}
-        told.append({**base, **installed, **{path: sha or "deleted" for path, sha in code.changes.items()}, **more})
-    return [{**dict.fromkeys((path for code in codes for path in code.changes), "as committed"), **one} for one in told]
+        changes = {path: sha or "deleted" for path, sha in code.changes.items()}
+        found.append({**unchanged, **base, **installed, **changes, **more})
+    return found
 
 
 def _environment(environment: Environment) -> dict[str, Any]:
     devices = " as ".join(filter(None, (environment.devices, environment.strategy)))
     packages = {f"packages.{name}": version for name, version in environment.packages.items()}
-    told = {name: getattr(environment, name) for name in ("python", "platform", "machine", "cores", "memory")}
-    return {**told, "devices": devices or NONE, **packages}
+    values = {name: getattr(environment, name) for name in ("python", "platform", "machine", "cores", "memory")}
+    return {**values, "devices": devices or NONE, **packages}
 
 
 def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Change]) -> Iterator[NamedDifference]:

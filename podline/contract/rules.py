@@ -164,7 +164,7 @@ class Figure:
         return Thresholds(-allowed, -refused, margin)
 
     def beyond(self, figures: int, rate: float) -> Any:
-        """Return the change from which it is better beyond chance: an equal recipe shows it in a year so rarely."""
+        """Return the least change beyond chance: equal recipes reach it in a year with a probability of ``rate``."""
         return self.noise.limit(self.sampled, nightly(rate) * (1.0 if self.rule == MAIN else 1 / figures))
 
     def more_trainings(self, figures: int, rate: float) -> int:
@@ -179,7 +179,7 @@ class Figure:
         return 0
 
     def _limit(self, probability: float, worse: Any) -> Any:
-        """Return the limit for a model that is worse: its share varies more, and it answers other examples wrongly."""
+        """Return the change that a model worse by ``worse`` exceeds with at most ``probability``: its share varies."""
         factor = scale(self.before - worse, self.examples) / scale(self.before, self.examples)
         return self.noise.scaled(factor).limit(self.sampled + worse / self.examples, probability)
 

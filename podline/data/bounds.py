@@ -28,16 +28,10 @@ CLASS_FILE_BYTES = 1_000_000
 """Bytes of a file with class names, which is read whole; the official ones have less than 2,000."""
 
 CLASS_NAME_LETTERS = 255
-"""Of a class's name."""
+"""Letters of a class name, which may be the name of a folder."""
 
 ENTRY_LETTERS = 2_000_000
 """Bytes of one JSON line in a table, which is parsed whole; COCO's largest entry, a crowd, has less than 100,000."""
-
-FREE_CONTAINERS = 10_000
-"""Lists and objects in a JSON file that is read whole: results, and the truth that scores them."""
-
-BYTES_OF_A_CONTAINER = 16
-"""Bytes per further list or object; COCO's files have about 60."""
 
 OUTLINE_PIXELS = 2_000_000
 """Total outline length of an image's unlabelled people: drawing time is proportional to it."""
@@ -52,8 +46,3 @@ OUTLINES = 10_000
 def unpacked(packed: int) -> int:
     """Return the limit of unpacked bytes for ``packed`` packed bytes."""
     return UNPACKED_FREE + PACKED_RATIO * packed
-
-
-def containers(size: int) -> int:
-    """Return the number of lists and objects that a JSON file of ``size`` bytes may have."""
-    return FREE_CONTAINERS + size // BYTES_OF_A_CONTAINER

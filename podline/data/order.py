@@ -61,8 +61,8 @@ def shuffled(seed: int, purpose: str, count: int, places: Ids) -> Ids:
     """Return the ids at some places of a permutation of 0 … count-1, without computing other places.
 
     A Feistel network permutes the numbers with as many bits as the ids need, fewer than twice the number of ids. It is
-    applied again to a result that is no id (cycle-walking; Black and Rogaway: "Ciphers with arbitrary finite domains",
-    CT-RSA 2002).
+    applied again to results of ``count`` or more (cycle-walking; Black and Rogaway: "Ciphers with arbitrary finite
+    domains", CT-RSA 2002).
     """
     keys, bits = random_bits(seed, purpose, 0, np.arange(_ROUNDS)), (count - 1).bit_length()
     shift = np.uint64(bits // 2)

@@ -74,7 +74,7 @@ def read_picture_file(path: Path) -> PictureFile:
     try:
         size = path.stat().st_size
         if size > bounds.IMAGE_BYTES:
-            raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
+            raise SourceError(f"{path} has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most; give a smaller file")
         return PictureFile(str(path), path.read_bytes())
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error

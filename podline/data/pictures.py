@@ -49,7 +49,7 @@ from podline.documents.manifest import Fit
 Pixels = npt.NDArray[np.uint8]
 
 DARK, CLEAR = 1, 2
-"""Marks of a picture: of its 16 bits it uses the lower 12; it is transparent everywhere."""
+"""Marks of a picture: its values of 16 bits are below 4,096; it is transparent everywhere."""
 _OTHER = {"F": "floating-point numbers", "I": "32 bits a sample", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _LARGE_BLOCK = 31 << 20
@@ -107,7 +107,7 @@ class DecodedPicture(NamedTuple):
 
 
 Declared = Callable[[int, int], None]
-"""Is told how many pixels the header declares, and how many are held in memory, before a file is decoded."""
+"""A function called before decoding with two numbers of pixels: in the header, and in memory."""
 
 
 def limits_of_pixels(pixels: int, held: int, wait: float = 10.0) -> ParseLimits:
@@ -336,7 +336,7 @@ def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Any:
     if _CUT.search(told):
         raise PictureError("is truncated: its data end before the picture does")
     if _BROKEN.search(told):
-        raise PictureError("is damaged: its data are no code of a JPEG")
+        raise PictureError("is damaged: its data are not valid JPEG code")
     return pixels
 
 

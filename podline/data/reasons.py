@@ -1,4 +1,4 @@
-"""The reason why an image of a source is left out: a kind that all such images share, and what concerns this one."""
+"""The reason why an image of a source is left out: a kind, which is counted, and a detail of this image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reason(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the reason in the text of a layout or decoder, in which a colon is before the detail."""
+        """Return the reason of a layout's or decoder's text, ``kind: detail``."""
         kind, _, detail = text.partition(": ")
         return cls(kind, detail)
 

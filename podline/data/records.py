@@ -211,7 +211,8 @@ def _put(columns: Bytes, field: FieldInfo, values: np.ndarray) -> None:
         limit = VARINT_LIMIT**field.width
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
             raise SourceError(
-                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to {limit - 1}"
+                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to {limit - 1}; "
+                "correct the source"
             )
         for place in range(field.width - 1):
             columns[:, place] = values >> _SHIFT * place & 0x7F | 0x80

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from podline.base.errors import ArtifactError
 from podline.base.frozen import Frozen
-from podline.base.plurals import plural
+from podline.base.plurals import first_few, plural
 from podline.documents.completion import read_artifact
 from podline.store.contract import Store
 
@@ -85,10 +85,7 @@ def read_initial_weights(store: Store, folder: str) -> InitialWeights:
 
 def _named(names: Sequence[str]) -> str:
     """Return the number of layers, and the first names."""
-    if not names:
-        return "none"
-    rest = ", …" if len(names) > _FEW else ""
-    return f"{plural(len(names), 'layer')} ({', '.join(names[:_FEW])}{rest})"
+    return f"{plural(len(names), 'layer')} ({first_few(names, _FEW)})" if names else "none"
 
 
 def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:

@@ -27,7 +27,7 @@ class TableForm(NamedTuple):
     """The form of answers in a table.
 
     Attributes:
-        tells: see :attr:`podline.evaluation.predicting.PictureReader.tells`.
+        tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
         class_names: names of all classes.
         top: number of classes of a row.
     """
@@ -51,14 +51,14 @@ class TableForm(NamedTuple):
 
 
 def write_table(
-    path: Path, batches: Iterable[Batch], said: Callable[[Batch], Iterator[PicturePrediction]], form: TableForm
+    path: Path, batches: Iterable[Batch], answers_to: Callable[[Batch], Iterator[PicturePrediction]], form: TableForm
 ) -> tuple[str, ...]:
     """Write the answers into a ``.csv`` or ``.parquet`` file, which appears when it is complete.
 
     Args:
         path: the file.
         batches: the pictures.
-        said: yields the answers for the decoded pictures of a batch.
+        answers_to: yields the answers for the decoded pictures of a batch.
         form: the form of the answers.
 
     Returns:
@@ -70,7 +70,7 @@ def write_table(
     known = frozenset(form.class_names)
     schema, counts, reasons = form.schema(), Counter[str](), Counter[str]()
     with appearing(path) as temporary, _writer(temporary, path.suffix.lower(), schema) as writer:
-        for rows in _rows(batches, said):
+        for rows in _rows(batches, answers_to):
             for row in rows:
                 counts["pictures"] += 1
                 reasons[row["reason"] or ""] += 1
@@ -86,10 +86,10 @@ def _writer(path: Path, suffix: str, schema: Any) -> Any:
 
 
 def _rows(
-    batches: Iterable[Batch], said: Callable[[Batch], Iterator[PicturePrediction]]
+    batches: Iterable[Batch], answers_to: Callable[[Batch], Iterator[PicturePrediction]]
 ) -> Iterator[list[dict[str, Any]]]:
     for batch in batches:
-        answers = said(batch)
+        answers = answers_to(batch)
         yield [
             {"file": picture.name, "label": picture.label, "reason": look.reason or None}
             | ({} if look.reason else _cells(next(answers)))
@@ -97,13 +97,13 @@ def _rows(
         ]
 
 
-def _cells(said: PicturePrediction) -> dict[str, Any]:
-    if said.people is not None:
-        return {"found": len(said.people), "people": json.dumps(said.people)}
-    if said.classes is None:
-        return {"answer": json.dumps(said.answer)}
+def _cells(answer: PicturePrediction) -> dict[str, Any]:
+    if answer.people is not None:
+        return {"found": len(answer.people), "people": json.dumps(answer.people)}
+    if answer.classes is None:
+        return {"answer": json.dumps(answer.answer)}
     cells = dict[str, Any]()
-    for place, share in enumerate(said.classes, 1):
+    for place, share in enumerate(answer.classes, 1):
         cells |= {_numbered("answer", place): share.name, _numbered("confidence", place): share.probability}
     return cells
 

@@ -28,8 +28,8 @@ def saliency(model: keras.Model, images: Sequence[Image]) -> list[Image]:
         images: uint8 (height, width, channels), all of one shape.
 
     Returns:
-        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps, or
-            whose answer is no vector.
+        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps, or whose answer is
+            not a vector.
     """
     weights = place_weights(model, np.stack(images))
     return [] if weights is None else [_coloured(*pair) for pair in zip(images, weights, strict=True)]
@@ -52,7 +52,7 @@ def place_weights(model: keras.Model, images: Array) -> Array | None:
 def _last_maps(inner: Sequence[InnerOutput]) -> Any:
     """Return the last output with shape (n, rows, columns, channels) after a layer with weights, or None.
 
-    It tells nothing of a model that goes on to mix places as a sequence, like attention over patches of an image.
+    It returns None if later layers mix the places as a sequence, as attention over patches of an image does.
     """
     learned = [bool(getattr(output.operation, "weights", ())) for output in inner]
     first = learned.index(True) if True in learned else len(inner)

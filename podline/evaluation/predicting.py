@@ -147,8 +147,8 @@ class Predictor:
             answers = self.answers(np.stack([fed for _, _, fed in batch]))
             for place, ((name, pixels, _), answer) in enumerate(zip(batch, answers, strict=True), first):
                 height, width = pixels.shape[:2]
-                said = self.reader.said(name, place, (width, height), answer)
-                yield Predicted(said, self.reader.drawn(said, pixels))
+                prediction = self.reader.said(name, place, (width, height), answer)
+                yield Predicted(prediction, self.reader.drawn(prediction, pixels))
             first += len(batch)
 
 
@@ -181,11 +181,10 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         else:
             files = all(is_picture_file(Path(path)) for path in spec.images)
             left_out = list[str]()
-            said = tuple(_written(predictor, without_left_out(batches, left_out, refuse=files), Path(spec.out)))
-            result = result.changed(
-                pictures=said, json_file=str(Path(spec.out) / PREDICTIONS), summary=tuple(left_out_lines(left_out))
-            )
-            _write(Path(result.json_file), (json.dumps(document(said), indent=2) + "\n").encode())
+            predictions = tuple(_written(predictor, without_left_out(batches, left_out, refuse=files), Path(spec.out)))
+            listed = str(Path(spec.out) / PREDICTIONS)
+            result = result.changed(pictures=predictions, json_file=listed, summary=tuple(left_out_lines(left_out)))
+            _write(Path(result.json_file), (json.dumps(document(predictions), indent=2) + "\n").encode())
     reporter.progress(total, total, "pictures")
     return result.changed(seconds=time.monotonic() - started)
 
@@ -210,15 +209,15 @@ def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Itera
     used, first = set[str](), 1
     with PictureSandbox() as sandbox:
         for batch in batches:
-            for place, said in zip(batch.kept, said_of(predictor, batch, first=first), strict=True):
-                if said.people is None:
-                    yield said
+            for place, answer in zip(batch.kept, said_of(predictor, batch, first=first), strict=True):
+                if answer.people is None:
+                    yield answer
                     continue
                 picture = batch.asked[place]
                 [pixels] = sandbox.decode([PictureFile(picture.name, picture.read())])
                 file = out / _name(Path(picture.name).stem, used)
-                _write(file, _png(predictor.reader.drawn(said, pixels)))
-                yield said.model_copy(update={"picture": str(file)})
+                _write(file, _png(predictor.reader.drawn(answer, pixels)))
+                yield answer.model_copy(update={"picture": str(file)})
             first += len(batch.asked)
 
 

@@ -25,7 +25,7 @@ SHARE = "share of image"
 
 
 def partners_field(target: str) -> str:
-    """Return the name of a target's field for the partners."""
+    """Return the field that holds the partners' values of a target's field."""
     return f"partner {target}"
 
 

@@ -48,7 +48,7 @@ def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, ch
 
 
 def _mapped(entries: Callable[[float], tuple[float, float, float, float, float, float]]) -> Operation:
-    """Return an operation whose map, from places in the new image to the given one, is relative to the centre.
+    """Return an affine operation, by its map from positions in the new image to the given one, around the centre.
 
     ``entries`` returns the map's entries for a signed strength; shifts are shares of the width and the height.
     """
@@ -73,14 +73,6 @@ def _blended(image: Pixels, other: npt.NDArray[np.number] | float, strength: flo
     """Move an image away from another one, or towards it."""
     factor = 1 + 0.9 * strength
     return np.clip(np.rint(other + factor * (image - np.float32(1) * other)), 0, 255).astype(np.uint8)
-
-
-def _brightness(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
-    return _blended(image, 0.0, strength)
-
-
-def _contrast(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
-    return _blended(image, float(image.mean()), strength)
 
 
 def _saturation(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
@@ -121,9 +113,9 @@ OPERATIONS: dict[str, Operation] = {
     "translate x": _mapped(lambda strength: (1, 0, 0.45 * strength, 0, 1, 0)),
     "translate y": _mapped(lambda strength: (1, 0, 0, 0, 1, 0.45 * strength)),
     "rotate": _mapped(_turned),
-    "brightness": _brightness,
+    "brightness": lambda image, strength, _fill: _blended(image, 0.0, strength),
     "saturation": _saturation,
-    "contrast": _contrast,
+    "contrast": lambda image, strength, _fill: _blended(image, float(image.mean()), strength),
     "sharpness": _sharpness,
     "posterize": _posterize,
     "solarize": _solarize,

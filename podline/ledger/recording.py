@@ -64,7 +64,7 @@ from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
 # Settings that name places, which differ between copies of a store, or addresses, which may have a password.
-_NOT_TOLD = ("root", "store.cache", "strategy", "tracking", "launch")
+_LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
 
 
 @contextlib.contextmanager
@@ -148,8 +148,8 @@ class Notes:
         self._tracking = ""
         self._spans = stopwatch.spans()
         self._attempts: list[Attempt] = []
-        self._asked: _Asked | None = None
-        self._kept()
+        self._stage: _CurrentStage | None = None
+        self._save_notes()
 
     @measured("between")
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
@@ -170,18 +170,18 @@ class Notes:
     @measured("between")
     def asked(self, spec: Spec) -> None:
         """Record that a stage begins."""
-        self._asked = _Asked(stage_of(spec).name, time.monotonic(), stopwatch.spans())
+        self._stage = _CurrentStage(stage_of(spec).name, time.monotonic(), stopwatch.spans())
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
         elif isinstance(spec, ValidateSpec):
-            self._told_of_data(spec.folder, changed=False)
+            self._record_data(spec.folder, changed=False)
         elif isinstance(spec, TrainSpec):
             self._recipe = spec.recipe
             begun = {**self.entry.settings.get("recipe", {}), "init": plain(spec.recipe.init)}
             self._update(run=spec.run, settings={**self.entry.settings, "recipe": begun})
             # Only once they are validated, since the data found then are kept.
-            self._told_of_data(spec.dataset_folder, changed=True)
-        self._kept()
+            self._record_data(spec.dataset_folder, changed=True)
+        self._save_notes()
 
     @measured("between")
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
@@ -204,7 +204,7 @@ class Notes:
             self._update(promotion=PromotionSummary.model_validate(result, from_attributes=True))
         if isinstance(result, ReportResult):
             self._update(report=result.html)
-        self._kept()
+        self._save_notes()
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
         """Record that a stage failed and is tried again after ``delay`` seconds."""
@@ -214,8 +214,8 @@ class Notes:
         # The delay does not count as time of Prefect.
         spans = stopwatch.spans()
         spans["between"] = spans.get("between", 0.0) + delay
-        self._asked = _Asked(stage, time.monotonic() + delay, spans)
-        self._kept()
+        self._stage = _CurrentStage(stage, time.monotonic() + delay, spans)
+        self._save_notes()
 
     def ended(self, error: BaseException | None) -> Entry:
         """Return the whole entry.
@@ -260,7 +260,7 @@ class Notes:
     def _update(self, **values: Any) -> None:
         self.entry = self.entry.model_copy(update=values)
 
-    def _told_of_data(self, folder: str, *, changed: bool) -> None:
+    def _record_data(self, folder: str, *, changed: bool) -> None:
         try:
             manifest = read_manifest(self.store, folder)
         except PodlineError as error:
@@ -325,16 +325,18 @@ class Notes:
         repairs = sum(told.took for told in tpu_log if told.event in REPAIRS)
         return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
 
-    def _kept(self) -> None:
+    def _save_notes(self) -> None:
         """Save the notes of the run so far, in case this process is killed."""
-        now, asked = time.time() - time.monotonic(), self._asked
+        now, current = time.time() - time.monotonic(), self._stage
         entry = self.entry.model_copy(update={"began": self._started + now, "waiting": self._retry_delays()})
-        since = asked.began + now if asked else 0.0
+        since = current.began + now if current else 0.0
         around = _around(self._spans)
-        stage = asked.stage if asked else ""
-        self._keep(Unfinished(entry=entry, attempts=tuple(self._tried(now)), stage=stage, since=since, around=around))
+        stage = current.stage if current else ""
+        self._keep(
+            Unfinished(entry=entry, attempts=tuple(self._attempts_at(now)), stage=stage, since=since, around=around)
+        )
 
-    def _tried(self, offset: float) -> list[Attempt]:
+    def _attempts_at(self, offset: float) -> list[Attempt]:
         """Return the attempts so far in Unix time, which is this process's time plus ``offset``."""
         return [
             attempt._replace(began=attempt.began + offset, ended=attempt.ended + offset) for attempt in self._attempts
@@ -342,18 +344,18 @@ class Notes:
 
     def _attempted(self, work: float, *, kept: bool, spans: Mapping[str, float] = {}) -> None:
         """Record the end of the current attempt, if there is one."""
-        if self._asked is not None:
-            stage, began, before = self._asked
+        if self._stage is not None:
+            stage, began, before = self._stage
             around = _around(before)
             self._attempts.append(Attempt(stage, began, max(began, time.monotonic()), work, kept, spans, around))
-            self._asked = None
+            self._stage = None
 
     def _spent(self) -> dict[str, float]:
         """Return the use of the time; time that a damaged log would explain counts as lost work."""
         entry = self.entry
         lines, events = training_lines(self.store, entry.run)
         # Unix times, as in the training's lines; the clock may have been set since.
-        attempts = self._tried(entry.ended - time.monotonic())
+        attempts = self._attempts_at(entry.ended - time.monotonic())
         return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
@@ -375,7 +377,7 @@ class Notes:
         return outcome_of(document, self._trained.parameters, weights.bytes, self.store.sha256(name))
 
 
-class _Asked(NamedTuple):
+class _CurrentStage(NamedTuple):
     """A stage in progress: its name, its start by this process's clock, and earlier measurements."""
 
     stage: str
@@ -455,7 +457,7 @@ def _state(error: BaseException | None) -> State:
 
 def _machine(machine: Settings) -> dict[str, Any]:
     settings = flat(plain(machine))
-    return {name: value for name, value in settings.items() if name not in _NOT_TOLD}
+    return {name: value for name, value in settings.items() if name not in _LEFT_OUT}
 
 
 def _sha256(split: SplitInfo) -> str:

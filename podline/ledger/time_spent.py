@@ -1,9 +1,9 @@
 """Assigns every second of a run, from its due time to its end, to one class of work or loss.
 
-The names follow Google's ML Goodput library if it has one. The time inside a training comes from its ``metrics.jsonl``
-and ``events.jsonl``. Steps between the last checkpoint and a kill are missing there, so this time is lost. The same
-lines contain the measurements of processes between steps (:mod:`podline.base.stopwatch`). Unmeasured time has its own
-class.
+The names are those of Google's ML Goodput library, for each class that it has. The time inside a training comes from
+its ``metrics.jsonl`` and ``events.jsonl``. Steps between the last checkpoint and a kill are missing there, so this time
+is lost. The same lines contain the measurements of processes between steps (:mod:`podline.base.stopwatch`). Unmeasured
+time has its own class.
 """
 
 from __future__ import annotations

@@ -185,7 +185,9 @@ def require_device(data_format: str, devices: Sequence[str]) -> None:
 
 def _require_data_format(settings: ModelSettings) -> None:
     if settings.data_format == "channels_first" and settings.kind not in MODELS.shipped:
-        raise SettingsError(f"data_format=channels_first vs model {settings.kind}: only Podline's own models know it")
+        raise SettingsError(
+            f"data_format=channels_first vs model {settings.kind}: only Podline's own models know it; leave it out"
+        )
     require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
 
 
@@ -212,7 +214,8 @@ def _require_classifier(kind: str, network: keras.Model, image_shape: tuple[int,
     if inputs != [(None, *image_shape)]:
         batch = inputs[0][0] if len(inputs) == 1 and inputs[0][1:] == image_shape else None
         remedy = f"leave batch_size={batch} out" if batch else f"take keras.Input({image_shape})"
-        raise SettingsError(f"model {kind}: got inputs {_listed(inputs)}, expected {(None, *image_shape)}; {remedy}")
+        shapes = " and ".join(map(str, inputs))
+        raise SettingsError(f"model {kind}: got inputs {shapes}, expected {(None, *image_shape)}; {remedy}")
     outputs = as_functional(network).output
     found: Any = keras.tree.map_structure(lambda tensor: tuple(tensor.shape), outputs)
     if isinstance(outputs, dict) or [tuple(each.shape) for each in network.outputs] != [(None, classes)]:
@@ -220,10 +223,6 @@ def _require_classifier(kind: str, network: keras.Model, image_shape: tuple[int,
             f"model {kind}: got outputs {found}, expected one tensor of logits, {(None, classes)}; for other outputs "
             "add a kind of task"
         )
-
-
-def _listed(shapes: Sequence[tuple[Any, ...]]) -> str:
-    return " and ".join(map(str, shapes))
 
 
 def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[float]) -> keras.KerasTensor:

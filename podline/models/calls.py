@@ -83,12 +83,12 @@ def multiply_adds(call: Call) -> int | None:
 
 
 def _per_output(call: Call) -> int:
-    """Count a kernel (…, inputs, outputs) at each place of the output; each place of it serves one input channel."""
+    """Count the values of a kernel (…, inputs, outputs) that each value of the output is computed with."""
     return call.values_out * math.prod(call.layer.kernel.shape[:-1])
 
 
 def _per_input(call: Call) -> int:
-    """Count a transposed convolution's kernel (…, outputs, inputs) at each place of the input."""
+    """Count the values of a transposed convolution's kernel (…, outputs, inputs) that each input value meets."""
     return call.values_in * math.prod(call.layer.kernel.shape[:-1])
 
 

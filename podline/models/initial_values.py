@@ -63,8 +63,8 @@ def _constants(network: keras.Model) -> list[Any]:
 def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int, Array]:
     """Return the values that a model's function has set itself, as by ``adapt`` or ``load_weights``, by place.
 
-    A variable's value was set if its initializer gives another one. What a random initializer gave is not known any
-    more: then a value was set if the model has it each time it is built, and no seed of the model gives it.
+    If an initializer always gives the same values, other values were set by the function. The values of a random
+    initializer cannot be computed again: there, values that two builds of the model share were set by the function.
 
     Raises:
         SettingsError: the function sets other values each time.
@@ -94,7 +94,7 @@ def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int,
 
 
 def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) -> None:
-    """Refuse layers that share a weight in a way that their ``get_config`` loses, as one that was given another layer.
+    """Refuse layers that share a weight, if layers made from their ``get_config`` do not share it.
 
     Raises:
         SettingsError: the copy has another number of weights.
@@ -158,7 +158,7 @@ def _drawn(initializer: Initializer, variable: Any) -> Array:
 
 
 def begin_with(model: keras.Model, own: Mapping[int, Array], scope: keras.StatelessScope) -> None:
-    """Let variables begin with the values that were assigned in a layer's ``build``, or that the model had before."""
+    """Replace the initializers of variables whose values a layer's ``build``, or the model's function, has set."""
     for place, variable in enumerate(model.weights):
         value = scope.get_current_value(variable)
         value = own.get(place) if value is None else value

@@ -80,7 +80,7 @@ def call_layer(layer: Any, *arguments: Any, **options: Any) -> Any:
         raise
     except Exception as error:
         raise SettingsError(
-            f"layer {layer.name} ({type(layer).__name__}) cannot be built or called: {_last(error)}"
+            f"layer {layer.name} ({type(layer).__name__}) cannot be built or called: {_reason(error)}"
         ) from error
 
 
@@ -171,7 +171,7 @@ def exchanging(classes: dict[Any, Any], policies: dict[str, str]) -> Callable[[k
                 return classes.get(type(layer), type(layer)).from_config(config)
         except Exception as error:
             raise SettingsError(
-                f"layer {layer.name} ({type(layer).__name__}) cannot be made from its get_config(): {_last(error)}"
+                f"layer {layer.name} ({type(layer).__name__}) cannot be made from its get_config(): {_reason(error)}"
             ) from error
 
     return exchange
@@ -212,7 +212,7 @@ def _require_loadable(kind: Any, name: str) -> None:
         )
 
 
-def _last(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return the first sentence of an error's cause, and the remedy."""
     sentence = re.split(r"\.\s|: \{", cause(error))[0]
     remedy = next((remedy for words, remedy in _REMEDIES.items() if words in str(error)), "")

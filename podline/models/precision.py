@@ -34,7 +34,7 @@ def policy(precision: Precision) -> str:
 
 @contextlib.contextmanager
 def policy_of_layers(name: str) -> Iterator[None]:
-    """Make a policy that of all layers that name none."""
+    """Set the policy of new layers that name no policy of their own, while the body runs."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:

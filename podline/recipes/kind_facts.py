@@ -21,8 +21,8 @@ class KindFacts(NamedSettings):
         kind: the :class:`podline.contract.kind.Kind`, as ``module:name``.
         examples: the plural noun for the examples of a split.
         caption: caption of the main measure's chart.
-        lost: heading for lost examples; ``shown`` and ``lost`` are filled in.
-        says: what a run answers; the run is filled in.
+        lost: heading for lost examples, with places for the numbers ``shown`` and ``lost``.
+        says: sentence on what a run answers, with a place for the run's name.
         lost_hint: explanation of the marks in their pictures.
         large_pictures: whether a sheet shows large pictures.
         own_measures: whether installed measures are computed.

@@ -55,7 +55,9 @@ def text_targets(name: str) -> TextTargets:
     targets = facts_named(name).targets
     if isinstance(targets, TextTargets):
         return targets
-    raise SettingsError(f"records of the kind {name} cannot be made from a text for each image")
+    raise SettingsError(
+        f"records of the kind {name} cannot be made from a text for each image; take a data set of this kind"
+    )
 
 
 def code_of_targets(name: str) -> str:

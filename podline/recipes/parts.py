@@ -151,7 +151,10 @@ class Registry(Generic[T]):
         if settings.kind not in self.shipped:
             self.point(settings.kind)
         elif settings.options and settings.kind not in self.with_options:
-            raise SettingsError(f"{self.what} {settings.kind} has no options vs {', '.join(settings.options)}")
+            options = ", ".join(settings.options)
+            raise SettingsError(
+                f"{self.what} {settings.kind} has no options vs {options}; leave {self.what}.options out"
+            )
 
     def make(self: Registry[Plugin], settings: PartSettings, *arguments: object) -> object:
         """Call the function of a recipe's part with these arguments.

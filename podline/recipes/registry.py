@@ -190,7 +190,7 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     """Import a file as a module; run it once, and again after a change."""
     spec = importlib.util.spec_from_file_location(f"podline_recipe_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise SettingsError(f"recipe file {file} is not a Python file")
+        raise SettingsError(f"recipe file {file} is not a Python file; give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     with entry_points.explained(f"recipe file {file}"):
         spec.loader.exec_module(module)

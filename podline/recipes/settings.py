@@ -339,7 +339,9 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _phases_fit(self) -> Recipe:
         require_changeable(self.phases, self.task.may_change)
-        goes_back = "annealing" if self.annealing else "early_stop" if self._restores else ""
+        goes_back = (
+            "annealing" if self.annealing else "early_stop" if self.early_stop and self.early_stop.restore else ""
+        )
         for (epoch, _), (later, recipe) in itertools.pairwise(self.by_phase):
             if later <= epoch:
                 raise ValueError(f"phases: epoch {epoch} is followed by epoch {later}; give them in order")
@@ -427,7 +429,3 @@ class Recipe(Frozen):
             "early_stop": self.early_stop,
         }
         return next((name for name, decides in found.items() if decides), "")
-
-    @property
-    def _restores(self) -> bool:
-        return self.early_stop is not None and self.early_stop.restore

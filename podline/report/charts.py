@@ -223,28 +223,28 @@ class ChartedNight(NamedTuple):
     metric: Metric
 
 
-def nights(earlier: Sequence[ChartedNight], this: ChartedNight, measure: str, champion: Metric | None) -> Svg:
-    """Draw the main metric with its interval over recent nights; a line marks the champion's value.
+def nights(earlier: Sequence[ChartedNight], this: ChartedNight, measure: str, reference: Metric | None) -> Svg:
+    """Draw the main metric with its interval over recent nights; a line marks the reference's value.
 
     Args:
         earlier: the earlier nights, oldest first.
         this: the night of the report.
         measure: name of the metric.
-        champion: the champion's value.
+        reference: the figure of the run that promotion compares with, or None.
     """
     points = [*earlier, this]
     told = "; ".join(f"{night.label}: {measures.metric_text(measure, night.metric)}" for night in points)
-    crown = f" The champion has {measures.value_text(measure, champion.value)}." if champion else ""
+    line = f" The reference has {measures.value_text(measure, reference.value)}." if reference else ""
     name = measure_named(measure).label
     about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
-    alt = f"{about}, with 95 % intervals. {told}.{crown}"
+    alt = f"{about}, with 95 % intervals. {told}.{line}"
     with chart("nights", alt, height=2.05) as drawing:
         (axes,) = drawing.axes()
-        if champion:
-            axes.axhline(champion.value, color=SECOND, **DASHED)
+        if reference:
+            axes.axhline(reference.value, color=SECOND, **DASHED)
             axes.annotate(
-                "champion",
-                (1, champion.value),
+                "reference",
+                (1, reference.value),
                 (4, 0),
                 xycoords=("axes fraction", "data"),
                 textcoords="offset points",

@@ -67,7 +67,7 @@ class RunFacts:
         origin: the inputs that produced the model; None if the run does not record them.
         evaluation: the evaluation of any kind.
         milliseconds: the time of an answer to one image; 0 if it was not measured.
-        standing: the comparison with the champion and earlier nights.
+        standing: the comparison with the reference and earlier nights.
     """
 
     store: Store

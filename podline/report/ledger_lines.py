@@ -23,10 +23,10 @@ def lines_of(store: Store, entry: Entry) -> list[str]:
         store: the store of the files that the entry names.
         entry: the entry.
     """
-    return [entry.name, *(f"{what:{_WIDTH}}{text}" for what, text in _told(store, entry))]
+    return [entry.name, *(f"{what:{_WIDTH}}{text}" for what, text in _facts(store, entry))]
 
 
-def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
+def _facts(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
     attempt = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
     yield "state", f"{entry.state} {moment(entry.ended)}, after {duration(entry.seconds)}{attempt}"
     yield "started", _started(entry)

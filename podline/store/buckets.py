@@ -376,7 +376,7 @@ def forget_clients() -> None:
 
 
 class _Read(io.FileIO):
-    """A local file, whose reading is a sign of life."""
+    """A local file; each read reports that this process is alive."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read like any file."""

@@ -83,7 +83,7 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
 
 
 def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
-    """Return the error of a full disk or a missing permission, which are no bugs; None for other errors."""
+    """Return the error for a full disk or a missing permission, with its remedy; None for other errors."""
     where = f"cannot {action} {path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(f"{where}: no space left on the device; free some, or choose another --root")
@@ -100,7 +100,7 @@ class Listed(NamedTuple):
     Attributes:
         published: Unix time of the publication.
         version: a text that changes with the content.
-        sha256: hexadecimal checksum of its content; empty if the content would have to be read for it.
+        sha256: hexadecimal checksum of its content; empty if only reading the content would give it.
         crc32c: of an object, in the service's format; empty for a file.
     """
 

@@ -1,4 +1,4 @@
-"""The folders of stores that this process alone may write, each with what checks its writes."""
+"""Registers which folders of a store this process writes under a lease, and what checks each write there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Fence(Protocol):
-    """Publishes and deletes below one folder, if this process still may."""
+    """Publishes and deletes below one folder, if this process still has its lease."""
 
     def publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Publish a file; see :meth:`podline.store.contract.Store.publish_file`."""
@@ -21,13 +21,13 @@ class Fence(Protocol):
         ...
 
 
-# By process, as a child that is forked has not its parent's rights; by root and folder.
+# By process id, since a forked child does not hold its parent's lease; by root and folder.
 _fences: dict[tuple[int, str, str], Fence] = {}
 
 
 @contextlib.contextmanager
 def put(uri: str, folder: str, fence: Fence) -> Generator[None, None, None]:
-    """Lead all writes of this process below a folder of a store through a fence, while the body runs."""
+    """Send all writes of this process below a folder of a store through a fence while the body runs."""
     stand(uri, folder, fence)
     try:
         yield
@@ -36,7 +36,7 @@ def put(uri: str, folder: str, fence: Fence) -> Generator[None, None, None]:
 
 
 def stand(uri: str, folder: str, fence: Fence) -> None:
-    """Lead all writes of this process below a folder of a store through a fence, from now on."""
+    """Send all writes of this process below a folder of a store through a fence from now on."""
     _fences[_key(uri, folder)] = fence
 
 

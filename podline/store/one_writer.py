@@ -1,16 +1,15 @@
-"""One writer for a name: a lease in the folder of a run or a data set, ``writer.lease``, which one process holds.
+"""Lets one process at a time write the folder of a run or a data set: the holder of the lease ``writer.lease`` in it.
 
-The holder replaces the lease every few seconds, each time in place of the version that it wrote last. Who waits takes a
-lease whose version did not change for the seconds stated in it, by its own monotonic clock. So no two clocks are
-compared, and a suspended or cut off machine loses the lease. On one machine a lock (:mod:`podline.store.locks`) shows
-at once that the holder is gone.
+The holder replaces the lease every few seconds, each time in place of the version that it wrote last. A waiting process
+takes a lease whose version did not change for the seconds stated in it, by its own monotonic clock. So no two clocks
+are compared, and a suspended or disconnected machine loses the lease. On one machine a lock
+(:mod:`podline.store.locks`) shows at once that the holder is gone.
 
-While a process holds a lease, all that it publishes or deletes below the folder comes here. Before each write it renews
-the lease, and each file is replaced by version. Thus a machine that is suspended between the two can neither replace
-nor delete what the next holder has written; after each write it looks at the lease again, and deletes what it wrote
-without it. What it wrote before the loss stays, since the next holder may use it. A completion
-record is first put into the lease itself: one conditional write decides whose result counts, and the next holder
-publishes a record that it finds there.
+While a process holds a lease, all its writes below the folder go through :class:`Writer`. Before each write it renews
+the lease, and each file is replaced by version. So a machine that is suspended between the two can neither replace nor
+delete files of the next holder. After each write it checks the lease again; if it was lost, it deletes what it has just
+written. Earlier files stay, since the next holder may use them. A completion record is first put into the lease itself:
+one conditional write decides whose result counts, and the next holder publishes a record that it finds there.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Record(Frozen):
-    """A completion record that counts, whether or not it is published already."""
+    """A completion record in a lease; it is valid even before it is published."""
 
     name: str
     content: str
@@ -63,8 +62,8 @@ class LeaseDocument(Frozen):
 
     Attributes:
         owner: a random name of the process that holds it.
-        beat: a random text, another one at each renewal.
-        seconds: the lease may be taken when it did not change for so long.
+        beat: a random text that changes at each renewal.
+        seconds: another process may take the lease after this time without a change.
         holder: description of the holder for waiting processes.
         record: the completion record that the holder publishes.
     """
@@ -85,7 +84,7 @@ class _Found(NamedTuple):
 def writing(
     store: Store, folder: str, holder: str, waits: Callable[[str, float], None]
 ) -> Generator[Writer, None, None]:
-    """Hold the lease of a folder while the body runs; first wait until nobody else does.
+    """Hold the lease of a folder while the body runs; first wait until no other process does.
 
     Args:
         store: the store.
@@ -141,7 +140,7 @@ class Writer:
         """Wait for the lease and take it.
 
         Args:
-            mark: a file with the last owner on this machine, which is gone, as this process has its lock.
+            mark: a file with the last owner on this machine; it has ended, since this process has its lock.
             waits: called with the description of the holder.
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
@@ -170,7 +169,7 @@ class Writer:
     def keep(self, last: bool) -> float | None:
         """Renew the lease, unless that happened just now; return the seconds until the next time."""
         pause = self.seconds / _RENEWALS
-        # Without the store the lease stays as it is; the store may be back before somebody takes it.
+        # If the store does not answer, the lease stays; the store may be back before another process takes it.
         with self._lock, contextlib.suppress(PodlineError):
             if not (last or self.lost) and time.monotonic() - self._renewed > pause / 2:
                 self._renew()
@@ -333,7 +332,7 @@ _joining = threading.Lock()
 
 
 def help_writer(store: Store, folder: str, owner: str) -> None:
-    """Write below a folder, from now on, only while another process holds its lease: the owner, who wants this."""
+    """From now on, write below a folder only while ``owner`` holds its lease; for the worker processes of the owner."""
     with _joining:
         writer = writer_of(store, folder)
         if writer is None or (isinstance(writer, _Helper) and writer.owner != owner):
@@ -341,13 +340,13 @@ def help_writer(store: Store, folder: str, owner: str) -> None:
 
 
 def writer_of(store: Store, folder: str) -> Writer | None:
-    """Return what this process holds of a folder; None outside of :func:`writing`."""
+    """Return this process's writer of a folder; None outside of :func:`writing`."""
     found = fences.over(store.uri, f"{folder}/")
     return found if isinstance(found, Writer) else None
 
 
 def _machine() -> str:
-    """Return what tells this machine from others since it started; containers on it are the same machine."""
+    """Return an id of this machine since its last start; containers on it have the same id."""
     return _BOOT.read_text().strip() if _BOOT.exists() else str(uuid.getnode())
 
 

@@ -42,7 +42,7 @@ class PageLinks:
         self._store, self._url = store, url if url and key_of(store.uri) in served() else ""
 
     def to(self, name: str, title: str = "") -> str:
-        """Return a link to a page of the store, or the page's place if no server serves it; both with the title."""
+        """Return a link to a page of the store, or its path if no server serves it; both with the title."""
         where, address = self._store.where(name), self.address(name)
         if address:
             return f"[{title or where}]({address})"

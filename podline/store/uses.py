@@ -1,4 +1,4 @@
-"""Names that living processes use: data sets, runs, cached copies. One open file holds any number of them.
+"""Lists the names that running processes use: data sets, runs, cached copies. One open file has any number of them.
 
 A user lists its names in a file of its own, a *lease*, which it keeps locked (:mod:`podline.store.locks`) while it uses
 them; the lease of a process that was killed has no lock, and does not count. A guard lock for the folder is held while
@@ -32,7 +32,7 @@ class Lease(contextlib.ExitStack):
         self._file: IO[bytes] | None = None
 
     def share(self, names: Iterable[str]) -> Self:
-        """Use names that others may use, too; wait while somebody has one of them alone.
+        """Use names that other processes may use too; wait while another one uses any of them exclusively.
 
         Raises:
             OSError: the folder cannot be written.
@@ -47,7 +47,7 @@ class Lease(contextlib.ExitStack):
         return self
 
     def take(self, names: Iterable[str]) -> set[str]:
-        """Use those of some names alone that nobody uses now; return them.
+        """Use exclusively those of some names that no process uses now; return them.
 
         Raises:
             OSError: the folder cannot be written.
@@ -58,7 +58,7 @@ class Lease(contextlib.ExitStack):
         return free
 
     def add(self, names: Collection[str], how: str = _SHARED) -> None:
-        """Add names, without a question, while the caller has the guard lock."""
+        """Add names without a check; the caller has the guard lock."""
         if names and self._file is None:
             path = self._folder / f"{uuid.uuid4().hex}{_LEASE}"
             self._file = self.enter_context(locked(path))
@@ -68,7 +68,7 @@ class Lease(contextlib.ExitStack):
         self._names.update(names)
 
     def close(self) -> None:
-        """Use none of the names any more."""
+        """Release all names."""
         super().close()
         self._names.clear()
         self._file = None
@@ -80,7 +80,7 @@ def guarded(folder: Path) -> contextlib.AbstractContextManager[object]:
 
 
 def names_in_use(folder: Path) -> dict[str, bool]:
-    """Return the names that living processes use → whether one has it alone; the caller has the guard lock.
+    """Return the names that running processes use → whether exclusively; the caller has the guard lock.
 
     Raises:
         OSError: a lease cannot be read.

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from podline.base.errors import DivergenceError, PreemptedError, PrunedError
-from podline.base.frozen import JsonObject
 from podline.base.stopwatch import measured, spans
 from podline.data.records import IMAGE
 from podline.documents.manifest import TEST, VALIDATION
@@ -312,6 +311,7 @@ class Scoring:
         said += [f"{measure_named(name).label} {value_text(name, value)}" for name, value in measures.items()]
         if step in self._told:
             run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
+        figures: Any = self._objective.figures(score.sums, score.examples)
         return EvaluationLine(
             step=step,
             epoch=run.plan.epoch(step),
@@ -321,11 +321,5 @@ class Scoring:
             seconds=time.monotonic() - started,
             time=time.time(),
             spans=spans(),
-            **_with_measures(self._objective.figures(score.sums, score.examples), measures),
+            **figures | {"measures": {**figures.get("measures", {}), **measures}},
         )
-
-
-def _with_measures(figures: JsonObject, measures: dict[str, float]) -> JsonObject:
-    """Return an objective's fields of a line with more measures."""
-    own: Any = figures.get("measures", {})
-    return {**figures, "measures": {**own, **measures}}

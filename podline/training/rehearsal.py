@@ -49,11 +49,11 @@ class StepTimes(NamedTuple):
 
     Attributes:
         steps: the number of remaining steps.
-        computing: those among them that compute features, see :mod:`podline.training.frozen_features`.
+        computing: the number of them that compute features; see :mod:`podline.training.frozen_features`.
         tracing: seconds of tracing.
         first: seconds of the first step.
-        fresh: seconds of a step …
-        again: … and of one whose features are known.
+        fresh: seconds of a step that computes features.
+        again: seconds of a step whose features are known.
     """
 
     steps: int
@@ -70,7 +70,7 @@ class StepTimes(NamedTuple):
 
     @property
     def saved(self) -> float:
-        """Seconds in which its other steps would compute them again."""
+        """Seconds saved in the other steps, which would compute the same features again."""
         return (self.steps - self.computing) * (self.fresh - self.again)
 
     @property

@@ -142,7 +142,7 @@ def _writing(
     folder. So every process reads the same files, and restores the same states.
     """
     with contextlib.ExitStack() as stack:
-        mine, lost = store, _never
+        mine, lost = store, lambda: False
         if writer := writer_of(store, spec.folder):
             lost = functools.partial(getattr, writer, "lost")
             if writer.waited and isinstance(store, FolderStore):
@@ -165,10 +165,6 @@ def _copy_open_files(store: FolderStore, folder: str) -> None:
             copy = place / "copy"
             shutil.copyfile(store.local(name), copy)
             store.publish_file(copy, name, replace=True)
-
-
-def _never() -> bool:
-    return False
 
 
 def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:

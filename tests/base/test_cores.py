@@ -35,13 +35,11 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     ("own", "files", "found"),
     [
         ("0::/", {}, 8),
-        ("0::/", {"cpu.max": "max 100000"}, 8),
         ("0::/", {"cpu.max": "250000 100000"}, 3),
         ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
         ("0::/of/the/host", {"cpu.max": "20000 100000"}, 1),
         ("0::/", {"cpu.max": "6400000 100000"}, 8),
         ("4:cpu,cpuacct:/a\n3:memory:/a", {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}, 4),
-        ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
     ],
 )
 def test_quotas(kernel: Kernel, own: str, files: dict[str, str], found: int) -> None:
@@ -59,9 +57,7 @@ def test_quotas(kernel: Kernel, own: str, files: dict[str, str], found: int) -> 
         ("0::/", {}, 7),
     ],
 )
-def test_kills_for_memory_are_those_of_the_own_group(
-    kernel: Kernel, own: str, files: dict[str, str], kills: int
-) -> None:
+def test_kills_for_memory_are_those_of_the_own_group(kernel: Kernel, own: str, files: dict, kills: int) -> None:
     kernel(own, files)
     assert cores.memory_kills() == kills
     cores.MACHINE.unlink()
@@ -69,25 +65,13 @@ def test_kills_for_memory_are_those_of_the_own_group(
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "free", "limit"),
+    ("own", "folder", "files", "found"),
     [
-        (
-            "0::/a/b",
-            {"a/memory.max": "5000", "a/memory.current": "4000", "a/memory.stat": "file 9\ninactive_file 300"},
-            1300,
-            5000,
-        ),
-        ("0::/a", {"a/memory.max": "max", "a/memory.current": "4000"}, 7 << 10, 9 << 10),
-        (
-            "4:memory:/a\n0::/",
-            {"memory/a/memory.limit_in_bytes": "5000", "memory/a/memory.usage_in_bytes": "5000"},
-            0,
-            5000,
-        ),
+        ("0::/a/b", "a", {"max": "5000", "current": "4000", "stat": "file 9\ninactive_file 300"}, (1300, 5000)),
+        ("0::/a", "a", {"max": "max", "current": "4000"}, (7 << 10, 9 << 10)),
+        ("4:memory:/a\n0::/", "memory/a", {"limit_in_bytes": "5000", "usage_in_bytes": "5000"}, (0, 5000)),
     ],
 )
-def test_free_memory_and_its_limit_are_the_least_of_the_machine_and_its_groups(
-    kernel: Kernel, own: str, files: dict[str, str], free: int, limit: int
-) -> None:
-    kernel(own, files)
-    assert (cores.free_memory(), cores.memory_limit()) == (free, limit)
+def test_free_memory_and_its_limit_are_the_least_of_the_machine_and_its_groups(kernel, own, folder, files, found):
+    kernel(own, {f"{folder}/memory.{name}": text for name, text in files.items()})
+    assert (cores.free_memory(), cores.memory_limit()) == found

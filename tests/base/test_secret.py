@@ -8,7 +8,7 @@ from pathlib import Path
 from podline.base.secret import kept, kept_or_made
 
 
-def test_it_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:
+def test_a_secret_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     assert kept(file) == ""
     secret = kept_or_made(file)
@@ -18,10 +18,7 @@ def test_it_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:
     assert kept_or_made(file) == secret
     assert kept(file) == secret
     assert kept_or_made(tmp_path / "other") != secret
-
-
-def test_a_file_that_others_could_read_is_closed_and_an_empty_one_is_filled(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
+    # An empty file that others could read is filled and closed.
     file.write_text("")
     file.chmod(0o644)
     assert kept_or_made(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -23,38 +24,56 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
 from podline.data.tfrecord import header
 from podline.data.versions.validation import check_files, check_records, validate
-from podline.documents.manifest import Manifest, SplitInfo, read_manifest
+from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.skeleton import COCO
-from podline.stages.specs import ConvertSpec
+from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.stages.table import CONVERT
+from podline.store.contract import Store
 from podline.store.opening import open_store
 
 SIDE = 64
 
 
-def spec_of(root: Path | str, source: Path, **settings: object) -> ConvertSpec:
-    given = {"root": str(root), "dataset": "coco", "source": str(source), "side": SIDE, "max_people": 3}
-    return ConvertSpec.model_validate({**given, "shard_bytes": 60_000, **settings})
+class Made(NamedTuple):
+    """A conversion, and what it made."""
+
+    spec: ConvertSpec
+    result: ConvertResult
+    store: Store
+    manifest: Manifest
+
+    @property
+    def folder(self) -> Path:
+        return self.store.local(self.result.folder)
+
+    def reader(self) -> SplitReader:
+        return SplitReader(self.folder.joinpath, self.manifest, "train")
+
+    def again(self) -> ConvertResult:
+        return convert(self.spec, silent())
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Path:
+def made(tmp_path: Path, request: pytest.FixtureRequest, parsed_here: None) -> Made:
     CocoFiles("val", 4, 101).write(tmp_path / "raw")
     files = CocoFiles("train", 12)
     files.files["000000000004.jpg"] = b""
-    return files.write(tmp_path / "raw")
+    given = {"root": str(tmp_path / "root"), "dataset": "coco", "source": str(files.write(tmp_path / "raw"))}
+    given |= {"side": SIDE, "max_people": 3, "shard_bytes": 60_000, "keep_jpeg": hasattr(request, "param")}
+    spec = ConvertSpec.model_validate(given)
+    result, store = convert(spec, silent()), open_store(spec.root)
+    return Made(spec, result, store, read_manifest(store, result.folder))
 
 
-@pytest.mark.usefixtures("parsed_here")
-def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw)
-    result = convert(spec, silent())
+of_jpeg_files = pytest.mark.parametrize("made", ["jpeg"], indirect=True)
+
+
+def test_records_hold_what_was_annotated(made: Made) -> None:
+    spec, result, store, manifest = made
     assert (result.read, result.written, result.quarantined, result.splits) == (16, 15, 1, {"train": 11, "test": 4})
-    store = open_store(spec.root)
-    manifest = read_manifest(store, result.folder)
     assert (manifest.kind, manifest.class_names, manifest.split("train").class_counts) == ("pose", (), ())
     assert (manifest.skeleton, "label" in {field.name for field in manifest.fields}) == (COCO, False)
-    found = SplitReader(store.local(result.folder).joinpath, manifest, "train").gather(np.arange(11))
+    found = made.reader().gather(np.arange(11))
     assert sorted(found["image_id"].ravel().tolist()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     box = LetterBox(WIDTH, HEIGHT, SIDE)
     for place, number in enumerate(found["image_id"].ravel().tolist()):
@@ -77,72 +96,56 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     assert sorted(image["id"] for image in truth["images"]) == sorted(found["image_id"].ravel().tolist())
 
 
-@pytest.mark.usefixtures("parsed_here")
-def test_a_truth_is_verified_like_a_shard(tmp_path: Path, raw: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw)
-    result = convert(spec, silent())
-    store = open_store(spec.root)
-    manifest = read_manifest(store, result.folder)
+def test_a_truth_is_verified_like_a_shard(made: Made) -> None:
+    spec, result, store, manifest = made
     before = contents(spec)
     store.local(f"{result.folder}/truth-test.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"truth-test\.json has sha256"):
         check_records(store, result.folder, manifest, silent())
     assert CONVERT.find(spec, silent()) is None
-    again = convert(spec, silent())
-    assert again.shards_reused == result.shards_written
+    assert made.again().shards_reused == result.shards_written
     assert contents(spec) == before
-    other = manifest.model_copy(update={"splits": (manifest.split("train"), swapped(manifest))})
+    # The test split, judged by the images of the training split.
+    swapped = manifest.split("test").model_copy(update={"truth": manifest.split("train").truth})
+    other = manifest.model_copy(update={"splits": (manifest.split("train"), swapped)})
     with pytest.raises(ArtifactError, match=r"split 'test': image 1 is in truth-test\.json, but not in the records"):
         check_records(store, result.folder, other, silent())
 
 
-def swapped(manifest: Manifest) -> SplitInfo:
-    """The test split, to be judged by the images of the training split (its shards are as they were)."""
-    return manifest.split("test").model_copy(update={"truth": manifest.split("train").truth})
-
-
-@pytest.mark.usefixtures("parsed_here")
-def test_what_is_damaged_in_jpeg_files_is_named(tmp_path: Path, raw: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
-    result = convert(spec, silent())
-    store = open_store(spec.root)
-    manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
-    file, _, byte = SplitReader(folder.joinpath, manifest, "train").locate(1)
-    content = (folder / file).read_bytes()
-    (folder / file).write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
-    said = rf"{file}: record 1, at byte {byte}, has the masked CRC-32C"
-    with pytest.raises(ArtifactError, match=said):
-        check_files(store, manifest, silent())
-    with pytest.raises(ArtifactError, match=said):
-        SplitReader(folder.joinpath, manifest, "train").gather(np.array([1]))
+@of_jpeg_files
+def test_damages_of_jpeg_files_are_named(made: Made) -> None:
+    _, _, store, manifest = made
+    file, _, byte = made.reader().locate(1)
+    path = made.folder / file
+    content = path.read_bytes()
+    path.write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
+    for look in (lambda: check_files(store, manifest, silent()), lambda: made.reader().gather(np.array([1]))):
+        with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, has the masked CRC-32C"):
+            look()
     for damaged in (content[:-1], content + b"more"):
-        (folder / file).write_bytes(damaged)
+        path.write_bytes(damaged)
         with pytest.raises(ArtifactError, match=rf"{file} has {len(damaged)} bytes vs {len(content)} in the manifest"):
-            SplitReader(folder.joinpath, manifest, "train")
-    (folder / file).unlink()
+            made.reader()
+    path.unlink()
     with pytest.raises(ArtifactError, match=rf"{file} is gone"):
-        SplitReader(folder.joinpath, manifest, "train")
+        made.reader()
 
 
-@pytest.mark.usefixtures("parsed_here")
-def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damaged(tmp_path: Path, raw: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
-    result = convert(spec, silent())
-    store = open_store(spec.root)
-    manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
-    shard = manifest.split("train").shards[0]
+@of_jpeg_files
+def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damaged(made: Made) -> None:
+    shard = made.manifest.split("train").shards[0]
     assert shard.index
-    index, data = folder / shard.index.file, (folder / shard.file).read_bytes()
+    index, data = made.folder / shard.index.file, (made.folder / shard.file).read_bytes()
     starts, content = np.load(index), index.read_bytes()
     for start, end in itertools.pairwise(starts.tolist()):
         assert data[start : start + 12] == header(end - start - 16)
     assert (len(starts), starts[-1]) == (shard.records + 1, len(data))
     for damage in (index.unlink, lambda: index.write_bytes(content[:-1] + b"?")):
         damage()
-        for look in (check_files, lambda _store, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train")):
+        for look in (lambda: check_files(made.store, made.manifest, silent()), made.reader):
             with pytest.raises(ArtifactError, match=rf"{index.name} (is gone|has .*sha256).*convert"):
-                look(store, manifest, silent())
-        again = convert(spec, silent())
+                look()
+        again = made.again()
         assert (again.shards_written, again.shards_reused) == (1, 1)
         assert index.read_bytes() == content
 

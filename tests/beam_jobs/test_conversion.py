@@ -1,22 +1,28 @@
-"""The conversion, on real runners: the same bytes every time, and nothing half-done."""
+"""The conversion, on real runners: the same bytes every time, and nothing half-done, also where it was killed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fault_proxy
 import numpy as np
 import pytest
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
+from coco_files import CocoFiles
 from engine_sources import specs
 from gcs_emulator import upload
+from killed_conversions import convert_silently, require_death, start
 from raw_cifar import contents, convert_spec, write_raw_cifar
 from small_dataset import validation_of
 
-from podline.base.errors import SourceError, StoreError
+from podline.base.errors import ChildKilledError, SourceError, StoreError
 from podline.base.progress import Event, Reporter, silent
 from podline.beam_jobs.conversion import convert
 from podline.data import shards
@@ -26,6 +32,7 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.ledger.inventory.verification import verify
 from podline.notebook import open_dataset
 from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.stages.supervision.processes import parent
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
 
@@ -50,7 +57,7 @@ def manifest_of(spec: ConvertSpec, result: ConvertResult) -> Manifest:
     return read_manifest(open_store(spec.root), result.folder)
 
 
-def test_a_conversion(spec: ConvertSpec) -> None:
+def test_a_conversion_writes_every_record_named_after_its_raw_file_and_row(spec: ConvertSpec) -> None:
     events: list[Event] = []
     result = convert(spec, Reporter("convert", events.append))
     manifest = manifest_of(spec, result)
@@ -64,24 +71,13 @@ def test_a_conversion(spec: ConvertSpec) -> None:
     assert progress[-1]["metrics"]["records/s"] > 0
     names = {name.removeprefix(f"{result.folder}/") for name in contents(spec)}
     files = {shard.file for split in manifest.splits for shard in split.shards}
-    beside = {
-        "manifest.json",
-        "features.json",
-        "dataset_info.json",
-        "label.labels.txt",
-        "names.parquet",
-        "records.parquet",
-    }
-    assert names == files | {f"shards/{file}.json" for file in files} | beside
-
-
-def test_each_record_is_named_after_its_raw_file_and_row(spec: ConvertSpec) -> None:
-    convert(spec, silent())
+    beside = "manifest.json features.json dataset_info.json label.labels.txt names.parquet records.parquet"
+    assert names == files | {f"shards/{file}.json" for file in files} | {*beside.split()}
     for split in ("train", "test"):
         examples = open_dataset("cifar10", spec.root, split=split)
-        names = examples.names(slice(None)).tolist()
-        assert len(set(names)) == len(examples)
-        for name, image in zip(names, examples[:]["image"], strict=True):
+        named = examples.names(slice(None)).tolist()
+        assert len(set(named)) == len(examples)
+        for name, image in zip(named, examples[:]["image"], strict=True):
             file, row = name.removesuffix("]").split("[")
             raw = np.fromfile(Path(spec.source) / file, np.uint8).reshape(-1, 3073)[int(row), 1:]
             np.testing.assert_array_equal(image, raw.reshape(3, 32, 32).transpose(1, 2, 0))
@@ -183,21 +179,8 @@ def test_the_plan_is_in_the_store_while_the_job_runs(spec: ConvertSpec, monkeypa
     assert store.list("jobs") == ["jobs/running/train.npy"]
 
 
-def test_two_worker_processes_at_another_place_write_the_same_bytes(
-    tmp_path: Path, raw: Path, spec: ConvertSpec
-) -> None:
-    convert(spec, silent())
-    events: list[Event] = []
-    other = convert_spec(tmp_path / "other" / "root", raw.rename(tmp_path / "elsewhere"), workers=2)
-    result = convert(other, Reporter("convert", events.append))
-    assert result.shards_written == 6
-    assert contents(other) == contents(spec)
-    assert litter(other) == []
-    assert [event["done"] for event in events if event["event"] == "progress"][-1] == 6
-
-
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[dict[str, object]]:
+def loopback(tmp_path: Path) -> Iterator[dict[str, Any]]:
     (tmp_path / "staging").mkdir()
     service = LocalJobServicer(staging_dir=str(tmp_path / "staging"))
     port = service.start_grpc_server()
@@ -205,16 +188,19 @@ def elsewhere(tmp_path: Path) -> Iterator[dict[str, object]]:
     service.stop()
 
 
-def test_loopback_workers_write_the_same_bytes(tmp_path: Path, elsewhere: dict[str, object]) -> None:
-    raw = write_raw_cifar(tmp_path / "raw")
-    here = convert_spec(tmp_path / "here", raw)
-    there = convert_spec(tmp_path / "there", raw, **elsewhere)
-    convert(here, silent())
+@pytest.mark.parametrize("workers", ["loopback", pytest.param("two processes", marks=pytest.mark.slow)])
+def test_other_workers_write_the_same_bytes_from_another_place(
+    tmp_path: Path, raw: Path, spec: ConvertSpec, loopback: dict[str, Any], workers: str
+) -> None:
+    convert(spec, silent())
     events: list[Event] = []
-    result = convert(there, Reporter("convert", events.append))
+    how = loopback if workers == "loopback" else {"workers": 2}
+    other = convert_spec(tmp_path / "other" / "root", raw.rename(tmp_path / "elsewhere"), **how)
+    result = convert(other, Reporter("convert", events.append))
     assert result.shards_written == 6
-    assert contents(there) == contents(here)
-    assert events[-1]["done"] == 6
+    assert contents(other) == contents(spec)
+    assert litter(other) == []
+    assert [event["done"] for event in events if event["event"] == "progress"][-1] == 6
 
 
 def test_mnist(tmp_path: Path, real_data: Path) -> None:
@@ -240,7 +226,7 @@ def test_a_bucket_gives_what_a_folder_gives_through_a_bad_network(
     here = specs(tmp_path, kind)
     expected, source = convert(here, silent()), upload(Path(here.source), f"{gcs_root}raw")
     there = here.model_copy(update={"root": f"{gcs_root}root", "source": source})
-    proxy.share, proxy.faults = 0.2, (*fault_proxy.ALL, fault_proxy.DAMAGE)
+    proxy.share, proxy.faults = 0.1, (*fault_proxy.ALL, fault_proxy.DAMAGE)
     found = convert(there, silent())
     assert proxy.happened.total() > 5
     proxy.share = 0.0
@@ -249,3 +235,117 @@ def test_a_bucket_gives_what_a_folder_gives_through_a_bad_network(
     assert CONVERT.find(there, silent()) is not None
     assert verify(open_store(there.root), silent()).problems == []
     assert not any((tmp_path / "cache" / "objects").glob("*.half"))
+
+
+T = TypeVar("T")
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process started and that live."""
+    return [
+        child for child in (int(folder.name) for folder in Path("/proc").glob("[0-9]*")) if parent(child) == process
+    ]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConvertSpec]:
+    """A conversion of each kind that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    found = {kind: specs(folder, kind) for kind in ("cifar", "coco")}
+    for spec in found.values():
+        convert(spec, silent())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "call", "shards_left"),
+    [
+        ("cifar", "podline.data.shards:pixel_sums", 4, 3),  # in the middle of the fourth shard
+        ("cifar", "podline.store.contract:Store.publish_json", 1, 0),  # a shard is published, what is known of it not
+        ("cifar", "podline.data.versions.publishing:publish_manifest", 1, None),  # all shards
+        ("cifar", "podline.data.versions.publishing:complete", 1, None),  # all but the completion record
+        ("coco", "podline.data.images.decoded:write_columns", 1, 0),  # all images are decoded, none is published
+        ("coco", "podline.data.people.records:annotations_of", 4, 3),
+    ],
+)
+def test_killed_at_a_bad_moment(
+    tmp_path: Path, given: dict[str, ConvertSpec], kind: str, function: str, call: int, shards_left: int | None
+) -> None:
+    """A death costs what was in the making; ``shards_left`` is None where all of them are there."""
+    spec, undisturbed = given[kind].model_copy(update={"root": str(tmp_path / "root")}), contents(given[kind])
+    require_death(function, call, convert_silently, spec)
+    assert CONVERT.find(spec, silent()) is None
+    for name, content in contents(spec).items():
+        assert content == undisturbed[name]  # whatever has a name is whole
+    result = convert(spec, silent())
+    assert result.shards_written == 0 if shards_left is None else result.shards_reused == shards_left
+    assert contents(spec) == undisturbed
+    assert not list(Path(spec.root, ".podline", "tmp").iterdir())
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def test_several_at_once_all_end_well(tmp_path: Path, given: dict[str, ConvertSpec]) -> None:
+    spec = given["cifar"].model_copy(update={"root": str(tmp_path / "root")})
+    processes = [start(convert_silently, spec) for _ in range(3)]
+    for process in processes:
+        process.join(240)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert contents(spec) == contents(given["cifar"])
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def convert_until_killed(spec: ConvertSpec) -> None:
+    """A conversion with worker processes; exit code 9 says that it knew of its worker's death."""
+    try:
+        convert(spec, silent())
+    except ChildKilledError:
+        sys.exit(9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["starting", "working"])
+def test_a_killed_worker_process_is_worth_another_try(
+    tmp_path: Path, given: dict[str, ConvertSpec], moment: str
+) -> None:
+    spec = given["cifar"].model_copy(update={"root": str(tmp_path / "root")})
+    process = start(convert_until_killed, spec.model_copy(update={"workers": 2}))
+    workers = wait_for(lambda: children(process.pid or 0))
+    if moment == "working":
+        wait_for(lambda: list(Path(spec.root).glob("datasets/*/*/*.tfrecord-*")))
+    os.kill(workers[0], signal.SIGKILL)
+    process.join(240)
+    assert process.exitcode == 9
+    if moment == "working":  # a worker that has never spoken to us looks for us for a minute more
+        wait_for(lambda: not any((Path("/proc") / str(worker)).exists() for worker in workers))
+    convert(spec, silent())
+    assert contents(spec) == contents(given["cifar"])
+
+
+def convert_and_tell_its_memory(spec: ConvertSpec, note: Path) -> None:
+    convert(spec, silent())
+    unit = 1 if sys.platform == "darwin" else 1024
+    note.write_text(str(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+
+
+@pytest.mark.slow
+def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
+    peaks, written = [], []
+    for images in (200, 2_000):
+        note, source = tmp_path / f"note{images}", CocoFiles("train", images).write(tmp_path / f"raw{images}")
+        spec = specs(tmp_path / f"{images}", "coco", source=str(source), side=128, shard_bytes=2_000_000)
+        process = start(convert_and_tell_its_memory, spec, note)
+        process.join(240)
+        peaks.append(int(note.read_text()))
+        written.append(sum(len(content) for name, content in contents(spec).items() if ".tfrecord-" in name))
+    assert written[1] - written[0] > 90_000_000
+    # The annotations and the plan, about 4 kB for each of these images; a hundredth of them would be in COCO's folders.
+    assert peaks[1] - peaks[0] < 15_000_000, peaks
+
+
+def wait_for(condition: Callable[[], T], seconds: float = 240) -> T:
+    """What a condition gives as soon as it gives something."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found

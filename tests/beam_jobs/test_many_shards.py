@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +12,7 @@ from unittest import mock
 import apache_beam as beam
 import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+from killed_conversions import in_a_process
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.base.progress import silent
@@ -41,11 +38,9 @@ class ManySplits(Source):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the number of records of each split."""
         return dict.fromkeys(super().sizes, RECORDS)
 
     def shard_tables(self, plans: ShardPlans, folder: Path) -> tuple[RowsByPlace, Iterator[Path]]:
-        """Make no tables."""
         del plans, folder
         return RowsByPlace(self.splits[0].pixels, (32, 32, 3)), iter(())
 
@@ -54,7 +49,6 @@ class ManyShards(FolderStore):
     """A folder with the shards of two splits, and their records, as if an engine had written them."""
 
     def listing(self, prefix: str = "") -> Iterator[Listed]:
-        """Yield what is listed of a data set's folder."""
         if not prefix.startswith("datasets/"):
             return super().listing(prefix)
         of_records = prefix.endswith(SHARD_RECORDS)
@@ -66,7 +60,6 @@ class ManyShards(FolderStore):
         return (Listed(name, 3_089_000, 1.8e9 + at, f"{at}.1") for at, name in enumerate(names))
 
     def read_json(self, name: str, remedy: str = "") -> Any:
-        """Return a shard's record."""
         file, sha256 = name.rpartition("/")[2].removesuffix(".json"), f"{hash(name) % 2**64:064x}"
         counts = (100,) * 10
         info = ShardInfo(file=file, records=1000, bytes=3_089_000, sha256=sha256, class_counts=counts)
@@ -74,7 +67,6 @@ class ManyShards(FolderStore):
         return WrittenShard(split=file.split("-")[1].split(".")[0], info=info, pixels=pixels).model_dump(mode="json")
 
     def flush(self, names: Iterable[str]) -> None:
-        """Take the names alone."""
         assert sum(1 for _ in names) == 2 * SHARDS
 
 
@@ -82,7 +74,6 @@ class Done(PipelineResult):
     """A job that is done."""
 
     def wait_until_finish(self, duration: int | None = None) -> Any:
-        """Return its state."""
         return self.state
 
 
@@ -92,49 +83,32 @@ class Weighing(PipelineRunner):
     bytes = 0
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> PipelineResult:
-        """Weigh the description."""
         self.bytes = pipeline.to_runner_api().ByteSize()
         return Done(PipelineState.DONE)
 
 
 def opened(spec: ConvertSpec, store: Store) -> ManySplits:
-    """Open the source of many records."""
     source: Any = open_source("cifar10", spec.source, store.scratch)
     return ManySplits(**{each.name: getattr(source, each.name) for each in fields(source)})
 
 
 def convert_many(work: Path) -> dict[str, float]:
-    """Convert; return the bytes and seconds that were needed."""
+    """Convert; return the bytes that were needed."""
     spec = convert_spec(work / "root", write_raw_cifar(work / "raw"), shard_bytes=1000 * 3126, min_shards=1)
-    engine, before = Weighing(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    context, started = JobContext(spec.root, "jobs/many", "prism"), time.monotonic()
-    store = ManyShards(Path(spec.root))
-    job = Job(context, store, silent(), lambda _name: beam.Pipeline(runner=engine))
+    engine, store = Weighing(), ManyShards(Path(spec.root))
+    job = Job(JobContext(spec.root, "jobs/many", "prism"), store, silent(), lambda _name: beam.Pipeline(runner=engine))
     with mock.patch.object(conversion, "source_of", opened):
         result = conversion.convert_in(job, effective(spec, store))
     manifest = store.find(f"{result.folder}/manifest.json")
-    assert (result.written, result.shards_reused, manifest is not None) == (2 * RECORDS, 2 * SHARDS, True)
-    return {
-        "seconds": time.monotonic() - started,
-        "job": engine.bytes,
-        "manifest": manifest.bytes if manifest else 0,
-        "record": len(store.read_bytes(f"{result.folder}/stages/convert.json")),
-        "memory before": before * 1024,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
+    assert manifest is not None
+    assert (result.written, result.shards_reused) == (2 * RECORDS, 2 * SHARDS)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"job": engine.bytes, "manifest": manifest.bytes, "memory": memory}
 
 
 @pytest.mark.long
 def test_a_million_shards_need_less_than_a_gigabyte(tmp_path: Path) -> None:
-    paths = [path for path in sys.path if path]
-    code = f"import sys; sys.path[:0] = {paths!r}; import test_many_shards as it; print(it.main({str(tmp_path)!r}))"
-    said = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, stdout=subprocess.PIPE)
-    found = json.loads(said.stdout.splitlines()[-1])
+    found = in_a_process(convert_many, tmp_path)
     assert found["job"] < 1e6
     assert found["manifest"] < 1e8
     assert found["memory"] < 1e9
-
-
-def main(work: str) -> str:
-    """Return what :func:`convert_many` does, as JSON."""
-    return json.dumps(convert_many(Path(work)))

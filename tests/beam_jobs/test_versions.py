@@ -203,16 +203,10 @@ def test_a_source_whose_older_files_come_back_is_converted_again_and_one_with_ot
     assert find_converted(images_spec(root, other), silent()) is not None
     assert find_converted(images_spec(root, one), silent()) is None  # it is no longer the newest version
     converted(root, one)
-    converted(root, other, side=24)
+    assert not converted(root, other, side=24)[1].base
     assert find_converted(images_spec(root, one), silent()) is not None
-
-
-def test_other_settings_or_classes_are_converted_anew(tmp_path: Path) -> None:
-    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
-    converted(root, folder)
-    assert not converted(root, folder, side=24)[1].base
-    as_folders(folder, {"new": {f"{number}.png": encoded(drawn(3_000 + number)) for number in range(4)}})
-    assert not converted(root, folder)[1].base
+    as_folders(one, {"new": {f"{number}.png": encoded(drawn(3_000 + number)) for number in range(4)}})
+    assert not converted(root, one)[1].base, "a class more"
 
 
 def test_other_data_of_the_same_name_are_refused_and_moved_or_renewed_data_are_not(tmp_path: Path) -> None:
@@ -262,14 +256,26 @@ def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
     assert " removed, " in listed.output
     shown = CliRunner().invoke(cli, ["data", "show", "images@2", "--json", *at])
     assert json.loads(shown.output)["fingerprint"] == found[1]
-    shown = CliRunner().invoke(cli, ["data", "show", "images", "--fingerprint", "@1", *at])
-    assert f"images {found[0]}" in shown.output
     store = open_store(str(root))
     assert not verify(store, silent()).problems
     assert not needless(holdings(store), store.now() + 1)  # the newest version has shards of all of them
     as_folders(folder, {"cat": {"late.png": encoded(drawn(9_000))}})
     converted(root, folder, side=24)
     assert [holding.name.split("/")[2] for holding in needless(holdings(store), store.now() + 1)] == sorted(found)
+
+
+def test_grey_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path: Path) -> None:
+    folder, settings = as_folders(tmp_path / "raw", images()), {"side": 48, "channels": 1, "test_share": 0.3}
+    plain, kept = (converted(tmp_path / "root", folder, keep_jpeg=keep, **settings)[1] for keep in (False, True))
+    assert (kept.fingerprint != plain.fingerprint, kept.field("image").encoding) == (True, "file")
+    store = open_store(str(tmp_path / "root"))
+    readers = [open_split(store, it.folder, it, "train") for it in (plain, kept)]
+    expected, found = (reader.gather(np.arange(len(reader))) for reader in readers)
+    np.testing.assert_array_equal(found["label"], expected["label"])
+    assert 0 < np.abs(found["image"].astype(int) - expected["image"]).mean() < 8
+    sizes = [sum(shard.bytes for shard in it.split("train").shards) for it in (kept, plain)]
+    assert sizes[0] < sizes[1] / 2
+    assert check_records(store, kept.folder, kept, silent()) == 0
 
 
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path: Path) -> None:
@@ -320,13 +326,11 @@ def shown(root: Path, record: str) -> Any:
 
 CONVERSION = (
     ("podline.data.shards:pixel_sums", 1),  # in the middle of a shard
-    ("podline.beam_jobs.conversion:publish_dataset", 1),  # all shards
-    ("podline.data.versions.publishing:publish_manifest", 1),  # the table of records
+    ("podline.data.versions.publishing:publish_manifest", 1),  # all shards, and the table of records
     ("podline.data.versions.publishing:publish_version", 1),  # the manifest and the completion record
 )
 COMPACTION = (
     ("podline.data.versions.compaction:write_shard", 2),
-    ("podline.data.versions.publishing:publish_manifest", 1),
     ("podline.data.versions.compaction:publish_version", 1),
 )
 

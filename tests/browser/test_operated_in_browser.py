@@ -1,4 +1,7 @@
-"""A day with Podline in a real browser: fill in the form, run, watch, find out why it is red, mend, Retry, read."""
+"""A day with Podline in a real browser: fill in the form, run, watch, find out why it is red, mend, Retry, read.
+
+And an evening: cancel, copy, set a schedule, deploy again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from browsers import opened_browser
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from postgres import postgres_url
 from prefect_servers import wait_until
 from prefect_ui import PrefectUi
@@ -29,6 +32,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 
 # A training that can be stopped in its middle: its progress is seen some seconds after it began.
 _STEPS = 300
+WINDOW = {"width": 1400, "height": 1000}
+# What a page tries on the API of the server that it came from, with what the browser was told for the pages.
+ATTACK = """
+async api => {
+  const told = {};
+  const send = (way, how) => fetch(`${api}/flows/`, {method: "POST", body: JSON.stringify({name: way}), ...how})
+    .then(answer => { told[way] = answer.status; }, error => { told[way] = error.name; });
+  await send("page-json", {credentials: "include", headers: {"Content-Type": "application/json"}});
+  await send("page-blind", {credentials: "include", mode: "no-cors"});
+  await fetch(`${api}/admin/version`, {credentials: "include"})
+    .then(answer => { told.read = answer.status; }, error => { told.read = error.name; });
+  return told;
+}
+"""
 NAME = "a first try"
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
@@ -43,9 +60,22 @@ def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         yield {"PREFECT_API_DATABASE_CONNECTION_URL": url, "PREFECT_SERVER_API_AUTH_STRING": SECRET}
 
 
+@pytest.fixture
+def screenshots(request: pytest.FixtureRequest) -> Path:
+    """The folder of this test's pictures; TEST_OUTPUT says where all of them go."""
+    folder = Path(os.environ.get("TEST_OUTPUT", PROJECT / "test-output")) / request.node.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.png"):
+        old.unlink()
+    return folder
+
+
 def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> None:
     with opened_browser() as browser, podline_up(tmp_path, database) as up:
-        ui = PrefectUi(browser.new_page(viewport={"width": 1400, "height": 1000}), up.url, screenshots)
+        user, _, password = up.pages_secret.partition(":")
+        # What a person types into the browser's own dialog: only after it was asked for.
+        context = browser.new_context(viewport=WINDOW, http_credentials={"username": user, "password": password})
+        ui = PrefectUi(context.new_page(), up.url, screenshots)
         ui.open("deployments")
         ui.log_in(up.secret)
         expect(ui.page.get_by_text("sample-manual")).to_be_visible()
@@ -71,22 +101,24 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         ui.retry()
         expect(ui.page.get_by_text("Running", exact=True).first).to_be_visible()
         assert ui.wait_for_end() == "Completed"
+        done = {"report": "Completed", "evaluate": "Completed"}
+        done |= dict.fromkeys(("train", "validate", "convert"), "Cached")
         # The list of tasks is a moment behind the run.
-        done = [
-            ("report", "Completed"),
-            ("evaluate", "Completed"),
-            ("train", "Cached"),
-            ("validate", "Cached"),
-            ("convert", "Cached"),
-        ]
-        wait_until(lambda: ui.stages()[:5] == done)
+        wait_until(lambda: ui.stages()[:5] == list(done.items()))
         ui.screenshot("completed")
 
         ui.tab("Artifacts")
         ui.screenshot("artifacts", whole=True)
-        ui.page.get_by_text(re.compile("^Report of sample-")).first.click()
-        _look_at_report(ui)
-        _look_for_secret(up)
+        expect(ui.page.get_by_text(re.compile("^Report of sample-")).first).to_be_visible()
+        ui.page.get_by_text("sample-report", exact=True).first.click()
+        expect(ui.page.get_by_role("link", name="Open the report").first).to_be_visible()
+        assert re.search(r"\d+\.\d %", ui.text)
+        ui.screenshot("report", whole=True)
+        _follow_links(ui, up)
+        stranger = browser.new_context().new_page()
+        assert stranger.request.get(f"{up.pages}/").status == httpx.codes.UNAUTHORIZED
+        for path in (up.log, *(up.root / ".podline" / "logs").iterdir()):
+            assert up.secret not in path.read_text(errors="replace"), path
         if database:
             _try_without_secret(up)
 
@@ -94,12 +126,11 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
 def test_an_evening(screenshots: Path, tmp_path: Path) -> None:
     """A run is cancelled and copied; what is set in the UI meanwhile is still there when it is deployed again."""
     with opened_browser() as browser, podline_up(tmp_path) as up:
-        ui = PrefectUi(browser.new_page(viewport={"width": 1400, "height": 1000}), up.url, screenshots)
+        ui = PrefectUi(browser.new_page(viewport=WINDOW), up.url, screenshots)
         ui.open("deployments")
         ui.log_in(up.secret)
         ui.start_run("sample-manual", lambda: ui.field("Steps").fill("20000"))
-        progress = {"artifacts": {"key": {"any_": ["sample-progress"]}}}
-        wait_until(lambda: re.search(r"train: [1-9]", str(up.ask("artifacts/filter", progress))), seconds=600)
+        _wait_for_progress(up)
         ui.cancel()
         assert ui.wait_for_end() == "Cancelled"
         wait_until(lambda: not _children(up, "train"), seconds=120)
@@ -165,8 +196,7 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     killed = _child(up, "train")
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: set(_children(up, "train")) - {killed}, seconds=600)
-    progress = {"artifacts": {"key": {"any_": ["sample-progress"]}}}
-    wait_until(lambda: re.search(r"train: [1-9]", str(up.ask("artifacts/filter", progress))), seconds=600)
+    _wait_for_progress(up)
     child = _child(up, "train")
     os.kill(child, signal.SIGSTOP)
     try:
@@ -190,6 +220,11 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     whole.rename(shard)
 
 
+def _wait_for_progress(up: Standing) -> None:
+    progress = {"artifacts": {"key": {"any_": ["sample-progress"]}}}
+    wait_until(lambda: re.search(r"train: [1-9]", str(up.ask("artifacts/filter", progress))), seconds=600)
+
+
 def _child(up: Standing, stage: str) -> int:
     """The process that does a stage of this server's run; others on the machine may do the same stage."""
     (found,) = _children(up, stage)
@@ -202,11 +237,42 @@ def _children(up: Standing, stage: str) -> list[int]:
     return [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
 
 
-def _look_at_report(ui: PrefectUi) -> None:
-    """The verdict, with its figures, and a link to the page."""
-    expect(ui.page.get_by_role("link", name="Open the report").first).to_be_visible()
-    assert re.search(r"\d+\.\d %", ui.text)
-    ui.screenshot("report", whole=True)
+def _follow_links(ui: PrefectUi, up: Standing) -> None:
+    """From the artifact to the report, to all nights and back; from the deployment to all nights."""
+    page = _opened(ui, "Open the report")
+    for _ in range(2):
+        expect(page.locator("h1")).to_contain_text("labelled correctly")
+        page.get_by_role("link", name="all nights").click()
+        page.wait_for_url("**/index.html")
+        page.get_by_role("link", name=re.compile("^sample-")).first.click()
+        page.wait_for_url("**/report.html")
+    expect(_opened(ui, "all nights").locator("h1")).to_contain_text("run")
+    ui.open_deployment("sample-manual")
+    ui.tab("Description")
+    ui.screenshot("description")
+    page = _opened(ui, "All nights")
+
+    # What is on a page can do nothing to the API: to the browser it is no page of the server's.
+    assert page.evaluate("window.origin") == "null"
+    assert set(page.evaluate(ATTACK, f"{up.url}/api").values()) == {"TypeError"}
+    # Nor can a page of another server, in the browser that knows the secret.
+    page.route("http://127.0.0.1:8888/**", lambda route: route.fulfill(body="<body>", content_type="text/html"))
+    page.goto("http://127.0.0.1:8888/page")
+    for api in (f"{up.url}/api", f"{up.url.replace('127.0.0.1', 'localhost')}/api"):
+        assert set(page.evaluate(ATTACK, api).values()) <= {0, "TypeError", 401}
+    read = "url => fetch(url, {credentials: 'include'}).then(answer => answer.status, error => error.name)"
+    assert page.evaluate(read, f"{up.pages}/") == "TypeError"
+    assert [flow for flow in up.ask("flows/filter", {}) if flow["name"].startswith("page-")] == []
+
+
+def _opened(ui: PrefectUi, text: str) -> Page:
+    """The tab that a click on a link opens."""
+    link = ui.page.get_by_role("link", name=re.compile(re.escape(text))).first
+    expect(link).to_be_visible()
+    with ui.page.context.expect_page() as opened:
+        link.click()
+    opened.value.wait_for_load_state()
+    return opened.value
 
 
 def _try_without_secret(up: Standing) -> None:
@@ -233,9 +299,3 @@ def _try_without_secret(up: Standing) -> None:
     with_it = up.command(*deploy, **there, PREFECT_API_AUTH_STRING=SECRET)
     assert with_it.returncode == 0, with_it.stderr
     assert [line for line in with_it.stdout.splitlines() if not re.search(r": as it was$|^kept ", line)] == []
-
-
-def _look_for_secret(up: Standing) -> None:
-    """The secret is in no log."""
-    for path in (up.log, *(up.root / ".podline" / "logs").iterdir()):
-        assert up.secret not in path.read_text(errors="replace"), path

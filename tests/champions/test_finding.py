@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from podline.base.progress import silent
@@ -30,27 +28,19 @@ RUN, RIVAL, LATER = "t-1", "t-0", "t-2"
         ("undecided", "main", (RIVAL,), False),
     ],
 )
-def test_a_decision_is_found_while_it_is_valid(
-    tmp_path: Path, verdict: str, rule: str, champions: tuple[str, ...], valid: bool
-) -> None:
+def test_a_decision_is_found_while_it_is_valid(tmp_path, verdict, rule, champions, valid):
     store, promoted = open_store(tmp_path), verdict == "promoted"
-    named = {"run": RUN, "recipe": "t", "weights_sha256": "w"}
-    spec = PromoteSpec(root=store.uri, dataset="sample", fingerprint="f", evaluation_sha256="e", **named)
+    named = {"run": RUN, "recipe": "t"}
+    of = {"root": store.uri, "weights_sha256": "w", "dataset": "sample", "fingerprint": "f", "evaluation_sha256": "e"}
+    spec = PromoteSpec(**named, **of)
     check = Check(rule=rule, name="accuracy", refused=verdict == "refused", shown=False, message="worse")
-    decided = {"promoted": promoted, "undecided": verdict == "undecided", "checks": (check,) if rule else ()}
-    document = Promotion(**named, reference=RIVAL, champion=RIVAL, known=(), measure="top1", exports=(), **decided)
+    named |= {"promoted": promoted, "reference": RIVAL, "measure": "top1"}
+    decided = {"undecided": verdict == "undecided", "checks": (check,) if rule else (), "exports": ()}
+    document = Promotion(weights_sha256="w", champion=RIVAL, known=(), **named, **decided)
     name = f"{spec.folder}/promotion.json"
     store.publish_json(name, document.model_dump(mode="json"))
-    result = PromoteResult(
-        run=RUN,
-        recipe="t",
-        promoted=promoted,
-        reference=RIVAL,
-        measure="top1",
-        doubt="more trainings would decide" if verdict == "undecided" else "",
-        headline="decided",
-        promotion_sha256=store.sha256(name),
-    )
+    doubt = "more trainings would decide" if verdict == "undecided" else ""
+    result = PromoteResult(doubt=doubt, headline="decided", promotion_sha256=store.sha256(name), **named)
     complete(store, spec.folder, spec, result, [name])
     for run in champions:
         crown(store, "t", Candidate(run, "w", "sample", "f"), champion(store, "t"), "promoted")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -60,9 +57,7 @@ def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
     assert parts["converts to TFLite"] == (False, "the operation EagerPyFunc is not supported")
     assert parts["shows where it looks"][1] == "maps of 7 × 7 places"
 
-
-@pytest.mark.slow
-def test_what_does_not_train_has_exit_code_2(tmp_path: Path) -> None:
+    # What does not train has exit code 2.
     (tmp_path / "odd.py").write_text(ODD.replace("seed=self.draws, ", ""))
     found = answer(tmp_path, None, "models", "check", "odd.py:network", code=2, root=())
     _, trains, publishes, *_ = found["parts"]
@@ -71,9 +66,7 @@ def test_what_does_not_train_has_exit_code_2(tmp_path: Path) -> None:
     assert (publishes["works"], publishes["words"]) == (None, "it does not train")
 
 
-def test_a_place_that_is_no_file_and_a_model_that_is_unknown_are_one_line(tmp_path: Path) -> None:
+def test_a_place_that_is_no_file_and_a_model_that_is_unknown_are_one_line(podline) -> None:
     for model, message in (("gone.py:net", "gone.py is no file"), ("vitt", "there is no model 'vitt'")):
-        command = [sys.executable, "-m", "podline.cli", "models", "check", model, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert done.returncode == 2
-        assert message in json.loads(done.stdout)["error"]["message"]
+        said = podline("models", "check", model)
+        assert (said.code, said.err.count("\n"), message in said.err) == (2, 1, True)

@@ -39,16 +39,8 @@ def keypoints(image: int) -> list[float]:
 TRUTH: dict[str, Any] = {
     "images": [{"id": image, "file_name": f"{image}.jpg", "width": 200, "height": 200} for image in IMAGES],
     "annotations": [
-        {
-            "id": image,
-            "image_id": image,
-            "category_id": 1,
-            "keypoints": keypoints(image),
-            "num_keypoints": 17,
-            "area": 8000.0,
-            "bbox": [20, 30, 90, 70],
-            "iscrowd": 0,
-        }
+        {"id": image, "image_id": image, "category_id": 1, "keypoints": keypoints(image), "num_keypoints": 17}
+        | {"area": 8000.0, "bbox": [20, 30, 90, 70], "iscrowd": 0}
         for image in IMAGES
     ],
     "categories": [{"id": 1, "name": "person", "supercategory": "person", "keypoints": [], "skeleton": []}],
@@ -74,12 +66,11 @@ WRISTS = ("left_wrist", "right_wrist")
     ("before", "after", "refused"),
     [
         (IMAGES[:100], {"found": IMAGES[4:104]}, set()),
-        (IMAGES, {"astray": IMAGES[:60], "joints": WRISTS[:1]}, {WRISTS[0]}),
         # As where one side is labelled wrongly, and training mirrors images.
         (IMAGES, {"astray": IMAGES[:60], "joints": WRISTS}, {*WRISTS}),
         (IMAGES, {"found": IMAGES[:60]}, {"AP", *COCO.annotated}),
     ],
-    ids=["other people, as many", "a joint went astray", "both of a kind went astray", "fewer people"],
+    ids=["other people, as many", "both of a kind went astray", "fewer people"],
 )
 def test_what_fell_is_refused_by_its_name(before: Sequence[int], after: dict[str, Any], refused: set[str]) -> None:
     found = checks_of(Compared("pose", [network(before)], network(**after), costs=SAME), RULES)
@@ -103,9 +94,7 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     assert answers.main(whole, left) == document.trained.metrics["ap"]
     places = np.array([2, 0])
     some = replace(whole, places=places)
-    images = set(
-        open_split(store, folder, manifest, split).gather(places, ["image_id"])["image_id"].reshape(-1).tolist()
-    )
+    images = {*open_split(store, folder, manifest, split).gather(places, ["image_id"])["image_id"].flat}
     assert {person["image_id"] for person in answers.part(some, left)} <= images
     said = answers.judged(some, answers.part(some, left))
     main, *fixed = checks_of(Compared("pose", [said], said, costs=SAME), RULES)

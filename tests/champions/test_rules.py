@@ -1,19 +1,30 @@
-"""The rules of promotion on models that are drawn: which verdict, and what is said."""
+"""The rules of promotion, Podline's and an installed one, on drawn models: which verdict, and what is said."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from support.extending import code_of, install
 from support.guessed import guesses_of
 
+from podline.base import entry_points
+from podline.base.errors import SettingsError
 from podline.champions.rules import checks_of, thresholds
 from podline.contract.rules import WIDEST, Compared, ModelCost
 from podline.documents.promotion import Check
 from podline.kinds.classification.guesses import Guesses
 from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.settings import ModelSettings, Recipe
+from podline.stages.from_recipe import promotion_spec
+from podline.stages.specs import PromoteSpec
 
 RULES = PromotionSettings()
 SAME = (ModelCost(1000, 1000), ModelCost(1000, 1000))
@@ -74,11 +85,9 @@ def test_nothing_holds_back_a_model_that_is_better_beyond_chance_unless_it_is_st
     refused = {check.what for check in checks([*known, now], strict) if check.refused}
     assert refused == {"calibration error"}
     assert [check.what for check in checks([*known, now], strict) if check.undecided] == ["class class 3"]
-
-
-def test_the_calibration_only_warns_of_a_model_that_is_not_better_either() -> None:
-    known, now = models(0, 3), replace(models(1, 1)[0], confidences=np.full(len(LABELS), 0.3))
-    found = {check.what: check for check in checks([*known, now])}
+    # The calibration only warns of a model that is not better either.
+    equal = replace(models(1, 1)[0], confidences=now.confidences)
+    found = {check.what: check for check in checks([*models(0, 3), equal])}
     assert found["calibration error"].warned
     assert not any(check.refused or check.undecided for check in found.values())
 
@@ -104,22 +113,15 @@ def test_thresholds_come_closer_with_trainings_and_are_told() -> None:
     assert thresholds(several).startswith(said)
 
 
-def test_few_examples_leave_a_model_undecided_that_is_clearly_worse() -> None:
+def test_few_examples_leave_a_worse_model_undecided_and_a_class_of_few_is_no_figure() -> None:
     few = np.arange(44, dtype=int) * 20
     known, now = (models(seed, 1)[0].at(few) for seed in (0, 1))
     main = main_of(checks([known, now]))
     assert main.margin == WIDEST
     assert main.undecided
-
-
-def test_a_class_of_few_examples_is_no_figure() -> None:
     few = np.concatenate([np.arange(200, dtype=int), np.arange(200, 230)])
     found = checks([each.at(few) for each in models(0, 3)])
-    assert [(check.rule, check.name) for check in found[:3]] == [
-        ("main", "accuracy"),
-        ("class", "class 0"),
-        ("calibration", "calibration error"),
-    ]
+    assert [check.name for check in found[:3]] == ["accuracy", "class 0", "calibration error"]
 
 
 def test_a_larger_model_is_refused_by_that_name() -> None:
@@ -128,3 +130,66 @@ def test_a_larger_model_is_refused_by_that_name() -> None:
     assert size.message == (
         "size, parameters: 1,101 bytes vs 1,000 of the reference: +10.1 %, and at most +10 % is allowed"
     )
+
+
+def boasting(seed: int, confidence: float) -> Guesses:
+    """Draw guesses of which three of ten are wrong, with this confidence."""
+    labels = np.zeros(400, np.int64)
+    wrong = np.random.default_rng(seed).random(400) < 0.3
+    return replace(guesses_of(labels, wrong.astype(np.int64)), confidences=np.where(wrong, confidence, 0.7))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Install the page's package, for this process."""
+    code, toml = (code_of("## A rule of promotion", language) for language in ("python", "toml"))
+    folder = install(tmp_path_factory.mktemp("installed"), {"my_rules": code}, toml)
+    with pytest.MonkeyPatch.context() as installed:
+        installed.syspath_prepend(folder)
+        yield folder
+    sys.modules.pop("my_rules", None)
+
+
+def test_an_installed_rule_refuses_a_candidate_by_its_name(package: Path) -> None:
+    for confidence, refused in ((0.6, []), (0.99, ["sure_mistakes"])):
+        found = checks([boasting(0, 0.6), boasting(1, confidence)])
+        [own] = [check for check in found if check.rule == "sure_mistakes"]
+        assert [check.rule for check in found if check.refused] == refused
+    said = "free of sure mistakes: 67.8 % vs 100.0 % of the reference, \N{MINUS SIGN}32.2 points: more than seeds "
+    assert own.message.startswith(said)
+
+
+def test_a_changed_rule_judges_again(package: Path) -> None:
+    recipe = Recipe(name="t", dataset="sample", model=ModelSettings(kind="linear"))
+    training = SimpleNamespace(root="s", recipe=recipe, fingerprint="f")
+
+    def asked() -> PromoteSpec:
+        trained: Any = SimpleNamespace(run="t-1", weights_sha256="0")
+        evaluated: Any = SimpleNamespace(evaluation_sha256="0")
+        return promotion_spec(cast("Any", training), trained, evaluated)
+
+    before = asked()
+    assert list(before.code) == ["sure_mistakes"]
+    file = package / "my_rules.py"
+    file.write_text(file.read_text().replace("0.9", "0.8"))
+    assert asked().digest() != before.digest()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("RULE = 3", "got int, expected a podline.contract.rules.Rule"),
+        ("from podline.champions.rules import size as RULE", "got the name 'size', expected 'odd'"),
+        (
+            "from podline.contract.rules import rule\nRULE = rule('odd')(lambda pair, settings: 1 / 0)",
+            "promotion rule odd: ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_installed_rule_is_said(tmp_path: Path, monkeypatch, source: str, message: str) -> None:
+    (tmp_path / "broken_rule.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(entry_points, "installed", lambda group: [EntryPoint("odd", "broken_rule:RULE", group)])
+    with pytest.raises(SettingsError, match=message):
+        checks([boasting(0, 0.6), boasting(1, 0.6)])
+    del sys.modules["broken_rule"]

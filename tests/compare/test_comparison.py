@@ -25,7 +25,6 @@ from podline.compare.words import ChanceCase
 from podline.documents.ledger_entry import CodeVersion, Entry, PromotionSummary
 from podline.documents.metric import Metric
 from podline.documents.origins import ORIGIN, keep_origin, read_origin
-from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.recording import plain
@@ -46,7 +45,8 @@ def store(tmp_path: Path) -> Store:
 def run(store: Store, seed: int, right: np.ndarray, **entry: Any) -> tuple[ReportSpec, Entry]:
     """A finished run that got some examples right and took the others for the next class."""
     spec = finished_run(Path(store.uri), seed=seed, records=RECORDS, accuracy=float(right.mean()))
-    labels = read_labels(store, spec)
+    found = evaluated(store, spec.run).evaluation
+    labels = np.repeat(np.arange(CLASSES), [each.examples for each in found.per_class])
     guesses = guesses_of(labels, np.where(right, labels, (labels + 1) % CLASSES))
     store.publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
     origin = read_origin(store, spec.folder)
@@ -55,25 +55,12 @@ def run(store: Store, seed: int, right: np.ndarray, **entry: Any) -> tuple[Repor
     return spec, entered(spec, NOON + DAY * seed, **{**made, **entry})
 
 
-def read_labels(store: Store, spec: ReportSpec) -> np.ndarray:
-    found = document_of(evaluated(store, spec.run))
-    return np.repeat(np.arange(CLASSES), [each.examples for each in found.per_class])
-
-
-def document_of(side: Evaluated) -> Evaluation:
-    assert isinstance(side.evaluation, Evaluation)
-    return side.evaluation
-
-
-def right_but(*wrong: np.ndarray) -> np.ndarray:
-    right = np.ones(RECORDS, bool)
-    for places in wrong:
-        right[places] = False
-    return right
+def right_but(first: int) -> np.ndarray:
+    return np.arange(RECORDS) >= first
 
 
 def test_a_large_loss_is_no_matter_of_seeds_even_if_no_other_training_is_known(store: Store) -> None:
-    (before, first), (after, second) = run(store, 1, right_but()), run(store, 2, right_but(np.arange(0, 340)))
+    (before, first), (after, second) = run(store, 1, right_but(0)), run(store, 2, right_but(340))
     found = compare(store, evaluated(store, before.run), evaluated(store, after.run), silent()).comparison
     assert (found.word, found.difference.chance) == ("worse", ChanceCase.BEYOND)
     assert (found.difference.gained, found.difference.lost) == (0, 340)
@@ -99,7 +86,7 @@ def test_more_trainings_of_the_recipe_are_the_other_side_whatever_their_commit_a
     same = {"code": CodeVersion(version="1", commit="c", modules="m")}
     names = {}
     for seed, count in wrong.items():
-        spec, entry = run(store, seed, right_but(np.arange(count)), **{**same, **changes.get(seed, {})})
+        spec, entry = run(store, seed, right_but(count), **{**same, **changes.get(seed, {})})
         names[seed] = spec.run
         store.delete(f"{spec.folder}/{ORIGIN}")
         keep_origin(store, spec.folder, entry)
@@ -115,102 +102,78 @@ def test_more_trainings_of_the_recipe_are_the_other_side_whatever_their_commit_a
     assert set(until.known) == {names[1], names[3]}, "what ended later does not change what was said"
 
 
-def test_what_cannot_be_compared_example_by_example_says_why(store: Store) -> None:
-    (before, first), (after, second) = run(store, 1, right_but()), run(store, 2, right_but(np.arange(50)))
+def test_what_cannot_be_compared_says_why_and_names_keep_their_ends(store: Store) -> None:
+    (before, first), (after, second) = run(store, 1, right_but(0)), run(store, 2, right_but(50))
     store.delete(f"{before.folder}/{Guesses.file}")
     found = compare(store, evaluated(store, before.run), evaluated(store, after.run), silent()).comparison
     assert not found.difference.paired
     assert "guesses.npz" in found.why_unpaired
+    shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
+    close, far = (unpaired("top1", [shares[0]], each, 4000, "classification", 10) for each in shares[1:])
+    assert (close.chance, far.chance, far.measured) == (ChanceCase.USUAL, ChanceCase.BEYOND, False)
+    assert far.method == "by two intervals, since the examples are not the same"
     store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
     words = compare_runs(store, [first, second, second.model_copy(update={"outcome": None})]).words
     assert "is no longer the evaluation of" in words[0]
-    assert words[1].endswith("there is no result to compare: this run has no evaluation")
-
-
-def test_long_names_of_runs_keep_their_ends_in_the_table(store: Store) -> None:
-    _, entry = run(store, 1, right_but())
-    long = [entry.model_copy(update={"run": f"{'a_long_name_' * 6}-{end}", "outcome": None}) for end in ("abc", "def")]
+    assert "there is no result to compare: this run has no evaluation; run" in words[1]
+    poses: Any = SimpleNamespace(measure="ap")
+    one = evaluated(store, before.run)
+    with pytest.raises(StoreError, match="there is no result to compare: ap vs top1"):
+        compare(store, one._replace(evaluation=poses), one, silent())
+    long = [first.model_copy(update={"run": f"{'a_long_name_' * 6}-{end}", "outcome": None}) for end in ("abc", "def")]
     [row] = [line for line in lines(compare_runs(store, long)) if line.startswith("run ")]
-    assert row.split()[1].endswith("abc")
-    assert row.split()[2].endswith("def")
+    assert [name[-3:] for name in row.split()[1:]] == ["abc", "def"], "the ends of names tell runs apart"
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"duration": Duration(epochs=3)}, "with 3 epochs in place of 60"),
-        ({"batch_size": 7}, "with batch_size=7 in place of 128"),
-        ({"keep": 9}, ""),
-        ({"seed": 5}, "with another seed"),
-    ],
-)
-def test_the_headline_names_what_can_change_a_result(store: Store, changes: dict[str, Any], words: str) -> None:
-    spec, entry = run(store, 0, right_but())
+def test_the_headline_names_what_can_change_a_result(store: Store) -> None:
+    spec, entry = run(store, 0, right_but(0))
     recipe = training_of(store, spec.run).recipe.changed(duration=Duration(epochs=60), batch_size=128)
-    machine = [{"train_lock": "a", "pages": {"url": "x"}}, {"train_lock": "b", "pages": {"url": "y"}}]
-    origins = [
-        entry.model_copy(update={"settings": {"recipe": plain(each), "machine": other}})
-        for each, other in zip((recipe, recipe.changed(**changes)), machine, strict=True)
-    ]
-    assert in_headline(differing(origins, lambda *_: {})) == words
 
+    def headline(**changes: Any) -> str:
+        machine = [{"train_lock": "a", "pages": {"url": "x"}}, {"train_lock": "b", "pages": {"url": "y"}}]
+        origins = [
+            entry.model_copy(update={"settings": {"recipe": plain(each), "machine": other}})
+            for each, other in zip((recipe, recipe.changed(**changes)), machine, strict=True)
+        ]
+        return in_headline(differing(origins, lambda *_: {}))
 
-def test_two_intervals_show_less_and_that_is_said() -> None:
-    shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
-    close, far = (unpaired("top1", [shares[0]], each, 4000, "classification", 10) for each in shares[1:])
-    assert (close.chance, far.chance) == (ChanceCase.USUAL, ChanceCase.BEYOND)
-    assert not far.measured
-    assert far.method == "by two intervals, since the examples are not the same"
-
-
-OTHER = "fedcba9876543210"
-TEST = drawn(120, 1)
-
-
-@pytest.fixture
-def paired_store(tmp_path: Path) -> Store:
-    publish_dataset(tmp_path, splits={"train": drawn(20, 0), "test": TEST})
-    return open_store(tmp_path)
-
-
-def side(store: Store, template: ReportSpec, run: str, right: np.ndarray, labels: np.ndarray, of: str) -> Evaluated:
-    """A run on the small data set with the guesses that its evaluation leaves."""
-    found = evaluated(open_store(template.root), template.run)
-    guesses = guesses_of(labels, np.where(right, labels, (labels + 1) % 4))
-    store.publish_bytes(f"runs/{run}/{Guesses.file}", guesses.to_bytes())
-    recipe = found.training.recipe.changed(name="s", dataset="sample")
-    training = found.training.model_copy(update={"root": store.uri, "recipe": recipe, "fingerprint": of})
-    document = document_of(found).model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
-    return Evaluated(training, f"runs/{run}", document)
+    assert headline(duration=Duration(epochs=3)) == "with 3 epochs in place of 60"
+    assert headline(batch_size=7) == "with batch_size=7 in place of 128"
+    assert headline(keep=9) == ""
+    assert headline(seed=5) == "with another seed"
 
 
 def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
-    paired_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    test = drawn(120, 1)
+    publish_dataset(store.uri, splits={"train": drawn(20, 0), "test": test})
     random = np.random.default_rng(0)
     order, right = random.permutation(120)[:100], random.random((2, 120)) < 0.6
     template = finished_run(tmp_path / "template", records=40)
-    monkeypatch.setattr(small_dataset, "FINGERPRINT", OTHER)
-    moved = {name: values[order] for name, values in TEST.items()}
-    publish_dataset(paired_store.uri, splits={"train": drawn(20, 5), "test": moved})
-    before = side(paired_store, template, "a", right[0], TEST["label"], "0123456789abcdef")
-    after = side(paired_store, template, "b", right[1][order], moved["label"], OTHER)
-    pairing = compare(paired_store, before, after, silent())
+
+    def side(run: str, right: np.ndarray, labels: np.ndarray, of: str) -> Evaluated:
+        """A run on the small data set with the guesses that its evaluation leaves."""
+        found = evaluated(open_store(template.root), template.run)
+        guesses = guesses_of(labels, np.where(right, labels, (labels + 1) % 4))
+        store.publish_bytes(f"runs/{run}/{Guesses.file}", guesses.to_bytes())
+        recipe = found.training.recipe.changed(name="s", dataset="sample")
+        training = found.training.model_copy(update={"root": store.uri, "recipe": recipe, "fingerprint": of})
+        document = found.evaluation.model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
+        return Evaluated(training, f"runs/{run}", document)
+
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", "fedcba9876543210")
+    moved = {name: values[order] for name, values in test.items()}
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": moved})
+    before = side("a", right[0], test["label"], "0123456789abcdef")
+    after = side("b", right[1][order], moved["label"], small_dataset.FINGERPRINT)
+    pairing = compare(store, before, after, silent())
     found = pairing.comparison
     assert found.why_unpaired == ""
     assert found.examples == "on 100 test examples that both data sets have, 0 are new"
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
-    elsewhere = before._replace(evaluation=document_of(before).model_copy(update={"split": "train"}))
+    elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (
         "the test sets differ: sample train vs sample test"
-        in compare(paired_store, elsewhere, after, silent()).comparison.why_unpaired
+        in compare(store, elsewhere, after, silent()).comparison.why_unpaired
     )
-
-
-def test_different_measures_are_not_compared(store: Store) -> None:
-    spec, _ = run(store, 1, right_but())
-    one = evaluated(store, spec.run)
-
-    poses: Any = SimpleNamespace(measure="ap")
-    with pytest.raises(StoreError, match="there is no result to compare: ap vs top1"):
-        compare(store, one._replace(evaluation=poses), one, silent())

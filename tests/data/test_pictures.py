@@ -17,8 +17,6 @@ import cv2
 import numpy as np
 import pytest
 from drawn_images import as_folders, images, opened
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
 from small_dataset import publish_dataset, small_recipe
 from tiff_files import EXTRA, LARGEST, PHOTOMETRIC, deep_png, tiff
@@ -81,15 +79,6 @@ def test_one_colour_of_a_png_may_stand_for_what_is_transparent(pixel, colour):
     assert picture_of(stream.getvalue()).pixels.min() == 255
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("kind", [".png", ".tiff"])
-def test_of_sixteen_bits_the_upper_eight_are_taken(kind, channels):
-    pixels = np.tile(np.array([[[0], [255], [256], [65_279], [65_280], [65_535]]], np.uint16), (1, 1, channels))
-    pixels[..., 3:] = 65_535
-    _, data = cv2.imencode(kind, pixels)
-    assert picture_of(data.tobytes()).pixels[0, :, 0].tolist() == [0, 0, 1, 254, 255, 255]
-
-
 def test_of_several_frames_it_is_the_first():
     frames = [Image.fromarray(np.full((4, 6), value, np.uint8)) for value in (200, 10)]
     stream = io.BytesIO()
@@ -115,13 +104,11 @@ OPAQUE = np.full((16, 24, 1), 65_535, np.uint16)
         (tiff(GREY, big_endian=True), GREY),
         (tiff(GREY, tags={PHOTOMETRIC: [0]}), 65_535 - GREY),
         (tiff((GREY >> 8).astype(np.uint8), tags={PHOTOMETRIC: [0]}), 65_535 - (GREY >> 8 << 8)),
-        (tiff(COLOURS), COLOURS),
         (tiff((COLOURS >> 8).astype(np.uint8), planes=True), COLOURS),
         (tiff(np.dstack([COLOURS, OPAQUE]), tags={EXTRA: [2]}), COLOURS),
         (tiff(np.dstack([COLOURS, GREY]), tags={EXTRA: [0]}), COLOURS),  # a fourth channel of no known meaning
         (tiff(GREY >> 4, tags={LARGEST: [4095]}), GREY),
         (tiff(GREY, tags={LARGEST: [40_000]}), GREY),  # a statistic
-        (deep_png(np.dstack([GREY, OPAQUE])), GREY),
         (deep_png(GREY, clear=(int(GREY[3, 4]),)), np.where(GREY[3, 4] == GREY, 65_535, GREY)),
         (
             deep_png(COLOURS, clear=tuple(COLOURS[3, 4].tolist())),
@@ -193,18 +180,11 @@ def test_splits_that_are_nearly_black_and_pictures_without_a_pixel_are_told(tmp_
 
 PHOTO = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (250, 331, 3), np.uint8), (0, 0), 3)
 ENCODINGS: list[dict[str, object]] = [
-    {},
     {"quality": 30},
     {"quality": 98, "subsampling": "4:4:4"},
-    {"subsampling": "4:2:0"},
-    {"subsampling": "4:1:1"},
-    {"progressive": True},
     {"progressive": True, "optimize": True, "subsampling": "4:2:0"},
-    {"restart_marker_rows": 1},
     {"restart_marker_blocks": 3, "progressive": True},
-    {"optimize": True},
-    {"mode": "L"},
-    {"mode": "L", "progressive": True},
+    {"restart_marker_rows": 1, "mode": "L"},
     {"mode": "CMYK"},
     {"keep_rgb": True},
 ]
@@ -253,13 +233,10 @@ def test_a_webp_that_ends_in_zeros_is_truncated(lossless: bool) -> None:
 @pytest.mark.parametrize(
     ("size", "shape", "fit", "factor"),
     [
-        ((1024, 1536), (64, 64, 3), "letterbox", 8),
         ((1021, 1531), (64, 64, 3), "letterbox", 8),
         ((1021, 1531), (64, 64, 1), "crop", 4),
         ((1533, 1019), (64, 64, 3), "squeeze", 4),
-        ((1533, 1019), (120, 120, 3), "squeeze", 4),
         ((480, 640), (224, 224, 3), "letterbox", 1),
-        ((480, 640), (64, 64, 3), "letterbox", 4),
     ],
 )
 @pytest.mark.parametrize("orientation", [1, 6])
@@ -297,9 +274,7 @@ def test_large_photographs_are_taken_and_the_setting_is_named() -> None:
     ("name", "change", "message"),
     [
         ("note.jpg", lambda _data: b"hello", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
-        ("empty.jpg", lambda _data: b"", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
         ("half.jpg", lambda data: data[: len(data) // 2], "is truncated"),
-        ("half.png", lambda data: data[: len(data) // 2], "is truncated"),
         ("bomb.png", lambda _data: bomb(100_000), "has more than 178,956,970 pixels"),
         ("odd.png", lambda _data: bomb(10), "is damaged: OSError: cannot load this image"),
     ],
@@ -309,11 +284,6 @@ def test_what_is_no_picture_is_named(name, change, message):
     with pytest.raises(PictureError, match=message) as caught:
         picture_of(change(data))
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_not_there():
-    with pytest.raises(SourceError, match=r"gone\.jpg cannot be read: No such file"):
-        read_picture_file(Path("gone.jpg"))
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "I;16", "L"])
@@ -328,9 +298,6 @@ def test_a_large_picture_is_the_same_strip_by_strip(mode, monkeypatch):
     assert np.array_equal(picture_of(stream.getvalue()).pixels, whole)
 
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
-
-
 def png(pixels: np.ndarray) -> bytes:
     return cv2.imencode(".png", pixels[..., ::-1])[1].tobytes()
 
@@ -341,12 +308,12 @@ def test_pictures_come_in_their_order_from_any_thread(tmp_path: Path, monkeypatc
     found: list[list[list[int]]] = []
     with PictureSandbox() as sandbox:
         decode = lambda: found.append([[*one.shape[:2], int(one[0, 0, 0])] for one in sandbox.decode(files)])  # noqa: E731
-        threads = [threading.Thread(target=decode) for _ in range(5)]
+        threads = [threading.Thread(target=decode) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert found == [[[4 + number, 5, number] for number in range(3)]] * 5
+    assert found == [[[4 + number, 5, number] for number in range(3)]] * 3
     assert not any(tmp_path.iterdir())
 
 
@@ -363,16 +330,13 @@ def test_small_pictures_of_many_pixels_are_refused_before_they_are_decoded() -> 
             sandbox.decode([PictureFile("note", b"hello")])
 
 
-@pytest.mark.parametrize(("side", "told"), [(7, "hostile takes more than .* of memory"), (8, "hostile crashes its")])
-def test_a_picture_that_takes_too_much_costs_itself(monkeypatch: pytest.MonkeyPatch, side: int, told: str) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
+def test_a_picture_that_takes_too_much_is_named(in_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_sandbox, "_MAKER", "decoding_case:limited_pictures")
-    hostile = PictureFile("hostile", png(PIXELS[:side, :side]))
+    good, hostile = PictureFile("good", png(PIXELS)), PictureFile("hostile", png(PIXELS[:7, :7]))
     with PictureSandbox() as sandbox:
-        with pytest.raises(SourceError, match=told) as caught:
-            sandbox.decode([PictureFile("good", png(PIXELS)), hostile])
-        assert "\n" not in str(caught.value)
-        assert np.array_equal(sandbox.decode([PictureFile("good", png(PIXELS))]), [PIXELS])
+        with pytest.raises(SourceError, match=r"hostile takes more than .* of memory"):
+            sandbox.decode([good, hostile])
+        assert np.array_equal(sandbox.decode([good]), [PIXELS])
 
 
 WHITE = np.full((10, 20, 3), 255, np.uint8)
@@ -424,9 +388,7 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1, 1), (7, 32, 32, 3), (300, 28, 28, 1), (700, 2, 3, 4), (2, 300, 300, 3), (2, 200, 200, 6)]
-)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (700, 2, 3, 4), (2, 300, 300, 3), (2, 200, 200, 6)])
 def test_sums_are_exact(shape: tuple[int, ...]) -> None:
     images = noise(*shape)
     sums = pixel_sums(images)
@@ -445,14 +407,10 @@ def test_a_count_that_float32_cannot_hold_does_not_round() -> None:
     assert sums.std == (0.0,)
 
 
-@settings(deadline=None)  # a busy machine is no bug
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
-    images = noise(sum(sizes), 3, 3, 4)[..., :3]  # not contiguous
-    edges = np.cumsum([0, *sizes])
-    parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
-    shuffler.shuffle(parts)
-    assert add_up(parts) == pixel_sums(images)
+def test_however_the_work_is_divided() -> None:
+    images = noise(20, 3, 3, 4)[..., :3]  # not contiguous
+    parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise((0, 1, 8, 20))]
+    assert add_up(parts) == add_up(parts[::-1]) == pixel_sums(images)
 
 
 @pytest.fixture(autouse=True)
@@ -462,14 +420,11 @@ def computed_anew() -> Iterator[None]:
     pixels_digest.cache_clear()
 
 
-@pytest.mark.parametrize("settings", [ImagesSettings(), CocoSettings()])
-def test_another_version_with_the_same_pixels_is_the_same(
-    monkeypatch: pytest.MonkeyPatch, settings: ConverterSettings
-) -> None:
-    before = settings.converter()
+def test_another_version_with_the_same_pixels_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ImagesSettings().converter()
     pixels_digest.cache_clear()
     monkeypatch.setattr(metadata, "version", lambda _: "99.0")
-    assert settings.converter() == before
+    assert ImagesSettings().converter() == before
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,26 @@
-"""Reading by position: records of shards, bytes of mapped files, rows of raw files."""
+"""Records are read by position, from shards that are checked by size and time or sha256, each by its own CRC."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_dataset import FINGERPRINT, publish, seal
+from small_dataset import FINGERPRINT, drawn, publish, publish_dataset, seal
 
 from podline.base.errors import ArtifactError, StoreError
-from podline.base.progress import silent
+from podline.base.progress import Event, Reporter, silent
 from podline.data.mapped_files import MappedFiles
-from podline.data.reader import SplitReader
+from podline.data.reader import SplitReader, open_split
 from podline.data.records import place_of
 from podline.data.versions.validation import check_records
+from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, dataset_folder
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
 CLASSES = tuple(f"class {number}" for number in range(300))
@@ -77,13 +82,8 @@ def test_a_shard_or_split_that_is_not_there_is_named(tmp_path: Path, manifest: M
         SplitReader(folder.joinpath, manifest, "validation")
 
 
-def test_class_counts_are_of_all_classes_and_of_no_shard_where_there_are_many(manifest: Manifest) -> None:
-    for name, columns in SPLITS.items():
-        assert manifest.split(name).class_counts == tuple(np.bincount(columns["label"], minlength=300).tolist())
-    assert {shard.class_counts for split in manifest.splits for shard in split.shards} == {()}
-
-
 def test_a_label_that_cannot_be_is_found(tmp_path: Path, manifest: Manifest) -> None:
+    assert manifest.split("train").class_counts == tuple(np.bincount(TRAIN["label"], minlength=300).tolist())
     path = tmp_path / FOLDER / manifest.split("train").shards[1].file
     frames = np.fromfile(path, np.uint8).reshape(-1, manifest.record_length + 16)
     frames[4, place_of(manifest.field("label"))] = np.frombuffer(b"\xac\x02", np.uint8)
@@ -127,3 +127,121 @@ def test_a_file_of_another_size_or_none_is_named(tmp_path: Path) -> None:
         MappedFiles({tmp_path / "shard": 60})
     with pytest.raises(StoreError, match=f"cannot read {tmp_path}"):
         MappedFiles({tmp_path: 60})
+
+
+@pytest.fixture
+def plain(store: FolderStore) -> Manifest:
+    return publish_dataset(store.root)
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of shards that are hashed."""
+    names: list[str] = []
+    really = FolderStore.sha256
+
+    def count(store: FolderStore, name: str, found: object = None) -> str:
+        names.extend([name] * (".tfrecord-" in name))
+        return really(store, name)
+
+    monkeypatch.setattr(FolderStore, "sha256", count)
+    return names
+
+
+def reader_of(store: Store, plain: Manifest) -> SplitReader:
+    return open_split(store, FOLDER, plain, "train")
+
+
+def shards(store: Store, plain: Manifest) -> list[Path]:
+    return [store.local(f"{FOLDER}/{shard.file}") for shard in plain.split("train").shards]
+
+
+def relabel(path: Path) -> None:
+    """Changes a byte of the last record in place, as an editor of labels would."""
+    with path.open("r+b") as stream:
+        stream.seek(-10, os.SEEK_END)
+        byte = stream.read(1)[0]
+        stream.seek(-10, os.SEEK_END)
+        stream.write(bytes([byte ^ 1]))
+
+
+def test_files_are_hashed_unless_they_are_as_they_were_written(
+    store: FolderStore, plain: Manifest, hashed: list[str]
+) -> None:
+    reader_of(store, plain)
+    assert hashed == []
+    for path in shards(store, plain):
+        path.touch()
+    reader_of(store, plain)
+    names = sorted(f"{FOLDER}/{path.name}" for path in shards(store, plain))
+    assert sorted(hashed) == names
+    record = store.local(completion_name(FOLDER, "convert"))
+    for damage in (lambda: record.write_bytes(b"{}"), record.unlink):  # a folder without its completion record
+        hashed.clear()
+        damage()
+        reader_of(store, plain)
+        assert sorted(hashed) == names
+
+
+def test_a_changed_shard_is_refused_by_name_and_put_back_it_is_read(store: FolderStore, plain: Manifest) -> None:
+    path, said = shards(store, plain)[1], plain.split("train").shards[1].sha256[:12]
+    whole = path.read_bytes()
+    relabel(path)
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match=f"{path.name} has sha256 .* vs {said}… in the manifest: .* convert"):
+            reader_of(store, plain)
+    path.write_bytes(whole)
+    assert len(reader_of(store, plain)) == 96
+
+
+def test_a_time_that_was_set_back_hides_no_damaged_record(
+    store: FolderStore, plain: Manifest, hashed: list[str]
+) -> None:
+    path, info = shards(store, plain)[0], plain.split("train").shards[0]
+    before = path.stat()
+    relabel(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    reader, last = reader_of(store, plain), info.records - 1
+    assert hashed == []
+    assert reader.gather(np.arange(last))["label"].shape == (last,)
+    byte = last * (plain.record_length + 16)
+    for ids in ([3, last], [last], range(info.records)):  # beside records that were checked, and alone
+        with pytest.raises(ArtifactError, match=rf"{path.name}: record {last}, at byte {byte}, has the masked CRC-32C"):
+            reader.gather(np.array(ids), ["label"])
+    # From now on its time says that it is to be looked at.
+    with pytest.raises(ArtifactError, match=f"{path.name} has sha256"):
+        reader_of(store, plain)
+    path.write_bytes(bytes(before.st_size))  # as a power cut leaves it
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ArtifactError, match=r"record 5, at byte .* starts with the bytes 0{24} vs "):
+        reader_of(store, plain).gather(np.array([5]))
+
+
+def test_what_was_changed_while_it_was_read_is_named(store: FolderStore, plain: Manifest) -> None:
+    reader = reader_of(store, plain)
+    reader.require_unchanged()
+    path = shards(store, plain)[2]
+    whole = path.read_bytes()
+    relabel(path)
+    path.write_bytes(whole)
+    with pytest.raises(ArtifactError, match=rf"{path.name} was changed while it was read"):
+        reader.require_unchanged()
+    reader_of(store, plain).require_unchanged()
+    shutil.rmtree(store.local(FOLDER))
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        reader.require_unchanged()
+
+
+def test_shards_of_a_bucket_are_downloaded_and_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
+    splits = {"train": drawn(400, 0), "test": drawn(120, 1)}
+    readers, events = [], list[Event]()
+    for root in (str(tmp_path / "folder"), gcs_root):
+        plain = publish_dataset(root, splits=splits)
+        readers.append(open_split(open_store(root), FOLDER, plain, "train", Reporter("train", events.append)))
+    here, there = readers
+    order = np.random.default_rng(0).permutation(400)
+    for name, values in here.gather(order).items():
+        np.testing.assert_array_equal(there.gather(order)[name], values)
+    assert there.locate(77) == here.locate(77)
+    count = len(here.info.shards)
+    assert [(event["done"], event["total"]) for event in events] == [(done, count) for done in range(1, count + 1)]

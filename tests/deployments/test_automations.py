@@ -60,6 +60,7 @@ def give_signs_of_life(client: SyncPrefectClient, runs: list[FlowRun]) -> None:
     wait_until(lambda: len(client.request("POST", "/events/filter", json=wanted).json()["events"]) == len(runs))
 
 
+@pytest.mark.slow
 def test_runs_that_are_gone_crash_and_crashed_runs_begin_again_once(
     client: SyncPrefectClient, told: tuple[str, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

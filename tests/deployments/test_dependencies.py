@@ -1,4 +1,4 @@
-"""Versions of dependencies: those that broke users are refused, and the locks have none that pyproject.toml refuses."""
+"""Versions of dependencies that broke users are refused, and the locks have none that pyproject.toml refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 REQUIREMENTS = [Requirement(text) for text in DECLARED["dependencies"]]
 EXTRAS = [Requirement(text) for texts in DECLARED["optional-dependencies"].values() for text in texts]
-LOCKS = ["requirements.lock", *(f"deployments/{name}.lock" for name in ("cpu", "gpu", "tpu"))]
+LOCKS = {name: PROJECT / "deployments" / f"{name}.lock" for name in ("cpu", "gpu", "tpu")}
+LOCKS["tests"] = PROJECT / "requirements.lock"
 
 
 @pytest.mark.parametrize(
@@ -39,16 +40,34 @@ def test_a_version_that_breaks_podline_is_refused(package: str, version: str, _w
     assert not any(one.specifier.contains(version) for one in asked)
 
 
+def versions(lock: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.+!-]+)", LOCKS[lock].read_text(), re.MULTILINE))
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_has_every_dependency_in_a_version_that_is_declared(lock: str) -> None:
-    pinned = dict(re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.+!-]+)", (PROJECT / lock).read_text(), re.MULTILINE))
+    pinned = versions(lock)
     outside = {
         one.name: (pinned.get(canonicalize_name(one.name)), str(one.specifier))
         for one in REQUIREMENTS
         if not one.specifier.contains(pinned.get(canonicalize_name(one.name), "0"))
     }
     assert not outside
-    build = "tensorflow-tpu" if "tpu" in lock else "tensorflow"
+    build = "tensorflow-tpu" if lock == "tpu" else "tensorflow"
     others = [one for one in EXTRAS if one.name in pinned and one.name != build]
     assert not [one.name for one in others if not one.specifier.contains(pinned[one.name])]
     assert build in pinned
+    # No tool of development is in an image.
+    tools = {"pytest", "hypothesis", "playwright", "ruff", "pyright", "tensorflow-datasets"} & pinned.keys()
+    assert bool(tools) == (lock == "tests")
+
+
+def test_machines_have_the_versions_that_tests_run_with() -> None:
+    cpu, gpu = versions("cpu").items(), versions("gpu").items()
+    assert cpu < gpu
+    assert {package.partition("-")[0] for package, _ in gpu - cpu} == {"nvidia"}
+    assert cpu <= versions("tests").items()
+    # Workers of Beam and Dask start from these releases.
+    assert "dask" in versions("cpu")
+    image = (PROJECT / "deployments" / "containers" / "Containerfile").read_text()
+    assert f"beam_python3.11_sdk:{versions('cpu')['apache-beam']} " in image

@@ -1,7 +1,8 @@
-"""Units, images and the composition: what they name is there, in the project, in Prefect and on the command line."""
+"""What units, images and files for clusters name is there: in the project, in Prefect, in Dask, on the command line."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -11,11 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
+from distributed.cli import dask_scheduler, dask_worker
 from prefect.settings import Settings as PrefectSettings
 from prefect.settings.legacy import _get_settings_fields
 
+from podline.base.errors import WorkerLostError
+from podline.commands.stage import train
+from podline.settings.launchers import Wanted, discover
 from podline.settings.machine import PAGES_SECRET, keys, variable_of
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -26,17 +32,8 @@ CONTAINERS = FILES / "containers"
 # Of the images' programs: the first words of a command, and where the options of each are told.
 PROGRAMS = ("podline", "prefect", "python")
 # Neither Podline's nor Prefect's: of Python, of pip, of PostgreSQL's image, of those who honour it, of TensorFlow.
-OTHERS = {
-    "PYTHONUNBUFFERED",
-    "PIP_NO_CACHE_DIR",
-    "PIP_DISABLE_PIP_VERSION_CHECK",
-    "POSTGRES_USER",
-    "POSTGRES_PASSWORD",
-    "DO_NOT_TRACK",
-    "PJRT_DEVICE",
-    "NEXT_PLUGGABLE_DEVICE_USE_C_API",
-    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
-}
+OTHERS = {"PYTHONUNBUFFERED", "PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK", "POSTGRES_USER", "POSTGRES_PASSWORD"}
+OTHERS |= {"DO_NOT_TRACK", "PJRT_DEVICE", "NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"}
 # Only names of the composition's own .env.
 OF_COMPOSITION = {"PODLINE_RAW_DATA"}
 
@@ -55,20 +52,12 @@ def instructions() -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def _without_shell(command: list[str]) -> list[str]:
-    return shlex.split(command[2].removeprefix("exec ")) if command[:2] == ["sh", "-c"] else command
-
-
-def test_the_worker_of_a_node_takes_the_runs_of_its_own_queue_alone() -> None:
-    [worker] = [words for words in commands() if words[1:3] == ["worker", "start"]]
-    assert worker[worker.index("--work-queue") + 1].startswith("${PODLINE_TPU_NODE")
-
-
 def commands() -> list[list[str]]:
     """Every command that is one of ours or Prefect's, its program by name."""
     of_units = [shlex.split(line) for unit in UNITS for line in entries(unit, "ExecStart(?:Pre)?")]
     of_services = [service["command"] for service in composition()["services"].values() if "command" in service]
-    of_images = [_without_shell(yaml.safe_load(" ".join(words))) for name, *words in instructions() if name == "CMD"]
+    of_images = [yaml.safe_load(" ".join(words)) for name, *words in instructions() if name == "CMD"]
+    of_images = [shlex.split(words[2].removeprefix("exec ")) if words[0] == "sh" else words for words in of_images]
     return [[Path(program).name, *words] for program, *words in [*of_units, *of_services, *of_images]]
 
 
@@ -94,6 +83,8 @@ def help_of(*command: str) -> str:
 def test_every_command_and_option_is_there() -> None:
     found = commands()
     assert len(found) >= 8
+    [of_node] = [words for words in found if words[1:3] == ["worker", "start"]]
+    assert of_node[of_node.index("--work-queue") + 1].startswith("${PODLINE_TPU_NODE")
     for program, *words in found:
         assert program in PROGRAMS
         if words == ["--help"]:
@@ -129,13 +120,6 @@ def test_the_composition_and_its_images_are_made_of_what_is_there() -> None:
     assert all((PROJECT / source).exists() for source in copied)
 
 
-def test_no_tool_of_development_is_in_an_image() -> None:
-    for lock in ("cpu.lock", "gpu.lock", "tpu.lock"):
-        packages = set(re.findall(r"^([a-z0-9_.-]+)==", (FILES / lock).read_text(), re.MULTILINE))
-        assert {"prefect", "apache-beam"} <= packages
-        assert not packages & {"pytest", "hypothesis", "playwright", "ruff", "pyright", "tensorflow-datasets"}
-
-
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
 def test_systemd_understands_the_units_and_they_may_do_little(tmp_path: Path) -> None:
     def analyze(*words: object) -> None:
@@ -149,3 +133,68 @@ def test_systemd_understands_the_units_and_they_may_do_little(tmp_path: Path) ->
         # The worst allowed is 4.0 of 10.
         analyze("security", "--offline=true", "--threshold=40", unit)
     analyze("verify", *tmp_path.glob("*.service"))
+
+
+def of_file(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((FILES / name).read_text()))
+
+
+@pytest.mark.parametrize("file", ["job", "jobset"])
+def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(file: str):
+    # It knows no other fields than are there; see its comment.
+    schema = json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
+    if file == "jobset":
+        [jobset] = of_file("kubernetes/jobset.yaml")
+        jsonschema.validate(jobset, schema)
+        [replicated] = jobset["spec"]["replicatedJobs"]
+        spec, jobs = replicated["template"]["spec"], jobset["metadata"]["name"]
+        name = f"{jobs}-{replicated['name']}-0-0.{jobs}"
+    else:
+        service, job = of_file("kubernetes/job.yaml")
+        spec, domain = job["spec"], job["spec"]["template"]["spec"]["subdomain"]
+        name = f"{job['metadata']['name']}-0.{domain}"
+        replicated = schema["properties"]["spec"]["properties"]["replicatedJobs"]["items"]
+        jsonschema.validate(spec, replicated["properties"]["template"]["properties"]["spec"])
+        # The headless service selects the pods of the job.
+        selected = {"job-name": job["metadata"]["name"]}
+        assert service["spec"] | {"clusterIP": "None", "selector": selected} == service["spec"]
+        assert service["metadata"]["name"] == domain
+    [container] = spec["template"]["spec"]["containers"]
+    podline, command, *arguments = container["args"]
+    assert (podline, command) == ("podline", train.name)
+    assert train.make_context("train", arguments).params["strategy"] == "workers"
+
+    [hosts] = [variable["value"] for variable in container["env"] if variable["name"] == "PODLINE_HOSTS"]
+    assert int(hosts) == spec["completions"] == spec["parallelism"]
+    cluster = discover({"JOB_COMPLETION_INDEX": "0"}, Wanted(2222, hosts), lambda: name)
+    assert cluster.addresses[0] == f"{name}:2222"
+
+    [rule] = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert WorkerLostError.exit_code in rule["onExitCodes"]["values"]
+
+
+def test_the_file_of_slurm_starts_again_where_that_may_help():
+    text = (FILES / "slurm" / "train.sbatch").read_text()
+    assert f"code == {WorkerLostError.exit_code} " in text
+    [line] = re.findall(r"podline (.*)", text.partition("restarts=")[2])
+    command, _, *arguments = line.split()
+    assert command == train.name
+    assert train.make_context("train", ["cifar10", *arguments]).params["strategy"] == "workers"
+
+
+DASK = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}
+
+
+def test_each_container_of_dask_runs_one_of_its_commands_in_podline_s_image() -> None:
+    [compose], [cluster] = of_file("containers/dask-compose.yaml"), of_file("dask-cluster.yaml")
+    services, spec = compose["services"], cluster["spec"]
+    assert {service["image"] for service in services.values()} == {"podline:cpu"}
+    of_kubernetes = {name: spec[name]["spec"]["containers"][0] for name in DASK}
+    commands = [(name, service["command"]) for name, service in services.items()]
+    commands += [(name, container["args"]) for name, container in of_kubernetes.items()]
+    for name, (program, command, *options) in commands:
+        assert (program, command) == ("dask", name)
+        DASK[name].make_context(name, [str(option) for option in options])
+    ports = {port["name"] for port in of_kubernetes["scheduler"]["ports"]}
+    assert {port["targetPort"] for port in spec["scheduler"]["service"]["ports"]} == ports

@@ -1,8 +1,7 @@
-"""The set-up script: which Python it takes, with programs of the usual names in a folder that alone is searched."""
+"""The set-up script takes the first Python that fits, replaces nothing of others, and names what is missing."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -19,18 +18,17 @@ TOO_OLD = "exit 1"
 FITS = f'case "$*" in *-m\\ venv*) echo "asked: $0"; exit 1;; *) exec {sys.executable} "$@";; esac'
 
 
-def set_up(folder: Path, chosen: str = "", **programs: str) -> subprocess.CompletedProcess[str]:
-    """Run the script where only these programs are found; each name is that of a Python without its dot."""
-    found = folder / "bin"
+def set_up(folder: Path, programs: dict[str, str], chosen: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the script where only these programs are found, in a folder with a blank."""
+    found = folder / "program ü"
     found.mkdir()
     (found / "rm").symlink_to(shutil.which("rm") or "")
     for name, body in programs.items():
-        program = found / re.sub(r"^python3(\d+)$", r"python3.\1", name)
-        program.write_text(f"#!{shutil.which('bash')}\n{body}\n")
-        program.chmod(0o755)
+        (found / name).write_text(f"#!{shutil.which('bash')}\n{body}\n")
+        (found / name).chmod(0o755)
     return subprocess.run(
         [shutil.which("bash") or "", str(SCRIPT), str(folder / "venv"), "requirements.lock"],
-        env={"PATH": str(found), "PYTHON": chosen},
+        env={"PATH": str(found), "PYTHON": chosen and f"{found}/{chosen}"},
         capture_output=True,
         text=True,
         check=False,
@@ -39,20 +37,23 @@ def set_up(folder: Path, chosen: str = "", **programs: str) -> subprocess.Comple
 
 
 @pytest.mark.parametrize(
-    ("programs", "taken"),
+    ("programs", "chosen", "taken"),
     [
-        ({"python311": FITS, "python312": FITS}, "python3.11"),
-        ({"python311": NOT_CHOSEN, "python312": FITS, "python3": TOO_OLD}, "python3.12"),
-        ({"python312": TOO_OLD, "python3": FITS}, "python3"),
+        ({"python3.11": FITS, "python3.12": FITS}, "", "python3.11"),
+        ({"python3.11": FITS, "python3.12": FITS}, "python3.12", "python3.12"),
+        ({"python3.11": NOT_CHOSEN, "python3.12": FITS, "python3": TOO_OLD}, "", "python3.12"),
+        ({"python3.12": TOO_OLD, "python3": FITS}, "", "python3"),
     ],
 )
-def test_the_first_python_that_fits_is_taken(tmp_path: Path, programs: dict[str, str], taken: str) -> None:
-    done = set_up(tmp_path, **programs)
-    assert f"asked: {tmp_path}/bin/{taken}\n" in done.stdout
+def test_the_chosen_python_or_the_first_that_fits_is_taken(
+    tmp_path: Path, programs: dict[str, str], chosen: str, taken: str
+) -> None:
+    done = set_up(tmp_path, programs, chosen)
+    assert f"asked: {tmp_path}/program ü/{taken}\n" in done.stdout
 
 
 def test_where_no_python_fits_one_line_names_the_versions_and_the_remedy(tmp_path: Path) -> None:
-    done = set_up(tmp_path, python311=NOT_CHOSEN, python3=TOO_OLD)
+    done = set_up(tmp_path, {"python3.11": NOT_CHOSEN, "python3": TOO_OLD})
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert all(word in line for word in ("3.11", "3.12", "3.13", "PYTHON=", "venv"))
@@ -73,28 +74,9 @@ def test_make_makes_an_environment_that_no_longer_runs_anew(tmp_path: Path, scri
     assert ("deployments/setup.sh" in done.stdout) == made
 
 
-def versions(lock: Path) -> set[str]:
-    return set(re.findall(r"^[a-z0-9_.-]+==[^ ]+", lock.read_text(), re.MULTILINE))
-
-
-def test_the_gpu_lock_adds_nvidia_s_libraries_and_nothing_else() -> None:
-    cpu, gpu = versions(PROJECT / "deployments" / "cpu.lock"), versions(PROJECT / "deployments" / "gpu.lock")
-    assert cpu < gpu
-    assert {package.partition("-")[0] for package in gpu - cpu} == {"nvidia"}
-    # What tests run with is what a GPU's machine runs with.
-    assert cpu <= versions(PROJECT / "requirements.lock")
-
-
 def test_a_folder_of_somebodys_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "photo.jpg").write_bytes(b"theirs")
-    done = set_up(tmp_path, python311=FITS)
+    done = set_up(tmp_path, {"python3.11": FITS})
     assert (done.returncode, "no virtual environment" in done.stderr) == (1, True)
     assert (tmp_path / "venv" / "photo.jpg").read_bytes() == b"theirs"
-
-
-def test_the_path_of_the_chosen_python_may_have_blanks(tmp_path: Path) -> None:
-    chosen = tmp_path / "ein Python ü"
-    chosen.write_text(f"#!{shutil.which('bash')}\n{FITS}\n")
-    chosen.chmod(0o755)
-    assert f"asked: {chosen}" in set_up(tmp_path, str(chosen)).stdout

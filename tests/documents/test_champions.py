@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from podline.commands.models import models_group
 from podline.documents.champions import champion, crown, history, recipes, roll_back, standing
 from podline.documents.numbered import Series
 from podline.store.contract import Store
-from podline.store.digests import KEY
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
@@ -51,7 +48,7 @@ def test_the_last_entry_is_the_champion_and_the_history_stays(store: Store) -> N
     assert (now.run, now.action, now.reason) == ("c", "promoted anyway", "a trial")
 
 
-def test_rolling_back_goes_down_the_line_to_its_end(store: Store) -> None:
+def test_a_rollback_goes_down_the_line_to_its_end_and_a_promotion_that_it_overtook_is_told(store: Store) -> None:
     with pytest.raises(StoreError, match="no champion; there is nothing to roll back to"):
         roll_back(store, RECIPE)
     for run in "abc":
@@ -65,20 +62,18 @@ def test_rolling_back_goes_down_the_line_to_its_end(store: Store) -> None:
     assert [entry.run for entry in entries] == ["a", "b", "c", "b", "d", "b", "a"]
     assert entries[3].reason == "it is slow"
     assert [entry.run for entry in standing(entries)] == ["a"]
-
-
-def test_who_was_judged_against_an_earlier_champion_is_told(store: Store) -> None:
-    promote(store, "a")
-    before = champion(store, RECIPE)
-    promote(store, "b")
-    with pytest.raises(OvertakenError, match="c was judged against a, and meanwhile b became the champion") as told:
-        crown(store, RECIPE, candidate("c"), before, "promoted")
+    with pytest.raises(OvertakenError, match="e was judged against c, and meanwhile a became the champion") as told:
+        crown(store, RECIPE, candidate("e"), entries[2], "promoted")
     assert (told.value.exit_code, "\n" in str(told.value)) == (75, False)
-    assert [entry.run for entry in history(store, RECIPE)] == ["a", "b"]
+    assert history(store, RECIPE) == entries
+    shown = CliRunner().invoke(models_group, ["list", RECIPE, "--json", "--root", store.uri])
+    assert [(entry["run"], entry["model"]) for entry in json.loads(shown.stdout)] == [
+        (entry.run, None) for entry in reversed(entries)
+    ]
 
 
 def test_of_two_processes_at_once_one_wins_each_time_and_the_other_is_told(store: Store) -> None:
-    rounds = 30 if not store.uri.startswith("gs:") else 6
+    rounds = 10 if not store.uri.startswith("gs:") else 4
     both = [process("race", store.uri, run, str(rounds)) for run in ("one", "two")]
     told = [each.communicate(timeout=240)[0].splitlines() for each in both]
     assert [each.returncode for each in both] == [0, 0]
@@ -107,36 +102,22 @@ def test_a_process_killed_at_any_file_operation_leaves_the_old_champion_or_the_n
     assert list((tmp_path / "root" / ".podline" / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize(("when", "expected"), [("before", "old"), ("after", "after")])
-def test_a_process_killed_beside_its_upload_leaves_the_old_champion_or_the_new_one(
-    gcs_root: str, when: str, expected: str
-) -> None:
-    store = open_store(gcs_root)
-    promote(store, "old")
-    killed = process("kill-upload", store.uri, when)
-    killed.communicate(timeout=240)
-    assert killed.returncode == -signal.SIGKILL
-    now = champion(store, RECIPE)
-    assert now.run == expected
-    promote(store, "next")
-
-
 def test_a_history_with_a_hole_or_a_damaged_entry_is_named(store: Store) -> None:
     for run in "abc":
         promote(store, run)
-    store.publish_bytes(f"models/{RECIPE}/history/000003.json", b'{"number": 3}', replace=True)
-    with pytest.raises(ArtifactError, match=r"000003\.json has no document_sha256"):
-        champion(store, RECIPE)
+    whole, copied = (store.read_bytes(f"models/{RECIPE}/history/00000{number}.json") for number in (3, 2))
+    for content, said in (
+        (b'{"number": 3}', "has no document_sha256"),
+        (whole.replace(b'"run":"c"', b'"run":"a"').replace(b'"run": "c"', b'"run": "a"'), "was changed since"),
+        (copied, "was changed since it was written"),
+    ):
+        store.publish_bytes(f"models/{RECIPE}/history/000003.json", content, replace=True)
+        with pytest.raises(ArtifactError, match=rf"000003\.json {said}"):
+            champion(store, RECIPE)
     store.delete(f"models/{RECIPE}/history/000003.json")
     store.delete(f"models/{RECIPE}/history/000001.json")
     with pytest.raises(ArtifactError, match=r"000001\.json is missing"):
         champion(store, RECIPE)
-
-
-def test_a_history_is_shown_as_json_though_a_run_is_gone(store: Store) -> None:
-    promote(store, "a")
-    shown = CliRunner().invoke(models_group, ["list", RECIPE, "--json", "--root", store.uri])
-    assert [(entry["run"], entry["model"]) for entry in json.loads(shown.stdout)] == [("a", None)]
 
 
 class Note(Frozen):
@@ -158,7 +139,7 @@ def test_of_writers_at_once_each_gets_a_number(tmp_path: Path) -> None:
     assert [note.text for note in notes] == [str(numbers.index(number)) for number in range(1, 21)]
 
 
-def test_after_a_gap_numbers_go_on(tmp_path: Path) -> None:
+def test_after_a_gap_numbers_go_on_and_a_document_of_another_class_is_named(tmp_path: Path) -> None:
     folder_store = FolderStore(tmp_path)
     for text in "abc":
         append(folder_store, text)
@@ -166,44 +147,6 @@ def test_after_a_gap_numbers_go_on(tmp_path: Path) -> None:
     folder_store.publish_json("notes/a/of/other.json", {})
     assert append(folder_store, "d") == 4
     assert [note.text for note in NOTES.read(folder_store, "a")] == ["a", "c", "d"]
-
-
-def test_a_document_of_another_class_is_an_error_with_its_remedy(tmp_path: Path) -> None:
-    folder_store = FolderStore(tmp_path)
-    folder_store.publish_json(NOTES.name("a", 1), {"words": 1})
-    with pytest.raises(ArtifactError, match=rf"000001\.json is not a note .* or delete {tmp_path}/notes/a and write"):
+    folder_store.publish_json(NOTES.name("a", 5), {"words": 1})
+    with pytest.raises(ArtifactError, match=rf"000005\.json is not a note .* or delete {tmp_path}/notes/a and write"):
         append(folder_store, "b")
-
-
-@pytest.fixture
-def folder_store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path)
-
-
-def test_a_document_is_read_as_it_was_published_without_its_digest(folder_store: FolderStore) -> None:
-    document = {"name": "ü", "figures": [0.1, 1e-300, 3], "nothing": None}
-    folder_store.publish_json("a.json", document)
-    assert folder_store.read_json("a.json") == document
-    assert list(json.loads(folder_store.local("a.json").read_bytes())) == [*document, KEY]
-    folder_store.publish_json("list.json", [1, 2])
-    assert folder_store.read_json("list.json") == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda whole, _: whole.replace(b"0.977", b"0.999"), "was changed since it was written"),
-        (lambda _, other: other, "was changed since it was written"),
-        (lambda *_: b'{"top1": 0.5}', f"has no {KEY}"),
-    ],
-    ids=["one digit", "copied from another place", "without a digest"],
-)
-def test_another_document_in_its_place_is_an_error_that_names_the_file(
-    folder_store: FolderStore, change: Callable[[bytes, bytes], bytes], message: str
-) -> None:
-    for name in ("a.json", "b.json"):
-        folder_store.publish_json(name, {"top1": 0.977})
-    file, other = folder_store.local("a.json"), folder_store.local("b.json")
-    file.write_bytes(change(file.read_bytes(), other.read_bytes()))
-    with pytest.raises(ArtifactError, match=rf"a\.json {message}"):
-        folder_store.read_json("a.json")

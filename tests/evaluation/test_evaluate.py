@@ -33,13 +33,9 @@ pytestmark = pytest.mark.usefixtures("few_layers")
 
 def trained(root: Path, **values) -> EvaluateSpec:
     """A run, and what it takes to evaluate it."""
-    usual = {
-        "model": ModelSettings(kind="resnet", width=0.25),
-        "batch_size": 16,
-        "duration": Duration(epochs=4),
-        "schedule": ScheduleSettings(kind="constant", learning_rate=0.05),
-    }
-    spec = TrainSpec(root=str(root), recipe=small_recipe(**(usual | values)), fingerprint=FINGERPRINT)
+    model, rate = ModelSettings(kind="resnet", width=0.25), ScheduleSettings(kind="constant", learning_rate=0.05)
+    recipe = small_recipe(model=model, batch_size=16, schedule=rate, **values)
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
     result = train(spec, silent())
     named = {"root": str(root), "run": result.run, "dataset": "sample", "fingerprint": FINGERPRINT}
     return EvaluateSpec(**named, weights_sha256=result.weights_sha256, batch_size=16)
@@ -49,7 +45,7 @@ def trained(root: Path, **values) -> EvaluateSpec:
 def spec(tmp_path_factory) -> EvaluateSpec:
     root = tmp_path_factory.mktemp("root")
     publish_dataset(root, train=96, test=TEST)
-    return trained(root)
+    return trained(root, duration=Duration(epochs=4))
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +69,6 @@ def test_the_document_is_what_the_published_model_gets_on_the_test_split(spec, d
     assert [mistake.record for mistake in document.mistakes if guesses[mistake.record] == mistake.label] == []
     assert [figures.name for figures in document.per_class] == list(CLASS_NAMES)
     assert (document.run, document.weights_sha256, document.split) == (spec.run, spec.weights_sha256, "test")
-
-
-def test_it_agrees_with_the_evaluation_at_the_end_of_training(spec, document):
     last = read_metrics(open_store(spec.root).local(f"{spec.folder}/metrics.jsonl"))[-1]
     assert isinstance(last, EvaluationLine)
     assert last.accuracy == document.trained.metrics["top1"].value
@@ -87,7 +80,7 @@ def test_it_agrees_with_the_evaluation_at_the_end_of_training(spec, document):
     "avx512f" not in Path("/proc/cpuinfo").read_text(),
     reason="without AVX-512 TensorFlow adds the sums of a small batch in another order",
 )
-@pytest.mark.parametrize("batch_size", [1, 7, 128])
+@pytest.mark.parametrize("batch_size", [1, 128])
 def test_the_batch_size_makes_no_difference_not_even_in_the_last_bit(spec, document, batch_size):
     store = open_store(spec.root)
     before = store.sha256(f"{spec.folder}/evaluation.json")
@@ -96,33 +89,20 @@ def test_the_batch_size_makes_no_difference_not_even_in_the_last_bit(spec, docum
     assert result.evaluation_sha256 == before
 
 
-def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_document(tmp_path: Path):
-    random, splits = np.random.default_rng(0), {name: drawn(60, seed) for name, seed in (("train", 0), ("test", 1))}
-    for columns in splits.values():
-        random.shuffle(columns["label"])
-    publish_dataset(tmp_path, splits=splits)
-    spec = trained(tmp_path, duration=Duration(steps=1))
-    failure = evaluate(spec, silent()).failure
-    assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 60 test examples, and guessing gives", failure)
-    assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
-    assert find(spec, silent()).failure == failure
-    assert "the test split is small" not in failure
-
-
-def test_a_test_split_that_is_too_small_is_named_in_the_sanity_check(tmp_path: Path):
+def test_a_model_that_learned_nothing_fails_the_sanity_check_which_names_a_small_split(tmp_path: Path):
     few = {"image": drawn(8, 1)["image"], "label": np.array([0, 0, 0, 0, 0, 1, 1, 2])}
     publish_dataset(tmp_path, splits={"train": drawn(60, 0), "test": few})
-    failure = evaluate(trained(tmp_path, duration=Duration(steps=1)), silent()).failure
+    spec = trained(tmp_path, duration=Duration(steps=1))
+    failure = evaluate(spec, silent()).failure
+    assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 8 test examples, and guessing gives", failure)
     assert f"the test split is small: always naming {CLASS_NAMES[0]!r}, the class of 5 of 8 images" in failure
+    assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
+    assert find(spec, silent()).failure == failure
 
 
 def test_models_that_a_run_does_not_use_are_not_imported(spec, document, tmp_path: Path, monkeypatch):
-    code, toml = (
-        f"open({str(tmp_path / 'imported')!r}, 'w')",
-        '[project.entry-points."podline.models"]\nother = "other:net"\n',
-    )
-    site = install(tmp_path, {"other": code}, toml)
-    monkeypatch.syspath_prepend(site)
+    toml = '[project.entry-points."podline.models"]\nother = "other:net"\n'
+    monkeypatch.syspath_prepend(install(tmp_path, {"other": f"open({str(tmp_path / 'imported')!r}, 'w')"}, toml))
     evaluate(spec, silent())
     assert not (tmp_path / "imported").exists()
     assert read_evaluation(open_store(spec.root), spec.folder) == document
@@ -136,13 +116,11 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
         evaluate(spec.model_copy(update={"fingerprint": "f" * 16}), silent())
     with pytest.raises(StoreError, match=r"spec\.json is not there; `podline runs list`"):
         evaluate(spec.model_copy(update={"run": "another"}), silent())
-    path = store.local(f"{spec.folder}/spec.json")
-    content = path.read_text()
-    name = f"{spec.folder}/spec.json"
-    store.publish_json(name, store.read_json(name) | {"fingerprint": "f" * 16}, replace=True)
+    content = store.read_json(name := f"{spec.folder}/spec.json")
+    store.publish_json(name, content | {"fingerprint": "f" * 16}, replace=True)
     with pytest.raises(SettingsError, match=re.escape(f"vs {spec.dataset_folder} to be evaluated on")):
         evaluate(spec, silent())
-    path.write_text(content)
+    store.publish_json(name, content, replace=True)
 
 
 def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):

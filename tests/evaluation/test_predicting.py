@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -57,25 +55,18 @@ def spec_of(training: TrainSpec, out: Path, *images: str, **changes) -> PredictS
 
 
 def test_classes_with_probabilities(classifier, tmp_path):
-    examples = drawn(3, 5)
-    files = []
-    for place, image in enumerate(examples["image"]):
-        files.append(str(tmp_path / f"{place}.png"))
-        assert cv2.imwrite(files[-1], image[..., ::-1])
+    files = [str(tmp_path / f"{place}.png") for place in range(3)]
+    assert all(map(cv2.imwrite, files, drawn(3, 5)["image"]))
     result = run(spec_of(classifier, tmp_path / "out", *files), silent())
-    assert [found.file for found in result.pictures] == files
-    assert result.threshold is None
-    for found, label in zip(result.pictures, examples["label"], strict=True):
+    assert ([found.file for found in result.pictures], result.threshold) == (files, None)
+    for found in result.pictures:
         assert {share.name for share in found.classes} == set(CLASS_NAMES)
         probabilities = [share.probability for share in found.classes]
         assert probabilities == sorted(probabilities, reverse=True)
         assert sum(probabilities) == pytest.approx(1)
-        assert (found.people, found.picture) == (None, None)
         assert found.line().startswith(f"{found.file}: {found.classes[0].name} ")
-        assert 0 <= label < 3
-    document = json.loads(Path(result.json_file).read_text())
-    assert [entry["file"] for entry in document] == files
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == ["predictions.json"]
+    assert [entry["file"] for entry in json.loads(Path(result.json_file).read_text())] == files
+    assert [path.name for path in (tmp_path / "out").glob("*.*")] == ["predictions.json"]
 
 
 @pytest.mark.slow
@@ -87,8 +78,7 @@ def test_people_on_pictures_of_any_size(network, tmp_path):
         picture(tmp_path / "b", "000000000785.jpg"),
     ]
     told = []
-    reporter = Reporter("predict", told.append)
-    result = run(spec_of(network, tmp_path / "out", *files), reporter)
+    result = run(spec_of(network, tmp_path / "out", *files), Reporter("predict", told.append))
     assert result.threshold == 0
     assert "every instance is drawn, however low the score: no evaluation chose a threshold" in told[0]["message"]
     assert told[-1]["done"] == told[-1]["total"] == len(files)
@@ -102,28 +92,23 @@ def test_people_on_pictures_of_any_size(network, tmp_path):
     document = json.loads(Path(result.json_file).read_text())
     assert document == [person for found in result.pictures for person in found.people]
     assert all(len(person["keypoints"]) == 51 and person["category_id"] == 1 for person in document)
-    ids = {found.file: {person["image_id"] for person in found.people} for found in result.pictures}
-    assert ids[files[0]] <= {1}
-    assert ids[files[2]] <= {3}
-    assert ids[files[3]] <= {785}
+    for found, wanted in zip(result.pictures, (1, 2, 3, 785), strict=True):
+        assert {person["image_id"] for person in found.people} <= {wanted}
+    run(spec_of(network, tmp_path / "out", str(tmp_path / "b"), table=str(tmp_path / "b.csv")), silent())
+    frame = pd.read_csv(tmp_path / "b.csv")
+    assert [*frame] == ["file", "label", "found", "people", "reason"]
+    assert sum(len(json.loads(row)) for row in frame.people) == sum(len(found.people) for found in result.pictures[2:])
 
 
-def test_a_threshold_leaves_people_out(network, tmp_path):
-    file = picture(tmp_path, "a.jpg")
-    everybody, nobody = (
-        run(spec_of(network, tmp_path / "out", file, threshold=threshold), silent()) for threshold in (0.0, 1.0)
-    )
-    assert nobody.pictures[0].people == ()
-    assert nobody.pictures[0].line() == f"{file}: 0 instances → {tmp_path / 'out' / 'a.png'}"
-    assert len(everybody.pictures[0].people) >= len(nobody.pictures[0].people)
-
-
-def test_one_bad_file_is_named_and_nothing_is_written(network, tmp_path):
-    bad = tmp_path / "bad.jpg"
+def test_a_threshold_leaves_people_out_and_one_bad_file_is_named_before_anything_is_written(network, tmp_path):
+    file, bad = picture(tmp_path, "a.jpg"), tmp_path / "bad.jpg"
     bad.write_bytes(b"no picture")
     with pytest.raises(SourceError, match=r"bad\.jpg is not a JPEG, PNG, WebP, BMP, TIFF or GIF"):
-        run(spec_of(network, tmp_path / "out", picture(tmp_path, "a.jpg"), str(bad)), silent())
+        run(spec_of(network, tmp_path / "out", file, str(bad)), silent())
     assert not (tmp_path / "out").exists()
+    [nobody] = run(spec_of(network, tmp_path / "out", file, threshold=1.0), silent()).pictures
+    assert nobody.people == ()
+    assert nobody.line() == f"{file}: 0 instances → {tmp_path / 'out' / 'a.png'}"
 
 
 def drawn_source(folder: Path, count: int = 30) -> tuple[list[str], list[str]]:
@@ -139,41 +124,27 @@ def drawn_source(folder: Path, count: int = 30) -> tuple[list[str], list[str]]:
     return keys, [key.partition("/")[0] for key in keys]
 
 
-def as_tar(folder: Path, keys: list[str], path: Path) -> str:
-    with tarfile.open(path, "w") as archive:
-        for key in keys:
-            name = key.removesuffix(".png").replace("/", "-")
-            archive.add(folder / key, f"{name}.png")
-            label = tarfile.TarInfo(f"{name}.cls")
-            content = key.partition("/")[0].encode()
-            label.size = len(content)
-            archive.addfile(label, io.BytesIO(content))
-    return str(path)
-
-
 def test_a_source_is_answered_as_a_table_in_any_layout(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "BATCH", 7)
     keys, labels = drawn_source(tmp_path / "raw")
     table = tmp_path / "labels.csv"
     pd.DataFrame({"file": [f"raw/{key}" for key in keys], "label": labels}).to_csv(table, index=False)
-    sources = [str(tmp_path / "raw"), str(table), as_tar(tmp_path / "raw", keys, tmp_path / "raw.tar")]
     frames = []
-    for number, source in enumerate(sources):
+    for number, source in enumerate((tmp_path / "raw", table)):
         out = tmp_path / f"{number}.parquet"
-        spec = spec_of(classifier, tmp_path / "out", source, table=str(out), top=2)
+        spec = spec_of(classifier, tmp_path / "out", str(source), table=str(out), top=2)
         result = run(spec, silent())
         frames.append(pd.read_parquet(out))
         assert result.summary[0] == "29 pictures answered"
         assert result.summary[1].startswith("1 picture left out, see the column reason (1: is truncated: ")
-        first = out.read_bytes()
-        assert run(spec, silent()).summary == result.summary
-        assert out.read_bytes() == first
+    first = out.read_bytes()
+    assert run(spec, silent()).summary == result.summary
+    assert out.read_bytes() == first
     columns = ["answer", "confidence", "answer_2", "confidence_2"]
     assert [*frames[0]] == ["file", "label", *columns, "reason"]
     assert [*frames[0].file] == keys
-    for frame in frames:
-        assert [*frame.label.fillna("")] == [*frames[0].label.fillna("")]
-        pd.testing.assert_frame_equal(frame[columns], frames[0][columns])
+    assert [*frames[1].label.fillna("")] == [*frames[0].label.fillna("")]
+    pd.testing.assert_frame_equal(frames[1][columns], frames[0][columns])
     answered = frames[0][frames[0].reason.isna()]
     share = (answered.answer == answered.label).mean()
     assert f"accuracy {100 * share:.1f} %" in result.summary[2]
@@ -182,7 +153,7 @@ def test_a_source_is_answered_as_a_table_in_any_layout(classifier, tmp_path, mon
     assert [CLASS_NAMES[label] for label in np.argmax(model(pixels, training=False), axis=1)] == [*answered.answer]
 
 
-def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classifier, tmp_path):
+def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classifier, tmp_path, monkeypatch):
     keys, _ = drawn_source(tmp_path / "raw", 6)
     flat = tmp_path / "flat"
     flat.mkdir()
@@ -193,23 +164,9 @@ def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classi
     assert result.summary[0].startswith("left out: 00.png is truncated")
     with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \.txt"):
         run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw" / "notes.txt")), silent())
-
-
-def test_many_pictures_need_a_table(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(predicting, "MOST_LISTED", 5)
-    drawn_source(tmp_path / "raw", 6)
     with pytest.raises(SettingsError, match=r"6 pictures, expected at most 5 without a table; .* --table "):
-        run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw")), silent())
-
-
-@pytest.mark.slow
-def test_people_of_a_folder_are_rows_with_joints(network, tmp_path):
-    files = [picture(tmp_path / "a", f"{width}.png", width, 60) for width in (40, 90)]
-    result = run(spec_of(network, tmp_path / "out", str(tmp_path / "a"), table=str(tmp_path / "a.csv")), silent())
-    frame = pd.read_csv(tmp_path / "a.csv")
-    assert [*frame] == ["file", "label", "found", "people", "reason"]
-    single = run(spec_of(network, tmp_path / "out", *files, threshold=result.threshold), silent())
-    assert [json.loads(row) for row in frame.people] == [[*found.people] for found in single.pictures]
+        run(spec_of(classifier, tmp_path / "out", str(flat)), silent())
 
 
 def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_path):
@@ -226,43 +183,35 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
     assert named.prediction.classes is not None
 
 
-def bright_or_dark() -> keras.Model:
-    """Two maps, of what is bright and of what is dark; the answer is the larger mean."""
-    image: Any = keras.Input((8, 8, 1), dtype="uint8")
-    signs: Any = keras.initializers.Constant([[[[1.0, -1.0]]]])
-    maps = layers.Conv2D(2, 1, use_bias=False, kernel_initializer=signs)(layers.Rescaling(1 / 128, -1)(image))
-    means = layers.GlobalAveragePooling2D()(layers.MaxPooling2D(2)(layers.ReLU()(maps)))
-    return keras.Model(image, means)
-
-
-def test_the_places_that_speak_for_the_answer_are_the_brightest() -> None:
+def test_places_that_speak_for_the_answer_are_the_brightest() -> None:
     images = np.full((2, 8, 8, 1), 128, np.uint8)
     images[0, :2, 6:] = 255  # bright, at the top on the right
     images[1, 6:, :4] = 0  # dark, at the bottom on the left
-    weights = place_weights(bright_or_dark(), images)
+    # Two maps, of what is bright and of what is dark; the answer is the larger mean.
+    image: Any = keras.Input((8, 8, 1), dtype="uint8")
+    signs: Any = keras.initializers.Constant([[[[1.0, -1.0]]]])
+    maps = layers.Conv2D(2, 1, use_bias=False, kernel_initializer=signs)(layers.Rescaling(1 / 128, -1)(image))
+    model = keras.Model(image, layers.GlobalAveragePooling2D()(layers.MaxPooling2D(2)(layers.ReLU()(maps))))
+    weights = place_weights(model, images)
     assert weights is not None
     expected = np.zeros((2, 4, 4))
     expected[0, 0, 3] = expected[1, 3, :2] = 1
     np.testing.assert_allclose(weights, expected)
-    bright, _ = (picture.sum(-1) for picture in saliency(bright_or_dark(), [*images]))
+    bright, _ = (picture.sum(-1) for picture in saliency(model, [*images]))
     assert bright.shape == (8, 8)
     assert np.unravel_index(bright.argmax(), bright.shape) == (0, 7)
 
 
-def test_a_model_without_maps_looks_nowhere() -> None:
-    image: Any = keras.Input((8, 8, 1), dtype="uint8")
-    model = keras.Model(image, layers.Dense(3)(layers.Flatten()(layers.Rescaling(1.0)(image))))
-    assert saliency(model, [np.zeros((8, 8, 1), np.uint8)]) == []
-
-
-def test_maps_within_a_nested_model_are_found_and_those_before_attention_tell_nothing() -> None:
+def test_maps_within_a_nested_model_are_found_and_models_without_or_with_attention_look_nowhere() -> None:
     images = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
     image = keras.Input((16, 16, 3))
-    backbone = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Conv2D(4, 3, 2), keras.layers.ReLU()])
-    pooled = keras.layers.GlobalAveragePooling2D()(backbone(image))
-    weights = place_weights(keras.Model(image, keras.layers.Dense(2)(pooled)), images)
+    backbone = keras.Sequential([keras.Input((16, 16, 3)), layers.Conv2D(4, 3, 2), layers.ReLU()])
+    pooled = layers.GlobalAveragePooling2D()(backbone(image))
+    weights = place_weights(keras.Model(image, layers.Dense(2)(pooled)), images)
     assert weights is not None
     assert weights.shape == (2, 7, 7)
-    tokens = keras.layers.Reshape((-1, 4))(backbone(image))
-    mixed = keras.layers.GlobalAveragePooling1D()(keras.layers.MultiHeadAttention(2, 2)(tokens, tokens))
-    assert place_weights(keras.Model(image, keras.layers.Dense(2)(mixed)), images) is None
+    tokens = layers.Reshape((-1, 4))(backbone(image))
+    mixed = layers.GlobalAveragePooling1D()(layers.MultiHeadAttention(2, 2)(tokens, tokens))
+    assert place_weights(keras.Model(image, layers.Dense(2)(mixed)), images) is None
+    without = keras.Model(image, layers.Dense(3)(layers.Flatten()(image)))
+    assert saliency(without, [*images]) == []

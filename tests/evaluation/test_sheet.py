@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from matplotlib.figure import Figure
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
-from podline.base.drawing import picture_sheet
-from podline.base.errors import SettingsError, StoreError
+from podline.base.errors import StoreError
 from podline.base.progress import silent
 from podline.data.order import TrainingOrder
 from podline.evaluation import sheet
@@ -70,9 +68,12 @@ def test_pictures_are_the_first_batch_as_stored_and_as_each_epoch_augments_it(ro
 
 
 def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(root: Path, trained: str) -> None:
-    before = files(root / "runs")
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (root / "runs").rglob("*") if path.is_file()}
+
+    before = files()
     figure = notebook.show(None, str(root), run=trained, pictures=SHOWN, draws=1)
-    assert files(root / "runs") == before, "looking at a run changes nothing of it"
+    assert files() == before, "looking at a run changes nothing of it"
     test, shown = drawn(40, 1), images(figure)[2 * SHOWN :]
     assert np.array_equal(shown[:SHOWN], test["image"][:SHOWN])
     judged = [(text, colour) for text, colour in texts(figure) if text.startswith(("✓", "✗"))]
@@ -88,56 +89,22 @@ def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(ro
     assert confidences == sorted(confidences, reverse=True)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def spec_of(root: Path, out: Path, **values: Any) -> ShowSpec:
-    return ShowSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT, out=str(out), **values)
-
-
 def test_the_stage_writes_one_png_and_counts(root: Path, trained: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "sheet.png"
-    result = sheet.run(spec_of(root, out, run=trained), silent())
+    spec = ShowSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT, out=str(out), run=trained)
+    result = sheet.run(spec, silent())
     assert out.read_bytes().startswith(b"\x89PNG")
     assert list(out.parent.iterdir()) == [out]
     assert (result.png, result.examples) == (str(out), 40)
     assert 0 < result.correct <= 40
     with pytest.raises(StoreError, match="cannot write"):
-        sheet.run(spec_of(root, out / "beneath-a-file.png"), silent())
-
-
-def test_grey_images_are_shown_as_grey(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    splits = {
-        name: {"image": random.integers(0, 256, (12, 8, 8, 1), np.uint8), "label": np.arange(12) % 3}
-        for name in ("train", "test")
-    }
-    publish_dataset(tmp_path, splits=splits)
-    figure = notebook.show(RECIPE, str(tmp_path), draws=1)
-    assert {image.get_cmap().name for image in figure.axes[0].images} == {"gray"}
-    assert {image.get_clim() for image in figure.axes[0].images} == {(0, 255)}
-    _, ids = TrainingOrder(12, 8, seed=0).batch(0)
-    assert np.array_equal(images(figure)[:8], splits["train"]["image"][ids][..., 0])
+        sheet.run(spec.model_copy(update={"run": "", "out": str(out / "beneath-a-file.png")}), silent())
 
 
 def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         notebook.show(RECIPE, str(tmp_path))
-    with pytest.raises(SettingsError, match="which recipe"):
-        notebook.show(None, str(root))
     unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
     open_store(root).publish_json(f"{unfinished.folder}/spec.json", unfinished.model_dump(mode="json"))
     with pytest.raises(StoreError, match="is not finished; finish it with `podline train`"):
         notebook.show(None, str(root), run=unfinished.run)
-
-
-def test_a_sheet_of_one_picture_is_as_wide_as_its_words():
-    rows = [
-        picture_sheet.PictureRow("as stored", [picture_sheet.SheetPicture(np.zeros((8, 8, 3), np.uint8), "1 mouse")])
-    ]
-    figure = picture_sheet.sheet(
-        [picture_sheet.SheetBlock("What the network of keypoints.mice is fed", "as stored; " * 12, rows)]
-    )
-    figure.canvas.draw()  # type: ignore[no-untyped-call]
-    assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1

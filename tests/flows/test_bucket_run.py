@@ -23,17 +23,8 @@ from podline.store.opening import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # What says when, where and how long, and so is another each time.
-_OF_THE_MOMENT = (
-    "-finished-",
-    "/stages/",
-    ".jsonl",
-    "tensorboard/",
-    "/checkpoints/",
-    "spec.json",
-    "report",
-    "model.keras",
-    "index.html",
-)
+_OF_THE_MOMENT = ("-finished-", "/stages/", ".jsonl", "tensorboard/", "/checkpoints/", "spec.json", "report")
+_OF_THE_MOMENT += ("model.keras", "index.html")
 
 
 def run(tmp_path: Path, root: str, source: str, *options: str, **environment: str) -> dict[str, Any]:
@@ -68,8 +59,7 @@ def test_a_bucket_gives_what_a_folder_gives_also_through_a_bad_network(tmp_path:
     with fault_proxy.fault_proxy(gcs) as proxy:
         proxy.share, proxy.token = 0.2, "ya29.the-secret-token"
         account = account_at(f"{proxy.url}/token")
-        file = tmp_path / "account" / "key.json"
-        file.parent.mkdir()
+        file = tmp_path / "key.json"
         file.write_text(json.dumps(account))
         # Not as an emulator, of which the library thinks that it needs no credentials.
         there = run(
@@ -96,10 +86,4 @@ def test_a_bucket_gives_what_a_folder_gives_also_through_a_bad_network(tmp_path:
     told |= {name: store.read_bytes(name) for name in store.list()}
     assert any("prefect.db" in name for name in told)
     secrets = [*secrets_of(account), proxy.token]
-    betrayed = [
-        f"{name}: {content[max(0, at - 300) : at + 300]!r}"
-        for name, content in told.items()
-        for secret in secrets
-        if (at := content.find(secret.encode())) >= 0
-    ]
-    assert not betrayed, "\n".join(betrayed)
+    assert [(name, secret) for name, text in told.items() for secret in secrets if secret.encode() in text] == []

@@ -1,12 +1,13 @@
-"""docs/how-to/stage.md as its reader would follow it: a package with a stage that posts the confusion matrix."""
+"""The stage of docs/how-to/stage.md, which posts the confusion matrix, is a stage like Podline's own."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from http_answers import Request, answering
 from prefect.client.orchestration import get_client
+from prefect_servers import tasks_of
 from raw_cifar import write_easy_cifar
 from support.extending import code_of, install
 
@@ -33,41 +35,23 @@ from podline.tasks.forms import MachineGroup, TrainingForm, TrainingGroup
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
 
 
-@dataclass
-class Webhook:
-    """Keeps what is posted to it; fails the first request."""
-
-    url: str = ""
-    requests: int = 0
-    posted: list[dict[str, Any]] = field(default_factory=list)
-
-    def answer(self, request: Request) -> tuple[int, bytes]:
-        self.requests += 1
-        if self.requests == 1:
-            return 503, b""
-        self.posted.append(json.loads(request.body))
-        return 204, b""
-
-
 @pytest.fixture(scope="module")
-def webhook() -> Iterator[Webhook]:
-    webhook = Webhook()
-    with answering(webhook.answer) as url:
-        webhook.url = f"{url}/"
-        yield webhook
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook) -> Iterator[None]:
-    """Install the page's package, for this process and for those that it starts."""
+def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[bytes]]:
+    """Install the page's package here and in child processes; yield what is posted to it, at first in vain."""
     code, toml = code_of("## A stage", "python"), code_of("## A stage", "toml")
     folder = install(tmp_path_factory.mktemp("installed"), {"my_stage": code}, toml)
-    with pytest.MonkeyPatch.context() as installed:
+    requests: list[bytes] = []
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        requests.append(request.body)
+        return (503, b"") if len(requests) == 1 else (204, b"")
+
+    with pytest.MonkeyPatch.context() as installed, answering(answer) as url:
         installed.syspath_prepend(folder)
         installed.setenv("PYTHONPATH", str(folder))
-        installed.setenv("CONFUSION_WEBHOOK", webhook.url)
+        installed.setenv("CONFUSION_WEBHOOK", url)
         table.loaded.cache_clear()
-        yield
+        yield requests
     table.loaded.cache_clear()
     del sys.modules["my_stage"]
 
@@ -76,8 +60,7 @@ def tasks_of_newest_run() -> dict[str, tuple[str, int]]:
     """Return each task's last state and how often it was run, by the task's name."""
     with get_client(sync_client=True) as client:
         run = max(client.read_flow_runs(), key=lambda run: run.created)
-        found = [task for task in client.read_task_runs() if task.flow_run_id == run.id]
-    return {task.name: (str(task.state_name), task.run_count) for task in found}
+        return {task.name: (str(task.state_name), task.run_count) for task in tasks_of(client, run.id)}
 
 
 @pytest.fixture
@@ -91,9 +74,9 @@ def others_here(stages_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "run_stage", run)
 
 
-@pytest.mark.usefixtures("prefect_server", "package", "others_here")
+@pytest.mark.usefixtures("prefect_server", "others_here")
 def test_a_stage_of_a_package_is_a_stage_like_the_others(
-    tmp_path: Path, webhook: Webhook, capsys: pytest.CaptureFixture[str], podline: Callable[..., Any]
+    tmp_path: Path, package: list[bytes], capsys: pytest.CaptureFixture[str], podline: Callable[..., Any]
 ) -> None:
     source, root = write_easy_cifar(tmp_path / "drawn", test=100), str(tmp_path / "root")
     group = TrainingGroup(model="linear", steps=20, batch_size=20, learning_rate=0.01, schedule="constant")
@@ -104,11 +87,11 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
     assert list(first["stages"]) == CHAIN
     # It is tried again by the class of its error, and seen in the terminal.
     assert tasks_of_newest_run()["webhook"] == ("Completed", 2)
-    assert webhook.requests == 2
     assert "webhook  ✓" in capsys.readouterr().err
-    [posted] = webhook.posted
+    assert len(package) == 2
+    posted = json.loads(package[1])
     assert (posted["run"], len(posted["classes"]), sum(map(sum, posted["confusion"]))) == (run, 10, 100)
-    said = f"The confusion matrix was posted to {webhook.url}, which answered 204."
+    said = f"The confusion matrix was posted to {os.environ['CONFUSION_WEBHOOK']}, which answered 204."
     assert f"<h2>Webhook</h2>\n<p>{said}</p>" in Path(first["report"]).read_text()
     assert "\n## Webhook\n" in Path(first["report_markdown"]).read_text()
     store = open_store(root)
@@ -121,10 +104,10 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
 
     training(form.model_copy(update={"start_from": "webhook"}))
     assert {name for name, (state, _) in tasks_of_newest_run().items() if state == "Completed"} == {"webhook", "report"}
-    assert len(webhook.posted) == 2
+    assert len(package) == 3
 
     assert podline("stage", "webhook", run, "--root", root).out.strip() == said
-    assert len(webhook.posted) == 2
+    assert len(package) == 3
     unknown = podline("stage", "webhok", run, "--root", root)
     assert (unknown.code, "got 'webhok', expected an installed stage: webhook" in unknown.err) == (2, True)
     assert "webhook" in podline("runs", "show", run, "--root", root).out

@@ -1,14 +1,15 @@
-"""Flows that search on a real server, their trainings left out: tasks, ledger, artifacts; and that they go on."""
+"""Flows that search leave tasks, ledger entries and artifacts, and go on where they were."""
 
 from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, TaskRunFilter, TaskRunFilterName
-from pydantic import ValidationError
+from prefect.client.schemas.objects import Artifact
 from small_dataset import publish_dataset
 from small_flow_stages import SEARCH_STAGE, TRIAL_STAGE, ran
 
@@ -33,12 +34,7 @@ def test_a_search_answers_with_a_rate_and_leaves_its_chart_and_is_found_the_next
     parameters = FinderParameters(recipe="sample", root=str(root), steps=30, assignments=("batch_size=8",))
     first = learning_rate_finder(parameters)
     assert (first["learning_rate"], first["reused"]) == (0.1, False)
-    with get_client(sync_client=True) as client:
-        found = {
-            key: client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
-            for key in ("sample-learning-rate", "sample-learning-rate-reasons")
-        }
-    [chart], [reasons] = found["sample-learning-rate"], found["sample-learning-rate-reasons"]
+    [chart], [reasons] = map(artifacts, ("sample-learning-rate", "sample-learning-rate-reasons"))
     assert chart.type == "image"
     assert chart.data == "data:image/png;base64," + base64.b64encode(b"a picture").decode()
     assert "because" in str(reasons.data)
@@ -47,16 +43,23 @@ def test_a_search_answers_with_a_rate_and_leaves_its_chart_and_is_found_the_next
     assert ran(str(root)) == ["lr-find"]
 
 
-def test_what_cannot_be_is_refused_where_it_is_filled_in() -> None:
-    with pytest.raises(SettingsError, match="the lowest rate must be below the highest"):
-        FinderParameters(recipe="sample", low=1.0, high=0.1)
-    with pytest.raises(SettingsError, match="a recipe has no 'batchsize'"):
-        FinderParameters(recipe="sample", assignments=("batchsize=3",))
-    with pytest.raises(ValidationError):
-        FinderParameters(recipe="sample", steps=3)
+def artifacts(key: str) -> list[Artifact]:
+    with get_client(sync_client=True) as client:
+        return client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
 
 
-OVER = ("learning_rate=log:0.0001..1",)
+@pytest.mark.parametrize(
+    ("form", "given", "message"),
+    [
+        (FinderParameters, {"low": 1.0, "high": 0.1}, "the lowest rate must be below the highest"),
+        (FinderParameters, {"assignments": ("batchsize=3",)}, "a recipe has no 'batchsize'"),
+        (SearchParameters, {}, "got no value to search over"),
+        (SearchParameters, {"over": ("model.widht=1..2",)}, r"a recipe has no 'model\.widht'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_filled_in(form: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        form(recipe="sample", **given)
 
 
 @pytest.mark.usefixtures("prefect_server", "stages_here")
@@ -65,7 +68,8 @@ def test_each_trial_is_a_task_and_an_entry_and_a_pruned_one_fails_nothing(
 ) -> None:
     monkeypatch.setitem(STAGES, TRIAL_STAGE.name, TRIAL_STAGE)
     publish_dataset(tmp_path)
-    given = {"recipe": "sample", "root": str(tmp_path), "over": OVER, "assignments": ("batch_size=8",)}
+    over = ("learning_rate=log:0.0001..1",)
+    given = {"recipe": "sample", "root": str(tmp_path), "over": over, "assignments": ("batch_size=8",)}
     first = search_values(SearchParameters(**given, trials=3))
     assert first["trials"] == {"complete": 3}
     found = search_values(SearchParameters(**given, trials=9))
@@ -78,15 +82,5 @@ def test_each_trial_is_a_task_and_an_entry_and_a_pruned_one_fails_nothing(
     with get_client(sync_client=True) as client:
         named = TaskRunFilter(name=TaskRunFilterName(like_="train, sample-"))
         tasks = [task.state_name for task in client.read_task_runs(task_run_filter=named)]
-        ours = ArtifactFilter(key=ArtifactFilterKey(any_=["sample-search"]))
-        texts = [str(artifact.data) for artifact in client.read_artifacts(artifact_filter=ours)]
     assert (tasks.count("Completed"), tasks.count("Pruned")) == (9 - pruned, pruned)
-    assert len(texts) == 2
-    assert any("9 trials" in text for text in texts)
-
-
-def test_what_cannot_be_searched_is_refused_where_it_is_filled_in() -> None:
-    with pytest.raises(SettingsError, match="got no value to search over"):
-        SearchParameters(recipe="sample")
-    with pytest.raises(SettingsError, match=r"a recipe has no 'model\.widht'"):
-        SearchParameters(recipe="sample", over=("model.widht=1..2",))
+    assert any("9 trials" in str(artifact.data) for artifact in artifacts("sample-search"))

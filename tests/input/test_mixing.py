@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import CLASS_NAMES, FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.input.augmentation import augmented
 from podline.input.chance import Chance
-from podline.input.mixing import SHARE, captions, mixed
+from podline.input.mixing import SHARE, mixed
 from podline.input.pipeline import TrainingInput
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.labels.objective import LabelsObjective
@@ -124,21 +124,10 @@ def test_the_loss_of_a_mixed_example_is_that_of_the_soft_target() -> None:
     np.testing.assert_allclose(objective.terms(batch, tf.constant(logits))["cross_entropy"], expected, rtol=1e-5)
     right = objective.measures(batch, tf.constant(logits))["correct"].numpy()
     assert right.tolist() == (logits.argmax(axis=1) == own).tolist()
-
-
-def test_the_loss_of_mixed_labels_is_that_of_the_soft_labels() -> None:
-    logits = np.random.default_rng(0).normal(0, 2, (3, 4)).astype(np.float32)
-    own, other = np.random.default_rng(1).integers(0, 2, (2, 3, 4))
-    share = np.float32([0.5, 0.7, 1])
-    batch = {"labels": tf.constant(own), "partner labels": tf.constant(other), SHARE: tf.constant(share)}
-    soft = share[:, None] * own + (1 - share[:, None]) * other
+    several, others = np.random.default_rng(1).integers(0, 2, (2, 5, 4))
+    batch |= {"labels": tf.constant(several), "partner labels": tf.constant(others)}
+    soft = share[:, None] * several + (1 - share[:, None]) * others
     probabilities = 1 / (1 + np.exp(-logits.astype(float)))
     expected = -(soft * np.log(probabilities) + (1 - soft) * np.log(1 - probabilities)).sum(axis=1)
     found = LabelsObjective().terms(batch, tf.constant(logits))["cross_entropy"]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_captions_name_both_targets() -> None:
-    arrays = {"label": np.array([0, 1]), "partner label": np.array([1, 0]), SHARE: np.float32([0.75, 1])}
-    found = captions(arrays, lambda each: [CLASS_NAMES[label] for label in each["label"]])
-    assert found == ["75 % dark\n25 % stripes", "100 % stripes\n0 % dark"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import io
 import json
+import re
 import struct
 import zipfile
 from collections.abc import Callable
@@ -19,32 +20,12 @@ from podline.store import digests
 from podline.store.contract import Store
 
 # Of JSON documents: what a clock says, where the store is, what a start found done already, and digests of all this.
-_TIMES = {
-    "seconds",
-    "spans",
-    "time",
-    "examples_per_second",
-    "milliseconds",
-    "waiting",
-    "waiting_for_input",
-    "load",
-    "clock",
-    "root",
-    "document_sha256",
-    "modified",
-    "published",
-}
+_TIMES = {"seconds", "spans", "time", "examples_per_second", "milliseconds", "waiting", "waiting_for_input"}
+_TIMES |= {"load", "clock", "root", "document_sha256", "modified", "published"}
 _STARTS = {"resumed_from", "shards_written", "shards_reused", "reused", "traces"}
 # Artifacts of completion records whose own bytes hold such: their digests differ, and `store verify` checks them.
-_DIFFER = (
-    "*/spec.json",
-    "*/metrics.jsonl",
-    "*/events.jsonl",
-    "*/checkpoints/*.json",
-    "*/tensorboard/*",
-    "*/model.keras",
-    "*/report.html",
-    "*/report.md",
+_DIFFER = re.compile(
+    r".*/(spec\.json|metrics\.jsonl|events\.jsonl|checkpoints/.*\.json|tensorboard/.*|model\.keras|report\.(html|md))"
 )
 
 
@@ -55,7 +36,7 @@ def _document(content: bytes) -> Any:
 def _completion(content: bytes) -> Any:
     document = _document(content)
     for artifact in [*document["artifacts"], *(document["beside"] or ())]:
-        if any(fnmatch.fnmatch(artifact["name"], pattern) for pattern in _DIFFER):
+        if _DIFFER.fullmatch(artifact["name"]):
             del artifact["sha256"], artifact["bytes"]
     return document
 
@@ -100,6 +81,7 @@ HOW: tuple[tuple[str, Callable[[bytes], Any]], ...] = (
     ("datasets/*", digests.of_bytes),  # shards, manifest, truths, what TFDS reads
     ("versions/*", digests.of_bytes),
     ("sources/*", digests.of_bytes),  # drawn samples
+    ("targets/*", _document),
     ("runs/*/spec.json", _document),
     ("runs/*/model/model.keras", _archive),
     ("runs/*/model/*", digests.of_bytes),

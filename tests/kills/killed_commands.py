@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import random
@@ -18,15 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from compared_files import comparable, differences, ended_runs
-from raw_cifar import write_raw_cifar
 
 from podline.base.progress import silent
 from podline.ledger.inventory.verification import verify
 from podline.stages.supervision.processes import marked, parent
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
+from podline.store.locks import locked
 from podline.store.opening import open_store
 
 _MARK = "KILLED_COMMAND"
@@ -44,11 +42,9 @@ class Case:
     """A command that is to be killed.
 
     Attributes:
-        name: of the case.
         command: what follows ``podline``; ``{root}`` stands for the root.
         spec: what it is given as ``--spec -``, without the root.
         before: cases whose commands are to be done before it, undisturbed; they work in a folder.
-        bucket: whether the root is in a bucket.
         told: how many entries the ledger has of runs that ended well: none, one, or one for each start that did.
         after_kill: returns what is wrong with a store after each kill.
     """
@@ -73,7 +69,6 @@ class Episode:
 
     kills: list[int] = field(default_factory=list)
     missed: int = 0
-    tries: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -93,7 +88,7 @@ class World:
         self._run(case, self._undisturbed)
         self.seconds = time.monotonic() - started
         self._expected = comparable(open_store(self._undisturbed))
-        assert self._problems(self._undisturbed, Episode(tries=1)) == []
+        assert self._problems(self._undisturbed, Episode()) == []
 
     def episode(self, chance: random.Random, most: int) -> Episode:
         """Kill the command some times in a row, at most so often, and let it come to its end."""
@@ -107,12 +102,8 @@ class World:
             if code not in (-signal.SIGKILL, _TRY_AGAIN, 0):
                 episode.problems.append(f"a kill ended with {code}, not {_TRY_AGAIN}; see {self._log}")
             episode.problems += self.case.after_kill(open_store(root))
-        code = None
-        while code != 0 and episode.tries < 2:
-            with self._started(self.case, root) as process:
-                code = process.wait(_PATIENCE)
-            episode.tries += 1
-            if code:
+        with self._started(self.case, root) as process:
+            if code := process.wait(_PATIENCE):
                 episode.problems.append(f"ended with {code} though nobody killed it; see {self._log}")
         episode.problems += self._problems(root, episode)
         if not episode.problems:
@@ -152,7 +143,7 @@ class World:
         """What is not as it should be, once all is done."""
         store, found = open_store(root), []
         left = self._wait_for_orphans()
-        found += [f"process {each} still runs: {_named(each)}" for each in left]
+        found += [f"process {each} still runs" for each in left]
         different = differences(comparable(store), self._expected)
         found += [f"{name} is not what it is undisturbed" for name in different]
         wrong = verify(store, silent()).problems
@@ -162,7 +153,9 @@ class World:
         found += [f"{each} is left over" for each in self.folder.glob("cache/objects/*.half")]
         locks = [*store.scratch.glob("locks/*"), *store.scratch.glob("uses/*"), *self.folder.glob("cache/locks/*")]
         locks += [self._train_lock] if self._train_lock.exists() else []
-        found += [f"{each} is locked" for each in locks if _is_locked(each)]
+        for each in locks:
+            with locked(each, wait=False) as free:
+                found += [] if free else [f"{each} is locked"]
         found += [f"{each} is in the user's home" for each in (self.folder / "home").iterdir()]
         ended = 1 + episode.missed + episode.kills.count(0)
         # One that was killed when it had told of its end is counted as well.
@@ -245,23 +238,6 @@ class World:
         return left
 
 
-def _named(process: int) -> str:
-    try:
-        words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return "a process that is gone"
-    return " ".join(words[1:6])[:60]
-
-
-def _is_locked(path: Path) -> bool:
-    with path.open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 def killed(world: World, kills: int, seed: int) -> list[str]:
     """Kill a world's command so many times; print a line for each store, and return what is wrong."""
     chance, done, wrong = random.Random(seed), 0, list[str]()
@@ -272,12 +248,3 @@ def killed(world: World, kills: int, seed: int) -> list[str]:
         verdict = "; ".join(episode.problems) or "the same bytes"
         sys.stdout.write(f"{world.case.name}: {done} of {kills} kills {episode.kills}; in the end {verdict}\n")
     return wrong
-
-
-def write_grey_cifar(folder: Path) -> Path:
-    """CIFAR-10's six binary files; a class is a brightness, so that a linear model tells it from guessing."""
-    for path in write_raw_cifar(folder, train=1200, test=300).iterdir():
-        rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
-        rows[:, 1:] = rows[:, 1:] // 8 + 22 * rows[:, :1]
-        rows.tofile(path)
-    return folder

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from drawn_images import as_folders, drawn, encoded, images
-from killed_commands import Case, World, killed, write_grey_cifar
+from killed_commands import Case, World, killed
+from raw_cifar import write_easy_cifar
 
 from podline.base.errors import PodlineError
 from podline.base.progress import silent
@@ -26,8 +27,10 @@ SEED = 0
 )
 def test_killed_conversion(tmp_path: Path, gcs: str, gcs_root: str, dataset: str, place: str, kills: int) -> None:
     raw = tmp_path / "raw"
-    source = write_grey_cifar(raw) if dataset == "cifar10" else write_coco_sample(raw, train=60, test=20)
-    sizes = {"shard_bytes": 65_000} if dataset == "cifar10" else {"shard_bytes": 30_000, "side": 64, "max_people": 8}
+    if dataset == "cifar10":
+        source, sizes = write_easy_cifar(raw, train=1200, test=300), {"shard_bytes": 65_000}
+    else:
+        source, sizes = write_coco_sample(raw, train=60, test=20), {"shard_bytes": 30_000, "side": 64, "max_people": 8}
     spec = {"dataset": dataset, "source": str(source), "min_shards": 1, **sizes}
     case = Case(f"convert {dataset} {place}", ("convert", "--spec", "-"), spec, bucket=place == "bucket")
     assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []
@@ -73,19 +76,14 @@ RECIPE = (
     [("train", "folder", 35), ("train", "bucket", 20), ("evaluate", "folder", 10), ("evaluate", "bucket", 5)],
 )
 def test_killed_stage(tmp_path: Path, gcs: str, gcs_root: str, stage: str, place: str, kills: int) -> None:
-    source = write_grey_cifar(tmp_path / "raw")
+    source = write_easy_cifar(tmp_path / "raw", train=1200, test=300)
     spec = {"dataset": "cifar10", "source": str(source), "min_shards": 1, "shard_bytes": 300_000}
     convert = Case("convert", ("convert", "--spec", "-"), spec)
     train = Case("train", ("train", "cifar10", *RECIPE))
     before = (convert,) if stage == "train" else (convert, train)
     command = (stage, "cifar10", *(RECIPE if stage == "train" else ROOT))
-    case = Case(
-        f"{stage} {place}",
-        command,
-        before=before,
-        bucket=place == "bucket",
-        told="none" if stage == "train" else "once",
-    )
+    told = "none" if stage == "train" else "once"
+    case = Case(f"{stage} {place}", command, before=before, bucket=place == "bucket", told=told)
     assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []
 
 

@@ -1,3 +1,5 @@
+"""A run leaves one entry however it ends, and the entry says what the documents of the run say."""
+
 from __future__ import annotations
 
 import re
@@ -8,19 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 from finished_run import finished_run
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import convert_spec, converted_manifest, write_raw_cifar
 from set_clock import SetClock
 
 from podline.base.errors import ArtifactError, DivergenceError, HangError
 from podline.base.progress import Reporter, silent
 from podline.data.versions.version_changes import MOST_RECORDS, in_words
-from podline.documents.ledger_entry import Entry, Origin, Outcome, PromotionSummary
+from podline.documents.ledger_entry import Entry, Origin, PromotionSummary
 from podline.documents.manifest import Manifest
-from podline.documents.metrics_log import AnnealingLine
 from podline.documents.origins import read_origin
 from podline.ledger import ledger
 from podline.ledger.inventory.catalogue import run_of, training_of
-from podline.ledger.recording import Notes, overridden, plain, recorded
+from podline.ledger.recording import Notes, overridden, recorded
 from podline.recipes import registry
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
@@ -57,7 +58,7 @@ def night(root: Path, during: Any = None) -> Entry:
     stages = run_of(store, spec.run).stages
     store.publish_bytes(f"runs/{spec.run}/model/weights.npz", b"weights")
     with recorded(open_store(root), "cifar10", "flow", silent(), flow_run="f1", attempt=2, late=3.5) as notes:
-        notes.planned(training.recipe, Settings(root=str(root)), "cpu:2")
+        notes.planned(training.recipe, Settings(root=str(root), launch="ray:http://me:hunter2@head:8265"), "cpu:2")
         notes.asked(ConvertSpec(root=str(root), dataset="cifar10", source="raw", seed=7))
         notes.asked(training)
         notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
@@ -69,14 +70,13 @@ def night(root: Path, during: Any = None) -> Entry:
     return only_entry(store)
 
 
-def test_every_figure_is_the_evaluations(tmp_path):
+def test_an_entry_has_the_figures_of_the_evaluation_and_what_produced_them(tmp_path):
     entry = night(tmp_path)
     store = open_store(tmp_path)
     document = read_evaluation(store, f"runs/{entry.run}")
     trained = run_of(store, entry.run).stages["train"].result
     assert (entry.state, entry.cause, entry.error) == ("finished", "", "")
     found = entry.outcome
-    assert isinstance(found, Outcome)
     assert found.metrics == document.trained.metrics
     assert found.main == document.trained.metrics["top1"]
     assert found.untrained == document.untrained.metrics["top1"].value
@@ -85,27 +85,9 @@ def test_every_figure_is_the_evaluations(tmp_path):
     assert (found.parameters, found.weights_sha256) == (trained["parameters"], trained["weights_sha256"])
     assert found.model_bytes == len(b"weights")
     assert entry.training.examples_per_second == trained["examples_per_second"]
-    assert entry.training.waiting_for_input == trained["waiting_for_input"]
-
-
-@pytest.mark.parametrize("moved", [-86_400.0, 86_400.0])
-def test_a_clock_that_is_set_meanwhile_does_not_change_what_a_run_took(tmp_path, monkeypatch, moved):
-    clock = SetClock(monkeypatch)
-
-    def set_clock(_notes: Notes) -> None:
-        clock.moved = moved
-
-    entry = night(tmp_path, set_clock)
-    assert 0 <= entry.seconds < 3600
-    assert abs(entry.ended - time.time()) < 3600
-
-
-def test_what_produced_it_is_all_there(tmp_path):
-    entry = night(tmp_path)
     assert set(entry.settings["recipe"]) == set(Recipe.model_fields)
-    assert entry.settings["recipe"]["annealing"] is None
-    assert entry.settings["machine"]["store.parallel"] == 8
     assert not {"root", "strategy", "store.cache"} & set(entry.settings["machine"])
+    assert "hunter2" not in entry.model_dump_json()
     assert entry.overridden["duration.epochs"] == 10
     assert entry.seeds == {"recipe": 0, "data": 7}
     assert {name: split.records for name, split in entry.data.splits.items()} == {"train": 60, "test": 60}
@@ -117,6 +99,14 @@ def test_what_produced_it_is_all_there(tmp_path):
     retry = {"stage": "train", "error": "HangError", "cause": "no sign of life", "delay": 60.0}
     assert [each.model_dump() for each in entry.retries] == [retry]
     assert (entry.waiting.start, entry.waiting.retries, entry.waiting.total) == (3.5, 60.0, 63.5)
+
+
+@pytest.mark.parametrize("moved", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_meanwhile_does_not_change_what_a_run_took(tmp_path, monkeypatch, moved):
+    clock = SetClock(monkeypatch)
+    entry = night(tmp_path, lambda _notes: setattr(clock, "moved", moved))
+    assert 0 <= entry.seconds < 3600
+    assert abs(entry.ended - time.time()) < 3600
 
 
 def test_a_training_that_is_found_done_is_by_what_produced_it_and_not_by_tonights_code(tmp_path):
@@ -165,20 +155,22 @@ def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
     assert (waiting.turn, waiting.tpu, waiting.repairs) == (20.0, 300.0, 90.0)
 
 
-@pytest.mark.parametrize("file", ["evaluation.json", "tpu.json"])
-def test_a_damaged_file_of_the_run_costs_the_entry_what_it_says_and_no_more(tmp_path, file):
-    def damage(notes):
-        notes.store.publish_bytes(f"runs/{notes.entry.run}/{file}", b"{", replace=True)
-
-    entry = night(tmp_path, damage)
-    assert entry.state == "finished"
-    assert (entry.outcome is None) == (file == "evaluation.json")
+def damaged(file):
+    return lambda notes: notes.store.publish_bytes(f"runs/{notes.entry.run}/{file}", b"{", replace=True)
 
 
-def test_addresses_that_may_have_a_password_are_not_told(tmp_path):
-    notes = Notes(open_store(tmp_path), night(tmp_path), silent(), lambda _: None)
-    notes.planned(registry.get("sample"), Settings(root=str(tmp_path), launch="ray:http://me:hunter2@head:8265"), "cpu")
-    assert "hunter2" not in notes.entry.model_dump_json()
+def other_weights(notes):
+    trained = run_of(notes.store, notes.entry.run).stages["train"].result
+    again = TrainResult.model_validate({**trained, "weights_sha256": "cd" * 32})
+    notes.answered(training_of(notes.store, notes.entry.run), again, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("during", "kept"), [(damaged("evaluation.json"), False), (damaged("tpu.json"), True), (other_weights, False)]
+)
+def test_a_damaged_file_or_one_of_other_weights_costs_the_entry_what_it_says_and_no_more(tmp_path, during, kept):
+    entry = night(tmp_path, during)
+    assert (entry.state, entry.outcome is not None) == ("finished", kept)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +188,6 @@ def test_a_run_that_failed_or_was_cancelled_leaves_why(tmp_path, error, state, c
         night(tmp_path, end)
     entry = only_entry(open_store(tmp_path))
     assert (entry.state, entry.error, entry.cause) == (state, type(error).__name__, cause)
-    assert entry.run
     assert entry.training is not None
 
 
@@ -228,44 +219,11 @@ def test_nothing_is_told_of_what_is_dropped_unless_it_fails(tmp_path):
     assert only_entry(open_store(tmp_path)).state == "failed"
 
 
-def test_an_evaluation_of_other_weights_is_not_this_runs(tmp_path):
-    def other_weights(notes):
-        trained = run_of(notes.store, notes.entry.run).stages["train"].result
-        again = TrainResult.model_validate({**trained, "weights_sha256": "cd" * 32})
-        notes.answered(training_of(notes.store, notes.entry.run), again, 1.0)
-
-    assert night(tmp_path, other_weights).outcome is None
-
-
-def test_annealing_is_told_by_its_states(tmp_path):
-    def anneal(notes):
-        training = training_of(notes.store, notes.entry.run)
-        recipe = training.recipe.model_dump() | {"annealing": {"energy": "error"}, "validation_share": 0.1}
-        shared = {"rise": 0, "temperature": 0.5, "probability": 1, "draw": 0.5, "state": 10, "against": 0.9, "time": 0}
-        lines = [
-            AnnealingLine(step=number, number=number, energy=1 - number / 1000, accepted=number % 10 != 3, **shared)
-            for number in range(120)
-        ]
-        text = "".join(f"{line.model_dump_json()}\n" for line in lines)
-        notes.store.publish_bytes(f"runs/{notes.entry.run}/metrics.jsonl", text.encode(), replace=True)
-        trained = TrainResult.model_validate(run_of(notes.store, notes.entry.run).stages["train"].result)
-        annealed = training.model_copy(update={"recipe": Recipe.model_validate(recipe)})
-        notes.asked(annealed)
-        notes.answered(annealed, trained, 1.0)
-
-    training = night(tmp_path, anneal).training
-    told = training.annealing
-    assert (told.of, told.decisions, told.rejected, told.final) == ("error", 120, 12, 0.9)
-    assert told.lowest == pytest.approx(0.881)
-
-
 def test_what_is_overridden_is_told_by_its_path():
     recipe = registry.get("cifar10")
-    assert overridden(recipe) == {}
     changed = registry.override(recipe, {"schedule.learning_rate": 0.123, "validation_share": 0.1})
     assert overridden(changed) == {"schedule.learning_rate": 0.123, "validation_share": 0.1}
-    assert overridden(recipe.model_copy(update={"name": "mine"})) == {}
-    assert plain(recipe)["explosion"] == {"factor": 10.0, "stretches": 3}
+    assert overridden(recipe) == overridden(recipe.model_copy(update={"name": "mine"})) == {}
 
 
 def trained_on(root: Path, manifest: Manifest) -> Entry:
@@ -282,7 +240,7 @@ def trained_on(root: Path, manifest: Manifest) -> Entry:
 
 
 def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
-    data = convert_plainly(convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "first")))
+    data = converted_manifest(convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "first")))
     first = trained_on(tmp_path / "root", data)
     assert first.data.change is None
     changed = write_raw_cifar(tmp_path / "second")
@@ -292,7 +250,7 @@ def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
     new = np.full((30, 3073), 200, np.uint8)
     new[:, 0], new[:, 1] = 3, np.arange(30)
     np.concatenate([np.fromfile(changed / "test_batch.bin", np.uint8), new.ravel()]).tofile(changed / "test_batch.bin")
-    second = trained_on(tmp_path / "root", convert_plainly(convert_spec(tmp_path / "root", changed))).data
+    second = trained_on(tmp_path / "root", converted_manifest(convert_spec(tmp_path / "root", changed))).data
     assert second.change.unknown == ""
     train, test = second.change.splits["train"], second.change.splits["test"]
     assert (train.added.count, train.removed.count, train.relabelled.count) == (0, 1, 1)
@@ -301,35 +259,24 @@ def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
     assert len(test.added.records) == MOST_RECORDS
     assert re.fullmatch(r"train\[\d+\] \w+ → \w+", train.relabelled.records[0])
     assert in_words(test).endswith(" and 24 more)")
-
-
-def test_data_that_are_gone_are_no_reason_not_to_train(tmp_path):
-    sources = [write_raw_cifar(tmp_path / str(seed), seed=seed) for seed in range(2)]
-    data = [convert_plainly(convert_spec(tmp_path / "root", source)) for source in sources]
-    first = trained_on(tmp_path / "root", data[0])
+    # Data that are gone are no reason not to train.
     store = open_store(tmp_path / "root")
-    for name in store.list(f"datasets/cifar10/{data[0].fingerprint}"):
+    for name in store.list(f"datasets/cifar10/{second.fingerprint}"):
         store.delete(name)
-    second = trained_on(tmp_path / "root", data[1]).data
-    assert f"{first.data.fingerprint}/manifest.json" in second.change.unknown
+    assert f"{second.fingerprint}/manifest.json" in trained_on(tmp_path / "root", data).data.change.unknown
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "verdict", "reason"),
     [
-        ({"promoted": True}, {"verdict": "promoted"}),
-        ({"promoted": False, "doubt": "one more training"}, {"verdict": "undecided", "reason": "one more training"}),
-        (
-            {"promoted": False, "refusals": ("class cat", "class dog")},
-            {"verdict": "refused", "reason": "class cat; 1 more in the report"},
-        ),
+        ({"doubt": "one more training"}, "undecided", "one more training"),
+        ({"refusals": ("class cat", "class dog")}, "refused", "class cat; 1 more in the report"),
     ],
-    ids=["promoted", "undecided", "refused"],
 )
-def test_a_promotion_is_told_with_its_reason(tmp_path, result, told):
+def test_a_promotion_is_told_with_its_reason(tmp_path, result, verdict, reason):
     names = dict.fromkeys(("dataset", "fingerprint", "recipe", "weights_sha256", "evaluation_sha256"), "x")
     asked = PromoteSpec(root=str(tmp_path), run="r", **names)
     named = {"run": "r", "recipe": "x", "reference": "s", "measure": "top1", "headline": "h", "promotion_sha256": "0"}
-    decided = PromoteResult.model_validate({"seconds": 1.0, "floor": 0.8, **named, **result})
+    decided = PromoteResult.model_validate({"promoted": False, "floor": 0.8, **named, **result})
     entry = night(tmp_path, lambda notes: notes.answered(asked, decided, 1.0))
-    assert entry.promotion == PromotionSummary(reference="s", floor=0.8, **told)
+    assert entry.promotion == PromotionSummary(reference="s", floor=0.8, verdict=verdict, reason=reason)

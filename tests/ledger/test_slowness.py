@@ -1,3 +1,5 @@
+"""A stage that is slower than usual is found, with its cause, and chance alone raises no alarm."""
+
 from __future__ import annotations
 
 import math
@@ -28,9 +30,9 @@ def told(now: MachinePace, before: list[MachinePace]) -> str:
 
 @pytest.mark.parametrize(("noise", "most"), [(0.05, 0), (0.1, 0.001), (0.2, 0.01)])
 def test_undisturbed_runs_raise_no_alarm(noise, most):
-    """2,000 series of eleven runs, of which each from the fourth on is judged."""
+    """1,000 series of eleven runs, of which each from the fourth on is judged."""
     judged, alarms = 0, 0
-    for seed in range(2000):
+    for seed in range(1000):
         paces = nights(11, noise, seed)
         for place in range(3, len(paces)):
             judged += 1
@@ -38,9 +40,7 @@ def test_undisturbed_runs_raise_no_alarm(noise, most):
     assert alarms <= most * judged
 
 
-@pytest.mark.parametrize(
-    ("factor", "noise", "least"), [(1.6, 0.05, 0.8), (2, 0.05, 0.99), (2.5, 0.1, 0.9), (17, 0.2, 0.99)]
-)
+@pytest.mark.parametrize(("factor", "noise", "least"), [(1.6, 0.05, 0.8), (2.5, 0.1, 0.9), (17, 0.2, 0.99)])
 def test_a_run_that_is_slower_is_found_among_ten(factor, noise, least):
     found = 0
     for seed in range(500):
@@ -49,80 +49,63 @@ def test_a_run_that_is_slower_is_found_among_ten(factor, noise, least):
     assert found >= least * 500
 
 
-TRACED = {"traces": 3}
-
-
-@pytest.mark.parametrize(
-    ("usual", "changes", "said"),
-    [
-        ({}, {"devices": "cpu"}, "cpu instead of gpu"),
-        ({}, {"cores": 1}, "1 core instead of 8"),
-        ({}, {"strategy": "cpu:8"}, "strategy cpu:8 instead of auto"),
-        (
-            {},
-            {"waiting": 0.61, "cores": 2, "machine": "b"},
-            "waits for input 61 % of the time, 3 % before; 2 cores instead of 8; machine b instead of a",
-        ),
-        (TRACED, {"traces": 9}, "traced 9 graphs of the training step, 3 before"),
-        (TRACED, TRACED, "nothing that is known differs"),
-        # Runs of a Podline that did not count say nothing about it.
-        ({}, {"traces": 9}, "nothing that is known differs"),
-    ],
-)
-def test_the_cause_is_what_differs(usual, changes, said):
-    before = [pace._replace(**usual) for pace in nights(12, 0.02)]
-    now = USUAL._replace(seconds=0.017, **changes)
-    assert told(now, before) == f"17 × slower than the last 10 runs: {said}"
-
-
 ALONE = Load(cores=8, own=6.0, others=0.2, stolen=0.0, throttled=0.02)
+LIKE = USUAL._replace(traces=3, load=ALONE)
+
+
+def crowded(**changes: float) -> dict[str, Load]:
+    return {"load": ALONE.model_copy(update=changes)}
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"own": 3.0, "others": 4.9}, "other processes use 4.9 of 8 cores, 0.2 before"),
-        ({"own": 4.0, "stolen": 3.5}, "the hypervisor takes 3.5 of 8 cores, 0.0 before"),
-        ({"own": 2.0, "throttled": 0.6}, "the quota of its control group stops it in 60 % of the periods"),
-        ({"own": 5.0, "others": 1.0}, "nothing that is known differs"),
+        ({"devices": "cpu"}, "cpu instead of gpu"),
+        ({"cores": 1}, "1 core instead of 8"),
+        ({"strategy": "cpu:8"}, "strategy cpu:8 instead of auto"),
+        (
+            {"waiting": 0.61, "cores": 2, "machine": "b"},
+            "waits for input 61 % of the time, 3 % before; 2 cores instead of 8; machine b instead of a",
+        ),
+        ({"traces": 9}, "traced 9 graphs of the training step, 3 before"),
+        (crowded(own=3.0, others=4.9), "other processes use 4.9 of 8 cores, 0.2 before"),
+        (crowded(own=4.0, stolen=3.5), "the hypervisor takes 3.5 of 8 cores, 0.0 before"),
+        (crowded(own=2.0, throttled=0.6), "the quota of its control group stops it in 60 % of the periods"),
+        (crowded(own=5.0, others=1.0), "nothing that is known differs"),
     ],
 )
-def test_a_cause_is_what_others_took(changes, said):
-    before = [pace._replace(load=ALONE) for pace in nights(10, 0.02)]
-    now = USUAL._replace(seconds=0.004, load=ALONE.model_copy(update=changes))
-    assert told(now, before) == f"4.0 × slower than the last 10 runs: {said}"
+def test_the_cause_is_what_differs(changes, said):
+    now = LIKE._replace(seconds=0.017, **changes)
+    assert told(now, nights(12, 0.02, pace=LIKE)) == f"17 × slower than the last 10 runs: {said}"
+    # Runs of a Podline that did not count say nothing about tracing.
+    assert told(USUAL._replace(seconds=0.004, traces=9), nights(12)).endswith(": nothing that is known differs")
 
 
 def test_a_first_run_is_held_against_what_the_machine_could_do():
     first = USUAL._replace(devices="cpu", load=ALONE)
     assert not told(first, [])
-    crowded = ALONE.model_copy(update={"own": 2.0, "others": 6.0})
     said = "4.0 × slower than on this machine alone, by estimate: other processes use 6.0 of 8 cores"
-    assert told(first._replace(load=crowded), []) == said
-    assert not told(first._replace(load=crowded.model_copy(update={"own": 0.5})), []), "some cores were free"
-    assert not told(USUAL._replace(load=crowded), []), "a GPU does the work"
+    assert told(first._replace(**crowded(own=2.0, others=6.0)), []) == said
+    assert not told(first._replace(**crowded(own=0.5, others=6.0)), []), "some cores were free"
+    assert not told(USUAL._replace(**crowded(own=2.0, others=6.0)), []), "a GPU does the work"
 
 
-def drifting(a_night: float, noise: float, seed: int, count: int = 90) -> list[MachinePace]:
+def drifting(a_night: float, noise: float, seed: int) -> list[MachinePace]:
     """Paces of nights that become slower, by a factor each."""
-    return [pace._replace(seconds=pace.seconds * a_night**n) for n, pace in enumerate(nights(count, noise, seed))]
+    return [pace._replace(seconds=pace.seconds * a_night**n) for n, pace in enumerate(nights(90, noise, seed))]
 
 
-@pytest.mark.parametrize(("noise", "a_night", "least"), [(0.05, 1.005, 0.99), (0.1, 1.01, 0.95)])
-def test_slow_growth_is_found_though_each_night_is_like_the_last(noise, a_night, least):
+def test_slow_growth_is_found_though_each_night_is_like_the_last_and_chance_is_no_growth():
     found, alarms = 0, 0
     for seed in range(300):
-        paces = drifting(a_night, noise, seed)
+        paces = drifting(1.01, 0.1, seed)
         found += growth(paces[-11:], paces[-71:-61]) is not None
         alarms += slowness(paces[-1], paces[:-1]) is not None
-    assert found >= least * 300
+    assert found >= 0.95 * 300
     assert alarms <= 0.01 * 300
-
-
-@pytest.mark.parametrize("noise", [0.05, 0.1, 0.2])
-def test_nights_that_do_not_grow_raise_no_alarm_of_growth(noise):
-    grown = sum(growth((paces := drifting(1, noise, seed))[-11:], paces[:10]) is not None for seed in range(2000))
-    assert grown <= 0.005 * 2000
+    for noise in (0.05, 0.2):
+        grown = sum(growth((paces := drifting(1, noise, seed))[-11:], paces[:10]) is not None for seed in range(1000))
+        assert grown <= 0.005 * 1000
 
 
 def test_growth_over_months_is_read_from_the_ledger(tmp_path):
@@ -189,9 +172,7 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     ledger.publish(store, night(1, recipe="failed", state="cancelled", training=None))
     assert len(earlier(store, "failed", settings, "train")) == 1
     assert earlier(store, "failed", settings, "evaluate") == []
-
-
-def test_what_was_done_on_another_day_has_no_pace_on_this_one():
+    # What was done on another day has no pace on this one.
     took = StageTime(seconds=0.1, seconds_when_made=60.0, reused=False)
     stages = {"convert": took, "validate": took.model_copy(update={"reused": True}), "evaluate": took}
     found = paces_of(night(stages=stages))

@@ -1,9 +1,11 @@
-"""Networks of keras.applications have Keras's features with published weights and those of files."""
+"""Networks with published weights, or those of files, have their publishers' features and answers."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -13,16 +15,17 @@ import pytest
 import tensorflow as tf
 from keras import applications
 
-from podline.base.errors import SettingsError
-from podline.documents.initial_weights import InitialWeights
+from podline.base.errors import ArtifactError, SettingsError
+from podline.models import efficientnet_lite
 from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model
 from podline.models.counts import described
+from podline.models.efficientnet_lite import STAGES, from_pytorch
 from podline.models.layer_copies import exportable
 from podline.models.normalisation import Pixels, pixels_of
 from podline.models.published_weights import published_layers
-from podline.models.weights_files import read_weights
+from podline.models.weights_files import Layers, read_weights
 from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.settings import InitSettings, ModelSettings, OptimizerSettings
 from podline.store.opening import open_store
@@ -41,14 +44,9 @@ KERAS = {
 TOLERANCE = 1e-5
 
 
-def network(kind: str, image_shape: tuple[int, int, int] = SHAPE, **settings: object) -> keras.Model:
-    return build_model(
-        ModelSettings.model_validate({"kind": kind, **settings}),
-        image_shape,
-        5,
-        [9.0] * image_shape[2],
-        [2.0] * image_shape[2],
-    )
+def network(kind: str, shape: tuple[int, int, int] = SHAPE, **settings: object) -> keras.Model:
+    chosen = ModelSettings.model_validate({"kind": kind, **settings})
+    return build_model(chosen, shape, 5, [9.0] * shape[2], [2.0] * shape[2])
 
 
 @functools.cache
@@ -90,20 +88,19 @@ SMALL, *LARGER = KERAS
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (SMALL, "model.keras"),
-        *(pytest.param(SMALL, name, marks=pytest.mark.slow) for name in SAVE if name != "model.keras"),
+        *(pytest.param(SMALL, name, marks=pytest.mark.slow) for name in SAVE),
         *(pytest.param(kind, "new.weights.h5", marks=pytest.mark.slow) for kind in LARGER),
     ],
 )
 def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, kind: str, name: str):
     keras_model, model, file = published(kind), network(kind), tmp_path / name
     SAVE[name](keras_model, str(file))
+    require_features(model, read_weights(file), keras_model)
+
+
+def require_features(model: keras.Model, layers: Layers, keras_model: keras.Model):
     state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
-    taken = take_weights(state, InitSettings(file=str(file)), read_weights(file))
-    require_features(model, state, taken, keras_model)
-
-
-def require_features(model: keras.Model, state: TrainingState, taken: InitialWeights, keras_model: keras.Model):
+    taken = take_weights(state, InitSettings(file="given"), layers)
     assert (taken.missing, taken.other_shape, taken.unused) == (("classifier",), (), ())
     images = np.random.default_rng(1).integers(0, 256, (3, *SHAPE), dtype=np.uint8)
     expected = np.asarray(keras_model(images.astype(np.float32), training=False))
@@ -115,17 +112,14 @@ def require_features(model: keras.Model, state: TrainingState, taken: InitialWei
 
 @pytest.mark.parametrize("kind", KERAS)
 def test_addresses_and_checksums_are_those_of_keras(kind: str, monkeypatch: pytest.MonkeyPatch):
-    asked: list[object] = []
-
     def get_file(file: str, address: str, *, file_hash: str, **_: str):
-        asked.extend((file, address, file_hash))
+        published = PUBLISHED[kind]
+        assert (file, address, file_hash) == (published.file, published.source, published.checksum)
         raise FileNotFoundError
 
     monkeypatch.setattr("keras.src.utils.file_utils.get_file", get_file)
     with pytest.raises(FileNotFoundError):
         KERAS[kind](input_shape=(224, 224, 3), include_top=False)
-    published = PUBLISHED[kind]
-    assert asked == [published.file, published.source, published.checksum]
 
 
 @pytest.mark.parametrize("kind", [SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LARGER)])
@@ -139,25 +133,17 @@ def test_published_weights_are_downloaded_once_and_give_the_features_of_keras(
     md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     address = "http://127.0.0.1:9/weights.h5"  # nothing answers there
     monkeypatch.setitem(PUBLISHED, kind, PUBLISHED[kind]._replace(source=address, checksum=md5))
-    with pytest.raises(
-        SettingsError,
-        match=rf"^model\.weights: Keras cannot download {file.name} .*; put it at \S*/{md5}/{file.name}, or",
-    ):
+    with pytest.raises(SettingsError, match=rf"Keras cannot download {file.name} .*; put it at \S*/{md5}/{file.name}"):
         published_layers(store, Pretrained(kind), md5)
     monkeypatch.setattr(keras.utils, "get_file", lambda *_, **__: str(file))
     published_layers(store, Pretrained(kind), md5)
     file.unlink()
-    state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
-    taken = take_weights(
-        state, InitSettings(file=file.name, checksum=md5), published_layers(store, Pretrained(kind), md5)
-    )
-    require_features(model, state, taken, keras_model)
+    require_features(model, published_layers(store, Pretrained(kind), md5), keras_model)
 
 
 def test_ones_own_network_gets_the_normalisation_of_its_weights():
     data = Pixels((9.0, 8.0, 7.0), (2.0, 3.0, 4.0))
-    for name, pixels in {"auto": data, "symmetric": Pixels((127.5,) * 3, (127.5,) * 3)}.items():
-        assert pixels_of(ModelSettings.model_validate({"kind": "my-vit", "normalisation": name}), data, 3) == pixels
+    assert pixels_of(ModelSettings(kind="my-vit"), data, 3) == data
     with pytest.raises(SettingsError, match=r"normalisation=imagenet: got images of 1 channels, expected 3; give"):
         pixels_of(ModelSettings(kind="my-vit", normalisation="imagenet"), Pixels((9.0,), (2.0,)), 1)
     given = network("mobilenetv3-small", normalisation="data").get_layer("normalise").get_config()
@@ -175,11 +161,10 @@ def test_exported_it_is_plain_keras_and_all_multiply_adds_are_known(kind, tmp_pa
     assert np.allclose(found(images, training=False), model(images, training=False), atol=1e-4)
 
 
-def test_images_that_are_too_small_or_of_other_channels_are_refused():
-    for height, channels in ((31, 3), (64, 2)):
-        with pytest.raises(SettingsError, match=rf"{height} × 64 × {channels} vs at least 32 × 32 × 3"):
-            network("convnext-tiny", (height, 64, channels))
-    assert network(SMALL, width=0.5).count_params() < published(SMALL).count_params()
+@pytest.mark.parametrize(("height", "channels"), [(31, 3), (64, 2)])
+def test_images_that_are_too_small_or_of_other_channels_are_refused(height: int, channels: int):
+    with pytest.raises(SettingsError, match=rf"{height} × 64 × {channels} vs at least 32 × 32 × 3"):
+        network("convnext-tiny", (height, 64, channels))
 
 
 def test_whole_paths_are_dropped_alike_whatever_the_number_of_replicas():
@@ -194,3 +179,92 @@ def test_whole_paths_are_dropped_alike_whatever_the_number_of_replicas():
     one, two = dropped("cpu"), dropped("cpu:2")
     assert np.array_equal(one, two)
     assert {tuple(np.unique(each)) for each in one} == {(0.0,), (2.0,)}
+
+
+LITE = PUBLISHED["efficientnet-lite0"]
+STRIDES = [stride if not block else 1 for blocks, _, stride, *_ in STAGES for block in range(blocks)]
+# float32 over fifty layers, whose order of additions differs.
+LITE_TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def file() -> Path:
+    [found] = [part for part in importlib.metadata.files(LITE.source) if part.name == LITE.file]
+    return Path(found.locate())
+
+
+@pytest.fixture(scope="module")
+def tensors(file: Path) -> Layers:
+    return read_weights(file, (".pth",))
+
+
+def plainly(tensors: Layers, images: np.ndarray) -> np.ndarray:
+    """The logits by TensorFlow's operations, from PyTorch's names and orders of axes."""
+
+    def convolved(maps, conv: str, norm: str, stride: int = 1, limit: float | None = 6.0):
+        kernel, of = tensors[conv]["weight"].transpose(2, 3, 1, 0), tensors[norm]
+        if conv.endswith("_depthwise_conv"):
+            kernel = kernel.transpose(0, 1, 3, 2)
+            maps = tf.nn.depthwise_conv2d(maps, kernel, [1, stride, stride, 1], "SAME")
+        else:
+            maps = tf.nn.conv2d(maps, kernel, stride, "SAME")
+        maps = (maps - of["running_mean"]) / np.sqrt(of["running_var"] + 1e-3) * of["weight"] + of["bias"]
+        return maps if limit is None else tf.clip_by_value(maps, 0.0, limit)
+
+    maps = convolved((images.astype(np.float32) - 127) / 128, "_conv_stem", "_bn0", 2)
+    for number, stride in enumerate(STRIDES):
+        block, before = f"_blocks.{number}.", maps
+        if f"{block}_expand_conv" in tensors:
+            maps = convolved(maps, f"{block}_expand_conv", f"{block}_bn0")
+        maps = convolved(maps, f"{block}_depthwise_conv", f"{block}_bn1", stride)
+        maps = convolved(maps, f"{block}_project_conv", f"{block}_bn2", limit=None)
+        if stride == 1 and maps.shape == before.shape:
+            maps += before
+    features = tf.reduce_mean(convolved(maps, "_conv_head", "_bn1"), (1, 2))
+    return np.asarray(features @ tensors["_fc"]["weight"].T + tensors["_fc"]["bias"])
+
+
+def test_with_the_published_weights_it_answers_as_written_down_plainly_also_compiled_by_xla(tensors: Layers) -> None:
+    model = build_model(ModelSettings(kind="efficientnet-lite0"), (97, 64, 3), 1000, [1.0] * 3, [2.0] * 3)
+    assert sum(np.prod(variable.shape) for variable in model.trainable_variables) == 4_652_008
+    state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.0)
+    taken = take_weights(state, InitSettings(file=LITE.file, checksum=LITE.checksum), from_pytorch(tensors))
+    assert (taken.missing, taken.other_shape, taken.unused) == ((), (), ())
+    # Smooth images, as photographs are: noise leaves the range of the weights.
+    coarse = np.random.default_rng(0).integers(0, 256, (2, 5, 5, 3)).astype(np.float32)
+    images = np.asarray(tf.image.resize(coarse, (97, 64), "bicubic")).clip(0, 255).astype(np.uint8)
+    expected = plainly(tensors, images)
+    assert np.std(expected) > 1000 * LITE_TOLERANCE
+    compiled = tf.function(lambda given: model(given, training=False), jit_compile=True)
+    for answer in (model(images, training=False), compiled(images)):
+        assert np.allclose(answer, expected, atol=LITE_TOLERANCE, rtol=LITE_TOLERANCE)
+
+
+def test_one_channel_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(efficientnet_lite, "STAGES", STAGES[:2])
+    settings = ModelSettings(kind="efficientnet-lite0")
+    grey, colour = (build_model(settings, (33, 40, count), 4, [9.0] * count, [5.0] * count) for count in (1, 3))
+    images = np.random.default_rng(0).integers(0, 256, (2, 33, 40, 1), dtype=np.uint8)
+    assert np.array_equal(grey(images), colour(np.repeat(images, 3, axis=-1)))
+
+
+STORAGE = b"X\x07\x00\x00\x00storage"
+HOSTILE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "code": (lambda data: data.replace(b"ctorch._utils\n_rebuild_tensor_v2\n", b"cposix\nsystem\n"), "posix.system"),
+    "call": (lambda data: data.replace(b"ccollections\nOrderedDict\n", b"cbuiltins\neval\n"), "builtins.eval"),
+    "type": (lambda data: data.replace(b"ctorch\nFloatStorage\n", b"ctorch\nQInt8Storage\n"), "torch.QInt8Storage"),
+    "size": (lambda data: data.replace(b"(K K\x03K\x03K\x03t", b"(K\xffK\x03K\x03K\x03t", 1), "larger than its stor"),
+    "cut": (lambda data: data[:-1], "is damaged"),
+    "more": (lambda data: data + b"\0", "bytes follow the last storage"),
+    "other": (lambda data: b"PK\x03\x04" + data, "is damaged"),
+    "key": (lambda data: data.replace(STORAGE, b"X\x07\x00\x00\x00Storage"), "something else than numbers"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_of_anything_but_tensors_is_refused_in_one_line(file: Path, tmp_path: Path, name: str) -> None:
+    change, words = HOSTILE[name]
+    hostile = tmp_path / "hostile.pth"
+    hostile.write_bytes(change(file.read_bytes()))
+    with pytest.raises(ArtifactError, match=rf"^init=[^\n]*hostile\.pth[^\n]*{words}[^\n]*$"):
+        read_weights(hostile, (".pth",))

@@ -10,12 +10,6 @@ from keras import layers
 from podline.models import keras_internals as internals
 
 
-def nested() -> keras.Model:
-    image = keras.Input((4, 4, 2))
-    inner = keras.Sequential([layers.Conv2D(3, 3), layers.ReLU()], name="inner")
-    return keras.Model(image, layers.Dense(2)(layers.Flatten()(inner(image)) * 2.0))
-
-
 def test_names_begin_anew_and_go_on_afterwards() -> None:
     before = layers.Dense(1).name
     with internals.fresh_names():
@@ -25,21 +19,17 @@ def test_names_begin_anew_and_go_on_afterwards() -> None:
 
 
 def test_a_graph_is_listed_and_computed_call_by_call() -> None:
-    model, images = nested(), np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype(np.float32)
+    image = keras.Input((4, 4, 2))
+    inner = keras.Sequential([layers.Conv2D(3, 3), layers.ReLU()], name="inner")
+    model = keras.Model(image, layers.Dense(2)(layers.Flatten()(inner(image)) * 2.0))
+    images = np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype(np.float32)
     assert [internals.has_graph(each) for each in (model, model.layers[1], model.layers[2])] == [True, True, False]
     nodes = list(internals.nodes_of(model))
     assert [type(node.operation).__name__ for node in nodes] == ["Sequential", "Flatten", "Multiply", "Dense"]
     assert nodes[2].sources == (nodes[1].operation,)
     assert 2.0 in nodes[2].arguments
-    assert nodes[3].outputs[0].shape == (None, 2)
-    called = []
-
-    def call(operation, *args, **kwargs):
-        called.append(operation)
-        return operation(*args, **kwargs)
-
-    np.testing.assert_array_equal(internals.run_graph(model, images, call), model(images))
-    assert called == [node.operation for node in nodes]
+    twice = internals.run_graph(model, images, lambda operation, *args, **named: 2.0 * operation(*args, **named))
+    assert np.abs(twice).max() > 1.5 * np.abs(model(images)).max(), "each call goes through it"
     outer, *within = internals.with_sublayers(model.layers[1])
     assert (outer.name, len(within)) == ("inner", 3)  # with its input
 
@@ -54,9 +44,7 @@ def test_initializers_can_be_changed_before_they_are_used() -> None:
 
 
 def test_an_optimizer_takes_gradients_that_are_summed_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(callable(getattr(keras.optimizers.Optimizer, name)) for name in internals.APPLYING)
     optimizer, variables = keras.optimizers.SGD(1.0), [keras.Variable(np.zeros(2)) for _ in range(2)]
-    assert callable(optimizer._all_reduce_sum_gradients)
     optimizer.build(variables)
     assert [internals.place_in(optimizer, variable) for variable in variables] == [0, 1]
     asked = []

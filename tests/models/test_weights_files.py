@@ -51,9 +51,7 @@ HOSTILE: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "suffix"), [*((kind, ".weights.h5") for kind in HOSTILE), ("external", ".keras"), ("SoftLink", ".keras")]
-)
+@pytest.mark.parametrize(("kind", "suffix"), [*((kind, ".weights.h5") for kind in HOSTILE), ("external", ".keras")])
 def test_what_leads_out_of_a_file_is_refused_by_name(tmp_path: Path, kind: str, suffix: str) -> None:
     other, content = tmp_path / "other.h5", tmp_path / "content.h5"
     with h5py.File(other, "w") as h5:
@@ -74,22 +72,17 @@ def test_what_leads_out_of_a_file_is_refused_by_name(tmp_path: Path, kind: str, 
     assert str(file) in str(error.value)
 
 
-def _keras_that_unpacks_to_1_gb(file: Path) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr("model.weights.h5", bytes(1 << 30))
+HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (900000000000,), }\n"
+BOMBS = {
+    "m.keras": ("model.weights.h5", bytes(1 << 30)),
+    "m.npz": ("dense/kernel.npy", b"\x93NUMPY\1\0" + len(HEADER).to_bytes(2, "little") + HEADER),
+}
 
 
-def _npz_that_claims_3_tb(file: Path) -> None:
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (900000000000,), }\n"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("dense/kernel.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
-
-
-@pytest.mark.parametrize(
-    ("name", "write"), [("m.keras", _keras_that_unpacks_to_1_gb), ("m.npz", _npz_that_claims_3_tb)]
-)
-def test_a_file_that_claims_far_more_ends_in_one_line(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
-    write(tmp_path / name)
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_file_that_claims_far_more_ends_in_one_line(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr(*BOMBS[name])
     with pytest.raises(ArtifactError, match=r"takes more than \d+ MB of memory to read") as error:
         read_weights(tmp_path / name)
     assert str(error.value).startswith(f"init={tmp_path / name} ")

@@ -1,4 +1,4 @@
-"""The validation part, and the interval of evaluations, by the numbers of images."""
+"""A held-out part or the source's own validation split decides, if it is large enough; the test split never does."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_dataset import CLASS_NAMES, drawn, publish, small_recipe
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish, small_recipe
 
+from podline.base.errors import SettingsError
+from podline.base.progress import silent
 from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import EarlyStopLine, EvaluationLine
+from podline.evaluation.evaluate import evaluate
 from podline.recipes import registry
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, EarlyStopSettings, FitSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, EarlyStopSettings, FitSettings
 from podline.recipes.validation import with_rarer_evaluations, with_validation
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.plan import plan_training
+from podline.training.train import train
+from tests.support.metrics import read_metrics
 
 STOP = EarlyStopSettings(patience=5)
 RECIPE = small_recipe(
@@ -29,6 +38,7 @@ def manifest_of(root: Path, **sizes: int) -> Manifest:
     return publish(root, "images", CLASS_NAMES, splits, shard_records=10_000)
 
 
+FEW = "would be too few to decide by, {} are enough"
 NONE = "no training images are held out, and the last weights are the result: "
 
 
@@ -36,24 +46,16 @@ NONE = "no training images are held out, and the last weights are the result: "
     ("given", "train", "validation", "expected", "said"),
     [
         ({}, 80, 0, (0.1, STOP), ""),
-        ({}, 74, 0, (0.0, None), f"{NONE}7 of 74 images would be too few to decide by, 8 are enough"),
+        ({}, 74, 0, (0.0, None), f"{NONE}7 of 74 images {FEW.format(8)}"),
         ({"further": "t-0"}, 80, 0, (0.0, None), f"{NONE}the run that is trained further may have learned any of them"),
         ({"evaluate_every": None}, 80, 0, (0.0, None), f"{NONE}there are no evaluations on the way"),
         # A validation split of the source's own.
         ({}, 74, 8, (0.1, STOP), ""),
         ({"further": "t-0"}, 74, 8, (0.1, STOP), ""),
-        (
-            {},
-            80,
-            7,
-            (0.0, None),
-            "the last weights are the result: 7 of the validation split would be too few to decide by, 8 are enough",
-        ),
+        ({}, 80, 7, (0.0, None), "the last weights are the result: 7 of the validation split " + FEW.format(8)),
         # What a person gives comes first.
         ({"validation_share": 0.05}, 74, 0, (0.05, STOP), ""),
-        ({"validation_share": 0}, 80, 0, (0.0, None), ""),
         ({"early_stop.patience": 2}, 74, 3, (0.1, EarlyStopSettings(patience=2)), ""),
-        ({"early_stop": None}, 74, 0, (0.1, None), ""),
     ],
 )
 def test_a_part_is_held_out_if_it_is_large_enough_to_decide(
@@ -66,9 +68,7 @@ def test_a_part_is_held_out_if_it_is_large_enough_to_decide(
     assert told == ([said] if said else [])
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "validation_share"), [(126, 77, 0), (126, 77, 0.1), (3000, 2000, 0), (900, 100, 0.3), (40, 9, 0)]
-)
+@pytest.mark.parametrize(("train", "test", "validation_share"), [(126, 77, 0), (3000, 2000, 0), (900, 100, 0.3)])
 def test_evaluations_take_a_tenth_of_the_training_by_the_number_of_images(
     tmp_path: Path, train: int, test: int, validation_share: float
 ) -> None:
@@ -100,24 +100,39 @@ def test_features_that_are_computed_once_leave_no_time_for_evaluations(tmp_path:
         assert 0.7 * most < len(evaluations) <= most + 1
 
 
-def described(manifest: Manifest, **values: Any) -> str:
-    recipe: Recipe = RECIPE.changed(fit=None, **values)
-    return plan_training(recipe, manifest).evaluates
+SIZES = {"train": 60, "validation": 24, "test": 30}
 
 
-def test_the_first_line_of_a_training_says_what_decides(tmp_path: Path) -> None:
-    two = manifest_of(tmp_path / "2", train=80, test=9)
-    three = manifest_of(tmp_path / "3", train=80, test=9, validation=9)
-    assert described(two) == (
-        "72 examples to train on, 8 held out to choose the best weights and to end the training when it stops improving"
-    )
-    never = EarlyStopSettings(patience=None)
-    assert described(three, early_stop=never) == (
-        "80 examples to train on, the validation split to choose the best weights"
-    )
-    last = "for evaluations on the way; the last weights are the result"
-    assert described(two, early_stop=None) == f"72 examples to train on, 8 held out {last}"
-    assert described(two, early_stop=None, validation_share=0.0) == (
-        "80 examples to train on, the test split for evaluations on the way, which decide nothing; the last weights "
-        "are the result"
-    )
+USUAL = {"duration": Duration(epochs=4), "evaluate_every": Duration(epochs=1), "deterministic": True}
+
+
+LIGHTS = small_recipe(**USUAL).changed(dataset="images.lights", early_stop=EarlyStopSettings(patience=3))
+
+
+def published(root: Path, *names: str) -> tuple[Store, Manifest]:
+    splits = {split: drawn(SIZES[split], seed) for seed, split in enumerate(names)}
+    return open_store(root), publish(root, LIGHTS.dataset, CLASS_NAMES, splits, shard_records=10)
+
+
+def test_a_validation_split_decides_and_the_test_split_is_judged_once(
+    tmp_path: Path,
+) -> None:
+    store, manifest = published(tmp_path, *SIZES)
+    spec = training_spec(store, LIGHTS, FINGERPRINT, "cpu")
+    assert sorted(plan_training(LIGHTS, manifest).order.ids.tolist()) == list(range(60))
+    share = plan_training(LIGHTS.changed(validation_share=0.2), manifest)
+    assert (len(share.order.ids), len(share.validation), share.evaluated) == (60, 0, "validation")
+    assert "the validation split to choose the best weights and to end the training when" in share.evaluates
+    trained = train(spec, silent())
+    lines = read_metrics(store.local(spec.folder) / "metrics.jsonl")
+    evaluations = [line for line in lines if isinstance(line, EvaluationLine)]
+    assert {(line.split, line.examples) for line in evaluations} == {("validation", 24)}
+    assert [line.value for line in lines if isinstance(line, EarlyStopLine)] == [line.loss for line in evaluations]
+    judged = evaluate(evaluation_spec(spec, trained), silent())
+    assert judged.examples == SIZES["test"]
+
+
+def test_a_run_without_held_out_examples_can_decide_nothing(tmp_path: Path) -> None:
+    store, _ = published(tmp_path, "train", "test")
+    with pytest.raises(SettingsError, match="vs validation_share=0: it needs examples that are held out"):
+        training_spec(store, LIGHTS, FINGERPRINT, "cpu")

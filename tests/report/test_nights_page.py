@@ -35,30 +35,26 @@ def _rows(page: str) -> list[str]:
     return re.findall(r"<tr role=\"row\" data-is=\"[^\"]*\"><th role=\"rowheader\".*?</tr>", listed)
 
 
-def _lists(page: str) -> tuple[list[str], list[str]]:
-    """The rows of nights, and of other runs."""
-    nights, _, others = page.partition("<h2>Other runs</h2>")
-    return _rows(nights), _rows(others)
+def _changes(entries: list[Entry]) -> list[list[str]]:
+    """What each row of nights, and of other runs, says of the change, the oldest first: its colour, its words."""
+    nights, _, others = index_page("s", entries).partition("<h2>Other runs</h2>")
+    both = []
+    for rows in (_rows(nights), _rows(others)):
+        told = [re.search(r'<span class="change (\w*)">(.*?)</span></td>', row) for row in reversed(rows)]
+        both.append([f"{found[1]} {re.sub('<[^>]+>', '', found[2])}".strip() if found else "" for found in told])
+    return both
 
 
-def _changes(rows: list[str]) -> list[str]:
-    """What each row says of the change, the oldest first: its colour, its words."""
-    told = [re.search(r'<span class="change (\w*)">(.*?)</span></td>', row) for row in reversed(rows)]
-    return [f"{found[1]} {re.sub('<[^>]+>', '', found[2])}".strip() if found else "" for found in told]
-
-
-def test_every_night_is_a_row_the_newest_first_with_its_figures() -> None:
+def test_a_night_is_a_row_the_newest_first_with_its_figures() -> None:
     entries = [*_nights(3), night(3, state="failed", run="")]
     page = index_page("the store", entries)
     rows = _rows(page)
     assert len(rows) == 4
-    assert "DivergenceError" not in rows[0]
     assert "step 7: the loss is nan" in rows[0]
     assert 'href="runs/cifar10-000000000002/report.html"' in rows[1]
     assert "72.0\N{NO-BREAK SPACE}%" in rows[1]
     assert "+1.5 points, mean of 2" in rows[1]
     assert "points" not in rows[3]
-    assert "was cancelled" not in page
     assert "on 24 November 2026, 12:00 UTC, failed: step 7: the loss is nan" in page
 
 
@@ -66,32 +62,25 @@ def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
     """A run of the sample's recipe, on data of its own; ``model`` tells models apart, and runs."""
     data = night().data
     assert data
-    judged = outcome(accuracy, examples=1000, weights_sha256=f"{model:064x}")
     half = 1.96 * (accuracy * (1 - accuracy) / 1000) ** 0.5
     top1 = Metric(value=accuracy, low=accuracy - half, high=accuracy + half)
-    found = {"top1": top1}
-    return night(
-        number,
-        recipe="sample",
-        **{
-            "outcome": judged.model_copy(update={"metrics": found}),
-            "run": f"sample-{model:012x}",
-            "data": data.model_copy(update={"fingerprint": f"{number:016x}"}),
-            **changes,
-        },
-    )
+    values = {
+        "outcome": outcome(accuracy, examples=1000, weights_sha256=f"{model:064x}", metrics={"top1": top1}),
+        "run": f"sample-{model:012x}",
+        "data": data.model_copy(update={"fingerprint": f"{number:016x}"}),
+    }
+    return night(number, recipe="sample", **(values | changes))
 
 
 def test_known_trainings_show_the_spread_between_seeds_and_refused_ones_do_not() -> None:
     """Seeds that scatter by five points explain what the assumed spread does not."""
     same = {"data": night().data}
-    seeds = [
-        _sample(number, accuracy, number, **same, **BY_HAND) for number, accuracy in enumerate((0.80, 0.85, 0.90, 0.88))
-    ]
+    scattered = enumerate((0.80, 0.85, 0.90, 0.88))
+    seeds = [_sample(number, accuracy, number, **same, **BY_HAND) for number, accuracy in scattered]
     refused = [each.model_copy(update={"promotion": PromotionSummary(verdict="refused")}) for each in seeds]
     last = [_sample(4, 0.85, 4, **same), _sample(5, 0.78, 5)]
     for before, said in ((seeds, "noise ▼ −7.6 points, mean of 5"), (refused, "worse ▼ −7.0 points")):
-        assert _changes(_lists(index_page("s", [*before, *last]))[0]) == ["", said]
+        assert _changes([*before, *last])[0] == ["", said]
 
 
 def _with(entry: Entry, **recipe: Any) -> Entry:
@@ -100,8 +89,6 @@ def _with(entry: Entry, **recipe: Any) -> Entry:
 
 
 BY_HAND: dict[str, Any] = {"started": "hand", "schedule": ""}
-
-
 REUSED = {stage: took.model_copy(update={"reused": True}) for stage, took in night().stages.items()}
 BEFORE, FAILED, ORPHAN = _sample(0, 0.95, 1), night(1, recipe="sample", state="failed"), _sample(1, 0.80, 2)
 WORSE = "worse ▼ −15.0 points"
@@ -114,10 +101,12 @@ WORSE = "worse ▼ −15.0 points"
             [
                 BEFORE,
                 _with(_sample(1, 0.999, 2, **BY_HAND), schedule={"learning_rate": 0.5}),
+                _sample(1, 0.80, 2, **BY_HAND),
                 _sample(2, 0.95, 1, stages=REUSED),
+                _sample(3, 0.80, 2),
             ],
-            ["", "the same model"],
-            [""],
+            ["", "the same model", WORSE],
+            ["", ""],
         ),
         (
             [
@@ -142,7 +131,6 @@ WORSE = "worse ▼ −15.0 points"
             ],
             [],
         ),
-        ([BEFORE, _sample(1, 0.80, 2, **BY_HAND), _sample(2, 0.80, 2)], ["", WORSE], [""]),
         (
             [
                 BEFORE,
@@ -156,13 +144,10 @@ WORSE = "worse ▼ −15.0 points"
         # A flow whose worker was killed may go on to its end, and be begun again nevertheless.
         ([BEFORE, ORPHAN, _sample(2, 0.80, 2, flow_run=ORPHAN.flow_run, attempt=2)], ["", WORSE], []),
     ],
-    ids=["found", "schedule and settings", "by hand", "retry", "crashed at its end"],
+    ids=["found and by hand", "schedule and settings", "retry", "crashed at its end"],
 )
-def test_a_run_is_compared_with_the_last_night_of_its_schedule_and_settings(
-    entries: list[Entry], nights: list[str], others: list[str]
-) -> None:
-    rows = _lists(index_page("s", entries))
-    assert [_changes(each) for each in rows] == [nights, others]
+def test_a_run_is_compared_with_the_last_night_of_its_schedule_and_settings(entries, nights, others):
+    assert _changes(entries) == [nights, others]
 
 
 def _ticks(page: str, title: str) -> list[list[str]]:
@@ -170,7 +155,7 @@ def _ticks(page: str, title: str) -> list[list[str]]:
     return [re.findall(r'<text x="46"[^>]*>(.*?)</text>', chart) for chart in charts]
 
 
-def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None:
+def test_charts_of_one_measure_have_one_axis_days_with_years_and_say_what_was_waited_for() -> None:
     first = [_sample(number, 0.90 + number / 1000, number) for number in range(3)]
     second = [night(number, outcome=outcome(0.5, weights_sha256=f"{number + 9:064x}")) for number in range(3)]
     waiting = [WaitingTime(start=1.0), WaitingTime(start=2.0, retries=70.0), WaitingTime()]
@@ -180,17 +165,13 @@ def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None
     assert _ticks(page, "Accuracy") == [["40 %", "60 %", "80 %", "100 %"]] * 2
     assert ["0", "30 s", "1 min", "1 min 30 s"] in _ticks(page, "Waiting")
     assert "In all 3.0 s to begin, 1 min 10 s between attempts." in page
+    year = index_page("s", [night(), night(365, outcome=outcome(0.9))])
+    assert {"21 Nov 2026", "21 Nov 2027"} <= set(re.findall(r"<text[^>]*>(.*?)</text>", year))
 
 
-def test_what_was_reused_and_who_is_champion_are_told() -> None:
-    reused = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in night().stages}
-    entries = [night(0), night(1, stages=reused), night(2, stages=night().stages | {"convert": reused["convert"]})]
-    rows = _rows(index_page("s", entries, {"cifar10": entries[1].run}))
-    assert [("champion" in row, re.findall(r'class="reused">(.*?)</td>', row)[0]) for row in rows] == [
-        (False, "convert"),
-        (True, "all"),
-        (False, ""),
-    ]
+def test_what_was_reused_is_told() -> None:
+    entries = [night(0), night(1, stages=REUSED), night(2, stages=night().stages | {"convert": REUSED["convert"]})]
+    assert re.findall(r'class="reused">(.*?)</td>', index_page("s", entries))[-3:] == ["convert", "all", ""]
 
 
 def _told(page: str) -> tuple[str, list[str], str]:
@@ -234,19 +215,10 @@ def test_what_needs_a_look_comes_first_with_what_it_changes_and_the_next_command
     assert "<h2>All runs</h2>" in by_hand
 
 
-def test_days_have_years_also_where_a_chart_spans_exactly_one() -> None:
-    page = index_page("s", [*_nights(1), night(365, outcome=outcome(0.9))])
-    assert {"21 Nov 2026", "21 Nov 2027"} <= set(re.findall(r"<text[^>]*>(.*?)</text>", page))
-    assert ">ended (UTC)</th>" in page
-
-
-def test_hostile_names_are_text_and_poses_have_their_own_measure() -> None:
-    found = outcome(0.5, measure="ap", metrics={"ap": Metric(value=0.5, low=0.4, high=0.6)})
-    failed = night(0, state="failed", cause="<script>alert(1)</script>" * 30)
-    page = index_page("<b>store</b>", [failed, night(1, recipe="coco_pose", outcome=found)])
+def test_hostile_names_are_text() -> None:
+    page = index_page("<b>store</b>", [night(0, state="failed", cause="<script>alert(1)</script>" * 30), night(1)])
     assert "<script" not in page
     assert "<b>store" not in page
-    assert "AP 0.500" in re.sub(r"<[^>]+>", "", page)
 
 
 @pytest.mark.slow
@@ -276,9 +248,7 @@ def test_the_command_writes_it_into_the_store_or_elsewhere(tmp_path: Path) -> No
     assert f'href="{(tmp_path / "root" / "runs").as_uri()}/cifar10-000000000002/report.html"' in out.read_text()
 
 
-def test_a_night_that_ends_meanwhile_is_in_the_index_of_whoever_comes_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_night_that_ends_meanwhile_is_in_the_index_of_whoever_comes_last(tmp_path: Path, monkeypatch) -> None:
     store = open_store(tmp_path)
     _publish(store, 1)
     made = nights_page.index_page

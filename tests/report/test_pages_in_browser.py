@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import html5lib
 import pytest
@@ -75,100 +74,75 @@ def _poses(folder: Path) -> Path:
 MADE = {"classifier": _classifier, "nights": _nights, "poses": _poses, "comparison": _comparison, "index": _index}
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "classifier",
-        "index",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("nights", "poses", "comparison")),
-    ],
-)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("nights", "poses", "comparison")]
+
+
+@pytest.fixture(scope="module", params=["classifier", "index", *SLOW])
 def page_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each kind of page in turn."""
     made = MADE[request.param](tmp_path_factory.mktemp("store"))
     return made.rename(made.with_name(f"{request.param}.html"))
 
 
-@dataclass
-class Visit:
-    """A page that is open, and all that it did: what it asked for, what it complained of."""
-
-    page: Page
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-
-@pytest.fixture
-def visit(browser: Browser, page_file: Path) -> Iterator[Any]:
-    """Opens the page: ``visit(DESK, "dark")``."""
-    contexts = []
-
-    def opened(size: Mapping[str, int], scheme: str = "light") -> Visit:
-        context = browser.new_context(viewport=dict(size), color_scheme=scheme, offline=True)
-        context.set_default_timeout(TIMEOUT)
-        contexts.append(context)
-        seen = Visit(context.new_page())
-        seen.page.on("request", lambda request: seen.requests.append(request.url))
-        seen.page.on("console", lambda message: seen.complaints.append(message.text))
-        seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-        seen.page.goto(page_file.as_uri())
-        return seen
-
-    yield opened
-    for context in contexts:
-        context.close()
+@contextmanager
+def opened(browser: Browser, file: Path, size: Mapping[str, int], scheme: str) -> Iterator[Page]:
+    """A page that was loaded without a network, asked for nothing else and complained of nothing."""
+    context = browser.new_context(viewport=dict(size), color_scheme=scheme, offline=True)
+    context.set_default_timeout(TIMEOUT)
+    page, requests, complaints = context.new_page(), list[str](), list[str]()
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(file.as_uri())
+    yield page
+    assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
+    assert complaints == []
+    context.close()
 
 
-def test_a_strict_parser_finds_no_error_and_the_page_is_small(page_file: Path) -> None:
+def is_for_everybody(page: Page) -> None:
+    # What is folded away is judged as well.
+    page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
+    found = Axe().run(page).response["violations"]
+    assert [(entry["id"], [node["html"][:200] for node in entry["nodes"]]) for entry in found] == []
+
+
+def test_a_page_is_small_and_a_strict_parser_finds_no_error(page_file: Path) -> None:
     html5lib.HTMLParser(strict=True).parse(page_file.read_text())
     assert page_file.stat().st_size < MOST_BYTES
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "light"), (DESK, "dark")], ids=["phone-light", "desk-dark"])
-def test_nothing_keeps_it_from_anybody(visit: Any, size: Mapping[str, int], scheme: str) -> None:
-    seen = visit(size, scheme)
-    # What is folded away is judged as well.
-    seen.page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
-    found = Axe().run(seen.page).response["violations"]
-    assert [(entry["id"], [node["html"][:200] for node in entry["nodes"]]) for entry in found] == []
+def test_a_page_fits_a_phone_and_is_accessible_in_light(browser: Browser, page_file: Path) -> None:
+    with opened(browser, page_file, PHONE, "light") as page:
+        is_for_everybody(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        # A box that does not scroll may not hide what is in it either.
+        clipped = """[...document.querySelectorAll('main *')].filter(element =>
+            element.getBoundingClientRect().right > innerWidth + 1 && !element.closest('.scroll, pre, svg')).length"""
+        assert page.evaluate(clipped) == 0
 
 
-def test_it_asks_for_nothing_complains_of_nothing_and_is_in_order(visit: Any, page_file: Path) -> None:
-    seen = visit(DESK, "dark")
-    assert [url for url in seen.requests if not url.startswith("data:")] == [page_file.as_uri()]
-    assert seen.complaints == []
-    assert seen.page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    levels = seen.page.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map(element => +element.tagName[1])")
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-    assert seen.page.locator("main").count() == 1
-    assert seen.page.evaluate("document.documentElement.lang") == "en"
-    unnamed = """[...document.querySelectorAll('th')].filter(
-        element => !element.scope || !element.textContent.trim()).length"""
-    assert seen.page.evaluate(unnamed) == 0
-    empty = "[...document.querySelectorAll('img')].filter(element => element.alt.length < 10).length"
-    assert seen.page.evaluate(empty) == 0
-
-
-def test_on_a_phone_nothing_sticks_out(visit: Any) -> None:
-    seen = visit(PHONE)
-    seen.page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
-    assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    # A box that does not scroll may not hide what is in it either.
-    clipped = """[...document.querySelectorAll('main *')].filter(element =>
-        element.getBoundingClientRect().right > innerWidth + 1 && !element.closest('.scroll, pre, svg')).length"""
-    assert seen.page.evaluate(clipped) == 0
-
-
-def test_it_prints_dark_on_white_with_everything_unfolded(visit: Any) -> None:
-    seen = visit(DESK, "dark")
-    seen.page.emulate_media(media="print")
-    style = "(({color, backgroundColor}) => [color, backgroundColor])(getComputedStyle(document.body))"
-    assert seen.page.evaluate(style) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
-    folded = """[...document.querySelectorAll('details > :not(summary)')].filter(
-        element => !element.checkVisibility({contentVisibilityAuto: true})).length"""
-    assert seen.page.evaluate(folded) == 0
+def test_a_page_is_in_order_accessible_in_dark_and_prints_black_on_white(browser: Browser, page_file: Path) -> None:
+    with opened(browser, page_file, DESK, "dark") as page:
+        page.emulate_media(media="print", color_scheme="dark")
+        style = "(({color, backgroundColor}) => [color, backgroundColor])(getComputedStyle(document.body))"
+        assert page.evaluate(style) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
+        folded = """[...document.querySelectorAll('details > :not(summary)')].filter(
+            element => !element.checkVisibility({contentVisibilityAuto: true})).length"""
+        assert page.evaluate(folded) == 0
+        page.emulate_media(media="screen", color_scheme="dark")
+        is_for_everybody(page)
+        assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+        levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map(element => +element.tagName[1])")
+        assert (levels[0], levels.count(1)) == (1, 1)
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+        assert page.locator("main").count() == 1
+        assert page.evaluate("document.documentElement.lang") == "en"
+        unnamed = """[...document.querySelectorAll('th')].filter(
+            element => !element.scope || !element.textContent.trim()).length"""
+        assert page.evaluate(unnamed) == 0
+        empty = "[...document.querySelectorAll('img')].filter(element => element.alt.length < 10).length"
+        assert page.evaluate(empty) == 0
 
 
 def test_the_lists_of_the_index_choose_its_rows_without_a_script(browser: Browser, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import base64
 import html
 import io
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib.image
 import numpy as np
@@ -17,28 +17,28 @@ from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import silent
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.metrics_log import EarlyStopLine
 from podline.kinds.classification.document import Evaluation
 from podline.recipes.kind_table import read_evaluation
-from podline.report.blocks import markdown_of
 from podline.report.facts import RunFacts, gather
 from podline.report.report import report
-from podline.report.run_sections import findings_table, training
-from podline.report.sections import blocks_of
+from podline.report.run_sections import findings_table
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 
 Rows = list[list[str]]
 
 
+def _within(text: str) -> list[float]:
+    """The numbers of ``82.3 % [79.9, 84.5]``."""
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
 def _html_tables(page: str) -> list[Rows]:
     """The tables of a page, without tags."""
     found = []
     for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
-        rows = [
-            re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
-        ]
-        found.append([[_text(cell) for cell in row] for row in rows])
+        rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        found.append([[_text(cell) for cell in re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.DOTALL)] for row in rows])
     return found
 
 
@@ -64,8 +64,7 @@ def _rows(tables: list[Rows], header: str) -> Rows:
     return found[1:]
 
 
-@dataclass
-class Reported:
+class Reported(NamedTuple):
     """A report and what it is about."""
 
     spec: ReportSpec
@@ -92,18 +91,10 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     return _reported(finished_run(tmp_path_factory.mktemp("store")))
 
 
-def _within(text: str) -> list[float]:
-    """The numbers of ``82.3 % [79.9, 84.5]``."""
-    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
-
-
-def test_the_time_of_an_image_has_two_digits(reported: Reported) -> None:
-    assert reported.facts.milliseconds == 3.14159
-    assert "ms an image: 3.1" in re.sub(r"<[^>]+>", ": ", reported.html).replace(": : ", ": ")
-
-
 @pytest.mark.parametrize("where", ["page", "markdown"])
-def test_every_metric_is_the_evaluations(reported: Reported, where: str) -> None:
+def test_a_report_has_every_metric_class_and_cell_of_the_matrix_of_the_evaluation(
+    reported: Reported, where: str
+) -> None:
     evaluation = reported.evaluation
     tables = reported.tables(where)
     rows = {row[0]: row[1:] for row in _rows(tables, "|trained, test split")}
@@ -119,11 +110,6 @@ def test_every_metric_is_the_evaluations(reported: Reported, where: str) -> None
     assert rows["right"] == [str(scored.correct) for scored in sides]
     assert rows["examples"] == [str(scored.examples) for scored in sides]
 
-
-@pytest.mark.parametrize("where", ["page", "markdown"])
-def test_every_class_and_every_cell_of_the_matrix_is_the_evaluations(reported: Reported, where: str) -> None:
-    evaluation = reported.evaluation
-    tables = reported.tables(where)
     best_first = sorted(evaluation.per_class, key=lambda scored: scored.accuracy.value)[::-1]  # as in the chart
     for row, scored in zip(_rows(tables, "class|label"), best_first, strict=True):
         assert row[0] == scored.name
@@ -138,7 +124,7 @@ def test_every_class_and_every_cell_of_the_matrix_is_the_evaluations(reported: R
 
 
 @pytest.mark.parametrize("where", ["page", "markdown"])
-def test_calibration_bins_and_data_facts_are_there(reported: Reported, where: str) -> None:
+def test_a_report_has_the_calibration_and_the_facts_of_the_data(reported: Reported, where: str) -> None:
     tables = reported.tables(where)
     filled = [entry for entry in reported.evaluation.calibration if entry.examples]
     assert [int(row[1].replace(",", "")) for row in _rows(tables, "confidence in")] == [b.examples for b in filled]
@@ -146,13 +132,11 @@ def test_calibration_bins_and_data_facts_are_there(reported: Reported, where: st
     manifest = read_manifest(store, dataset_folder("cifar10", FINGERPRINT))
     splits = {row[0]: row[1:] for row in _rows(tables, "split|train|test")}
     assert splits["records"] == ["60", "60"]
-    assert _within(splits["mean of the pixels"][0]) == pytest.approx(manifest.splits[0].mean, abs=0.005 + 1e-9)
     counts = [[int(cell) for cell in row[1:]] for row in _rows(tables, "class|train|test")]
     assert counts == [list(pair) for pair in zip(*(split.class_counts for split in manifest.splits), strict=True)]
     assert _rows(tables, "split|reason") == [
         ["train", "label 12 vs 10 classes", "2", "data_batch_1[0], data_batch_1[1]"]
     ]
-    assert [row[2] for row in _rows(tables, "file|bytes")] == [file.sha256 for file in manifest.source]
 
 
 def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> None:
@@ -190,24 +174,6 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
     ]
     assert table.rows[-1][4:] == ["checkpoint 700: weights.npz is short", "check the disk"]
     assert table.markdown() in reported.markdown
-    assert "something is wrong with stage2_relu" in _text(reported.html)
-
-
-def test_an_early_end_is_told_with_every_decision(reported: Reported) -> None:
-    decision = {"value": 0.3, "best": 0.2, "state": 10, "time": 0.0}
-    decisions = (
-        EarlyStopLine(step=20, stalled=1, stopped=False, restored=False, **decision),
-        EarlyStopLine(step=30, stalled=2, stopped=True, restored=True, **decision),
-    )
-    facts = reported.facts
-    ended = facts.training.changed(ending="ended early at step 30 of 90: it got no better")
-    text = markdown_of(blocks_of(training, replace(facts, decisions=decisions, training=ended)))
-    assert "The training ended early at step 30 of 90: it got no better." in text
-    rows = _rows(_markdown_tables(text), "step|what")[-2:]
-    assert [row[1:3] for row in rows] == [["end", "0.3000"]] * 2
-    assert [row[-1] for row in rows] == ["goes on", "the run ends early, back to the state of step 10"]
-    restored = facts.training.changed(ending="the model is that of step 10")
-    assert "The model is that of step 10." in markdown_of(blocks_of(training, replace(facts, training=restored)))
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:
@@ -215,13 +181,13 @@ def test_stages_events_versions_and_command_are_told(reported: Reported) -> None
         "9 min 48 s",
         "went on from the checkpoint of step 500",
         "1.2 % of the time went by waiting for input.",
-        "0.515 PFLOP; ",
         "podline run cifar10 --source ../data/cifar10 --root podline-root",
         "2.3.45",
         "commit c0ffeec0ffee, clean",
     ):
         assert shared in " ".join(_text(reported.html).split())
         assert shared in reported.markdown
+    assert "ms an image: 3.1" in re.sub(r"(<[^>]+>)+", ": ", reported.html)
 
 
 def test_another_evaluation_than_the_one_asked_for_and_missing_metrics_leave_no_report(tmp_path: Path) -> None:
@@ -234,7 +200,8 @@ def test_another_evaluation_than_the_one_asked_for_and_missing_metrics_leave_no_
     assert not (tmp_path / spec.folder / "report.html").exists()
 
 
-def test_many_classes_with_hostile_names(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_charts")
+def test_many_classes_with_hostile_names_are_text_and_a_small_split_and_guessing_are_named(tmp_path: Path) -> None:
     names = ("<script>alert(1)</script>", "$a$|b", *(f"class {number}" for number in range(2, 30)))
     reported = _reported(finished_run(tmp_path, class_names=names, records=90, accuracy=0.7))
     for text in (reported.html, reported.markdown):
@@ -242,22 +209,12 @@ def test_many_classes_with_hostile_names(tmp_path: Path) -> None:
     assert r"$a$\|b" in reported.markdown
     assert [row[0] for row in _rows(reported.tables("page"), "class|train")] == list(names)
     assert len(_rows(reported.tables("page"), "label|taken for")) == 10
-
-
-@pytest.mark.usefixtures("no_charts")
-def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
-    reported = _reported(finished_run(tmp_path, accuracy=0.0))
-    assert 'class="warning"' in reported.html
-    for text in (reported.html, reported.markdown):
-        assert "cannot be told from guessing" in text
-
-
-@pytest.mark.usefixtures("no_charts")
-def test_a_small_test_split_is_named_first(tmp_path: Path) -> None:
-    few = _reported(finished_run(tmp_path, class_names=("cat", "dog"), records=20, accuracy=0.8))
-    assert "Only 20 test examples: the figure may be anything from " in few.html, few.html.split("Look at this")[1][
-        :300
-    ]
+    few = _reported(finished_run(tmp_path / "few", class_names=("cat", "dog"), records=20, accuracy=0.0))
+    first = few.html.split("Look at this")[1][:300]
+    assert "Only 20 test examples: the figure may be anything from " in first
+    assert 'class="warning"' in few.html
+    assert "cannot be told from guessing" in few.html
+    assert "cannot be told from guessing" in few.markdown
 
 
 def test_what_needs_a_look_and_what_is_next_come_first(reported: Reported) -> None:

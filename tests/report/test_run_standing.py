@@ -24,7 +24,7 @@ from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.recording import plain
 from podline.recipes.durations import Duration
 from podline.recipes.kind_table import read_evaluation
-from podline.recipes.measures import Measure, known, metric_text
+from podline.recipes.measures import metric_text
 from podline.report.facts import gather
 from podline.report.report import report
 from podline.report.standing import NIGHTS, RunStanding
@@ -34,37 +34,20 @@ from podline.store.opening import open_store
 pytestmark = pytest.mark.usefixtures("few_layers")
 
 
-@pytest.fixture(scope="module")
-def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ReportSpec]:
-    """Nine nights, the last one yesterday's noon, and tonight's run, which has no entry yet."""
-    made = finished_nights(tmp_path_factory.mktemp("store"))
-    store = open_store(made[-1].root)
-    store.delete(ledger.file_of(ledger.names(store)[0].name))
-    return made
-
-
-@pytest.fixture(scope="module")
-def page(specs: list[ReportSpec]) -> str:
-    return open_store(specs[-1].root).local(report(specs[-1], silent()).html).read_text()
-
-
 def _standing(spec: ReportSpec) -> RunStanding:
     return gather(open_store(spec.root), spec, silent()).standing
-
-
-def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
-    assert [entry.run for entry in _standing(specs[-1]).nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
-    rival = _standing(specs[-1]).rival
-    assert (rival.role, rival.comparison.against) == ("night before", specs[-2].run)
 
 
 def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
     spec, other = finished_run(tmp_path, seed=1), finished_run(tmp_path, seed=2)
     store = open_store(tmp_path)
     assert _standing(spec) == RunStanding()
+    settings = {"recipe": plain(training_of(store, spec.run).recipe)}
+    ledger.publish(store, night(-1, settings=settings))
+    gone = _standing(spec)
+    assert (len(gone.nights), gone.rival) == (1, None), "a run whose files are gone is a night, but no rival"
+    store.delete(ledger.file_of(ledger.names(store)[0].name))
     entered(other, NOON - DAY)
-    expected = _standing(spec)
-    assert [entry.run for entry in expected.nights] == [other.run]
     entered(other, NOON - DAY / 2)  # found done: the same model once more
     entered(spec, NOON - DAY / 3)  # an earlier night of this very run
     entered(finished_run(tmp_path, seed=3), NOON + DAY)  # a later one
@@ -89,15 +72,6 @@ def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: 
         assert shown == ([] if run == by_hand else [run.run])
 
 
-def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> None:
-    spec = finished_run(tmp_path)
-    settings = {"recipe": plain(training_of(open_store(tmp_path), spec.run).recipe)}
-    ledger.publish(open_store(tmp_path), night(-1, settings=settings))
-    standing = _standing(spec)
-    assert len(standing.nights) == 1
-    assert standing.rival is None
-
-
 @pytest.mark.parametrize("file", ["evaluation.json", "guesses.npz", "stages/train.json", "its entry"])
 def test_damage_of_the_run_before_is_told_and_ends_no_report(tmp_path: Path, file: str) -> None:
     before, spec = (finished_run(tmp_path, seed=seed, records=200) for seed in (0, 1))
@@ -110,14 +84,6 @@ def test_damage_of_the_run_before_is_told_and_ends_no_report(tmp_path: Path, fil
     told: list[Event] = []
     gather(store, spec, Reporter("report", told.append))
     assert any(damaged.split("/")[1] in event["message"] for event in told if event.get("level") == "warning")
-
-
-@pytest.mark.parametrize(("name", "word"), [("top1", "better"), ("loss", "worse"), ("macro_error", "worse")])
-def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
-    installed = Measure("macro_error", "macro error", higher_is_better=False, compute=lambda _: 0.0)
-    monkeypatch.setitem(known(), "macro_error", installed)
-    assert word_of(name, 0.1, ChanceCase.BEYOND) == word
-    assert word_of(name, 0.1, ChanceCase.RARE) == "noise"
 
 
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
@@ -139,11 +105,11 @@ def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, ga
     assert rival.comparison.difference.paired
     assert (rival.comparison.difference.gained, rival.comparison.difference.lost) == (max(gained, 0), max(-gained, 0))
     if word == "worse":
+        assert word_of("loss", 0.2, ChanceCase.BEYOND) == word, "less is better"
         text = re.sub(r"<[^>]+>", "", open_store(now.root).local(report(now, silent()).html).read_text())
         assert "20.0 points worse than the night before, with another seed." in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-@pytest.mark.usefixtures("no_charts")
 def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
     champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
     entered(champion, NOON - 2 * DAY)
@@ -155,6 +121,7 @@ def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_
     page = open_store(now.root).local(result.html).read_text()
     assert "better than the reference, with another seed, refused as champion for cat, dog." in page
     assert "<li>cat: &lt;worse&gt;</li>" in page
+    assert re.search(r"The reference has \d+\.\d %\.", page), "the chart has a line for it"
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
     assert _standing(now).rival.role == "night before"
@@ -166,8 +133,15 @@ def _text(page: str) -> str:
     return re.sub(r"(<[^>]+>\s*)+", "\n", lines)
 
 
-def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page: str) -> None:
-    store, spec = open_store(specs[-1].root), specs[-1]
+def test_a_page_has_the_last_seven_nights_and_the_figures_of_the_documents(tmp_path: Path) -> None:
+    """Nine nights, the last one yesterday's noon, and tonight's run, which has no entry yet."""
+    specs, store = finished_nights(tmp_path), open_store(tmp_path)
+    store.delete(ledger.file_of(ledger.names(store)[0].name))
+    spec = specs[-1]
+    assert [entry.run for entry in _standing(spec).nights] == [each.run for each in specs[-1 - NIGHTS : -1]]
+    before = _standing(spec).rival
+    assert (before.role, before.comparison.against) == ("night before", specs[-2].run)
+    page = store.local(report(spec, silent()).html).read_text()
     found, rival = (read_evaluation(store, each.folder).trained.metrics["top1"] for each in (spec, specs[-2]))
     trained = TrainResult.model_validate(read_completion(store, spec.folder, "train").result)
     [records] = [split.records for split in read_manifest(store, spec.dataset_folder).splits if split.name == "train"]
@@ -178,16 +152,3 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
     assert f", {metric_text('top1', rival)}: " in lines
     assert f"\ntraining\n{duration(trained.seconds)}\n" in lines
     assert f"{rate(trained.examples_per_second)} examples/s" in lines
-
-
-@pytest.mark.usefixtures("no_charts")
-@pytest.mark.parametrize(
-    ("doubts", "words"),
-    [
-        ((), "the first run with these settings, promoted to champion."),
-        (("cat", "dog"), "2 more trainings of the reference"),
-    ],
-)
-def test_a_first_champion_and_an_undecided_model_are_told(tmp_path: Path, doubts: tuple[str, ...], words: str) -> None:
-    spec = decided(finished_run(tmp_path), "another" if doubts else "", doubts=doubts)
-    assert words in open_store(spec.root).read_bytes(report(spec, silent()).html).decode()

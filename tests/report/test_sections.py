@@ -15,7 +15,7 @@ from support.extending import code_of, install
 
 from podline.base.progress import silent
 from podline.report.blocks import Chart, Code, Column, Fold, Grid, Heading, Items, Picture, Pictures, Table, Text
-from podline.report.pictures import PHOTO, SMALL_PHOTO, data_uri, photo_uri
+from podline.report.pictures import PHOTO, SMALL_PHOTO, photo_uri
 from podline.report.report import report
 from podline.store.opening import open_store
 
@@ -40,19 +40,14 @@ def test_the_page_of_docs_adds_a_section(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (
-            "broken = 3",
-            "section broken (broken_sections:broken of broken_sections): got int",
-        ),
+        ("broken = 3", "section broken (broken_sections:broken of broken_sections): got int"),
         (
             "from podline.report.sections import section\n\n\n@section('Broken')\ndef broken(run):\n    yield 1 / 0",
             "section Broken (broken_sections): ZeroDivisionError: division by zero",
         ),
     ],
 )
-def test_one_that_fails_is_named_on_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, message: str
-) -> None:
+def test_a_section_that_fails_is_named_on_the_page(tmp_path: Path, monkeypatch, code: str, message: str) -> None:
     toml = '[project.entry-points."podline.sections"]\nbroken = "broken_sections:broken"\n'
     monkeypatch.syspath_prepend(install(tmp_path / "site", {"broken_sections": code}, toml))
     monkeypatch.delitem(sys.modules, "broken_sections", raising=False)
@@ -75,31 +70,21 @@ def test_one_that_fails_is_named_on_the_page(
     ],
     ids=lambda block: type(block).__name__,
 )
-def test_every_block_shows_any_text_as_it_is(block: Text) -> None:
+def test_a_block_shows_any_text_as_it_is(block: Text) -> None:
     assert "<script" not in block.html()
     assert "&lt;script&gt;" in block.html()
     markdown = block.markdown()
     assert isinstance(block, Code) or ("<script" not in markdown and "**" not in markdown.replace(r"\*\*", ""))
-
-
-def test_what_shows_nothing_leaves_no_heading_in_markdown() -> None:
-    assert Fold("Curves", Chart(Text("").html(), "Loss")).markdown() == ""
-
-
-NOISE = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)
-
-
-def _file(uri: str) -> bytes:
-    assert uri.startswith("data:image/jpeg;base64,")
-    return base64.b64decode(uri.partition(",")[2])
+    assert Fold("Curves", Chart(Text("").html(), "Loss")).markdown() == "", "nothing has no heading"
 
 
 def test_photographs_are_as_small_as_they_must_be_and_keep_their_shape() -> None:
-    for most in (PHOTO, SMALL_PHOTO):
-        file = _file(photo_uri(NOISE, most))
-        assert 0.3 * most < len(file) <= most
-        height, width, _ = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR).shape
-        assert width / height == pytest.approx(800 / 600, rel=0.02)
-    assert len(_file(data_uri(NOISE))) <= PHOTO
+    noise = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)
     plain = np.full((560, 420, 3), 90, np.uint8)
-    assert cv2.imdecode(np.frombuffer(_file(photo_uri(plain)), np.uint8), cv2.IMREAD_COLOR).shape == plain.shape
+    for image, least, most in ((noise, 0.3, PHOTO), (noise, 0.3, SMALL_PHOTO), (plain, 0.0, PHOTO)):
+        uri = photo_uri(image, most)
+        assert uri.startswith("data:image/jpeg;base64,")
+        file = base64.b64decode(uri.partition(",")[2])
+        assert least * most < len(file) <= most
+        height, width, _ = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR).shape
+        assert width / height == pytest.approx(image.shape[1] / image.shape[0], rel=0.02)

@@ -83,11 +83,6 @@ class Trainer:
         return TrainResult(**names, steps=40, epochs=1.0, seconds=self._seconds, **figures)
 
 
-def remembered(store: Store, spec: SearchSpec) -> list[Trial]:
-    """The trials of a search without what a clock says."""
-    return [trial.changed(seconds=0.0) for trial in read_search(store, spec).trials]
-
-
 def test_a_search_begins_with_the_recipe_itself_and_finds_what_is_better(store: Store) -> None:
     spec, trainer = spec_of(store, trials=16), Trainer(store)
     found = search(store, spec, trainer, silent())
@@ -106,12 +101,19 @@ def test_a_search_begins_with_the_recipe_itself_and_finds_what_is_better(store: 
     assert f"podline train {best.run} --set validation_share=0" in page
 
 
-def test_a_search_that_was_killed_ends_like_one_that_was_not(store: Store, tmp_path: Path) -> None:
-    whole = spec_of(store)
-    search(store, whole, Trainer(store), silent())
+def test_a_killed_search_ends_like_another_and_more_trials_go_on_where_fewer_ended(
+    store: Store, tmp_path: Path
+) -> None:
+    def remembered(store: Store, spec: SearchSpec) -> list[Trial]:
+        return [trial.changed(seconds=0.0) for trial in read_search(store, spec).trials]
+
+    few, whole = spec_of(store, trials=5), spec_of(store)
+    assert few.folder == whole.folder
+    search(store, few, Trainer(store), silent())
+    search(store, whole, trainer := Trainer(store), silent())
+    assert len(trainer.runs) == 3
     publish_dataset(tmp_path / "killed")
     other = open_store(str(tmp_path / "killed"))
-    spec = spec_of(other)
 
     class Dying(Trainer):
         def __call__(self, spec: TrainSpec) -> TrainResult:
@@ -122,22 +124,9 @@ def test_a_search_that_was_killed_ends_like_one_that_was_not(store: Store, tmp_p
 
     for _ in range(2):
         with pytest.raises(Killed):
-            search(other, spec, Dying(other), silent())
-    search(other, spec, Trainer(other), silent())
-    assert remembered(other, spec) == remembered(store, whole)
-
-
-def test_more_trials_go_on_where_fewer_ended(store: Store) -> None:
-    few, more = spec_of(store, trials=4), spec_of(store, trials=7)
-    assert few.folder == more.folder
-    search(store, few, Trainer(store), silent())
-    before, trainer = remembered(store, few), Trainer(store)
-    search(store, more, trainer, silent())
-    assert len(trainer.runs) == 3
-    assert remembered(store, more)[:4] == before
-    again = Trainer(store)
-    assert search(store, few, again, silent()).trials["complete"] >= 4
-    assert again.runs == []
+            search(other, spec_of(other), Dying(other), silent())
+    search(other, spec_of(other), Trainer(other), silent())
+    assert remembered(other, spec_of(other)) == remembered(store, whole)
 
 
 def test_minutes_begin_no_trial_that_would_not_fit(store: Store) -> None:
@@ -148,17 +137,6 @@ def test_minutes_begin_no_trial_that_would_not_fit(store: Store) -> None:
     assert found.ending == "the next trial, of up to 20 s, does not fit into 0.9 minutes"
     search(store, spec_of(store, trials=3, minutes=1.1), trainer, silent())
     assert len(trainer.runs) == 3
-
-
-def test_a_trial_takes_the_time_that_passed_and_not_that_of_its_steps(store: Store) -> None:
-    spec = spec_of(store, trials=3)
-
-    def slow(_spec: TrainSpec) -> float:
-        time.sleep(0.05)
-        return 0.5
-
-    search(store, spec, Trainer(store, slow, seconds=0.01), silent())
-    assert all(trial.seconds >= 0.05 for trial in read_search(store, spec).trials)
 
 
 def test_values_that_cannot_be_trained_are_a_failed_trial_and_the_recipe_itself_an_error(store: Store) -> None:
@@ -174,36 +152,37 @@ def test_values_that_cannot_be_trained_are_a_failed_trial_and_the_recipe_itself_
     assert {trial.cause for trial in failed} == {"the loss is nan at step 3"}
     with pytest.raises(DivergenceError):
         search(store, spec_of(store, optimizer={"kind": "adam"}), Trainer(store, fails), silent())
+    store.publish_json(f"{spec.folder}/search.json", {"trials": 3}, replace=True)
+    with pytest.raises(ArtifactError, match=r"search\.json is not a record of a search"):
+        search(store, spec, Trainer(store), silent())
 
 
-def test_a_space_of_few_values_is_exhausted(store: Store) -> None:
-    spec, trainer = spec_of(store, over=("optimizer.kind=sgd,adam,rmsprop",), trials=9), Trainer(store)
-    found = search(store, spec, trainer, silent())
-    assert len(trainer.runs) == 3
+def test_a_space_of_few_values_is_exhausted_and_trials_take_the_time_that_passed(store: Store) -> None:
+    def slow(_spec: TrainSpec) -> float:
+        time.sleep(0.05)
+        return 0.5
+
+    spec = spec_of(store, over=("optimizer.kind=sgd,adam,rmsprop",), trials=9)
+    found = search(store, spec, Trainer(store, slow, seconds=0.01), silent())
+    trials = read_search(store, spec).trials
+    assert len(trials) == 3
+    assert all(trial.seconds >= 0.05 for trial in trials), "the time that passed, and not that of the steps"
     assert "seem to have been tried" in found.ending
 
 
-@pytest.mark.parametrize(
-    ("errors", "examples", "better", "text"),
-    [
-        ((0.20, 0.15, 0.3), 200, False, "5.0 points ["),
-        ((0.20, 0.15, 0.3), 20_000, True, "5.0 points ["),
-        ((0.15, 0.20, 0.3), 20_000, False, "no better than the default"),
-    ],
-)
+@pytest.mark.parametrize(("errors", "examples"), [((0.20, 0.15), 200), ((0.20, 0.15), 20_000), ((0.15, 0.20), 20_000)])
 def test_a_difference_that_chance_explains_is_not_called_better(
-    store: Store, errors: tuple[float, ...], examples: int, better: bool, text: str
+    store: Store, errors: tuple[float, ...], examples: int
 ) -> None:
-    spec = spec_of(store)
     values = {"schedule.learning_rate": 0.1, "optimizer.kind": "sgd"}
     trials = tuple(
         Trial(number=number, values=values, run=f"t-{number}", state="complete", value=error, examples=examples)
-        for number, error in enumerate(errors)
+        for number, error in enumerate((*errors, 0.3))
     )
-    found = judged(read_search(store, spec).changed(trials=trials))
-    assert errors[found.best.number] == min(errors)
-    assert found.better is better
-    assert text in found.text
+    found = judged(read_search(store, spec_of(store)).changed(trials=trials))
+    assert errors[found.best.number] == 0.15
+    assert found.better is (errors[0] > errors[1] and examples > 200)
+    assert ("5.0 points [" if found.best.number else "no better than the default") in found.text
 
 
 # A part that a recipe holds out of many images only.
@@ -218,31 +197,20 @@ def test_a_recipe_that_holds_out_too_little_holds_out_a_tenth_and_says_so(store:
     assert spec.recipe.validation_share == 0.1
     assert not spec.recipe.fit or not spec.recipe.fit.least_validation, "also of few images"
     assert said == ["validation_share=0.1: trials are compared by held-out examples, never by the test split"]
-
-
-def test_several_processes_and_a_record_that_cannot_be_read_are_refused(store: Store) -> None:
     with pytest.raises(SettingsError, match="got strategy=workers, a search trains in one process"):
         search_spec(store, RECIPE, OVER, silent(), strategy="workers", trials=2)
-    spec = spec_of(store)
-    store.publish_json(f"{spec.folder}/search.json", {"trials": 3})
-    with pytest.raises(ArtifactError, match=r"search\.json is not a record of a search"):
-        search(store, spec, Trainer(store), silent())
 
 
 def test_the_next_values_depend_on_the_trials_and_the_seed_alone() -> None:
     spaces = (Space(path="x", low=0.0, high=1.0), Space(path="y", low=1, high=64, log=True))
-    trials = [
-        Trial(number=number, values={"x": number / 10, "y": 2**number}, state="complete", value=float(number))
-        for number in range(6)
-    ]
-    first = next_values(spaces, trials, 0)
-    assert next_values(spaces, trials, 0) == first
-    assert next_values(spaces, trials, 1) != first
-    assert next_values(spaces, trials[:5], 0) != first
-    assert isinstance(first["y"], int)
+    values = [{"x": number / 10, "y": 2**number} for number in range(6)]
     # A trial outside the spaces, as a recipe's own values may be, is no error.
-    outside = Trial(number=6, values={"x": 9.0, "y": None}, state="complete", value=1.0)
-    assert next_values(spaces, [*trials, outside], 0) is not None
+    values.append({"x": 9.0, "y": None})
+    trials = [Trial(number=at, values=each, state="complete", value=float(at)) for at, each in enumerate(values)]
+    first = next_values(spaces, trials, 0)
+    assert first == next_values(spaces, trials, 0)
+    assert first not in (next_values(spaces, trials, 1), next_values(spaces, trials[:5], 0))
+    assert isinstance(first["y"], int)
 
 
 def test_limits_are_the_medians_of_complete_trials_after_the_first_quarter() -> None:
@@ -252,7 +220,6 @@ def test_limits_are_the_medians_of_complete_trials_after_the_first_quarter() -> 
 
     trials = [trial(number, 9.0, 4.0 + number, 3.0 + number, 2.0) for number in range(4)]
     assert limits(trials[:3]) == ()
-    assert limits(trials) == (None, 5.5, 4.5, 2.0)
     assert limits([*trials, trial(4, 0.0, complete=False)]) == (None, 5.5, 4.5, 2.0)
     assert limits([*trials, trial(4, 9.0, 1.0)]) == (None, 5.0, 4.5, 2.0)
 
@@ -260,9 +227,8 @@ def test_limits_are_the_medians_of_complete_trials_after_the_first_quarter() -> 
 def test_the_value_of_a_trial_is_that_of_the_state_that_its_run_ends_with() -> None:
     lines = [evaluation(10, 0.2), evaluation(20, 0.3)]
     stop = {"step": 20, "value": 0.3, "best": 0.2, "state": 10, "stalled": 1, "stopped": True, "time": 0.0}
-    assert measured([*lines], "error")["value"] == pytest.approx(0.3)
-    assert measured([*lines, EarlyStopLine(**stop, restored=True)], "error")["value"] == pytest.approx(0.2)
-    assert measured([*lines, EarlyStopLine(**stop, restored=False)], "loss")["value"] == pytest.approx(0.3)
+    for restored, value in ((True, 0.2), (False, 0.3)):
+        assert measured([*lines, EarlyStopLine(**stop, restored=restored)], "error")["value"] == pytest.approx(value)
 
 
 MNIST = registry.get("mnist")
@@ -275,7 +241,6 @@ MNIST = registry.get("mnist")
         ("learning_rate=.01..0.5", Space(path="schedule.learning_rate", low=0.01, high=0.5)),
         ("model.width=0.5,1", Space(path="model.width", choices=(0.5, 1))),
         ("optimizer.kind=sgd, adam,sgd", Space(path="optimizer.kind", choices=("sgd", "adam"))),
-        ("augmentation.flip=true,false", Space(path="augmentation.flip", choices=(True, False))),
         ("batch_size=log:16..256", Space(path="batch_size", low=16, high=256, log=True)),
     ],
 )
@@ -283,7 +248,7 @@ def test_a_space_is_what_is_written(text: str, expected: Space) -> None:
     assert spaces_of([text], MNIST) == (expected,)
 
 
-def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
+def test_numbers_of_a_range_are_whole_between_whole_ones_and_else_have_few_digits() -> None:
     whole, real = spaces_of(["batch_size=16..256", "model.width=0.5..2"], MNIST)
     assert (whole.whole, real.whole) == (True, False)
     assert real.rounded(1.23456789) == 1.235
@@ -293,7 +258,6 @@ def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
 @pytest.mark.parametrize(
     ("name", "over"),
     [
-        ("coco_pose", "task.targets.joint_sigma=3..9"),
         ("coco_pose", "task.model.heatmap_stages=1,2"),
         ("labels", "loss.kind=cross_entropy,focal"),
     ],
@@ -301,33 +265,24 @@ def test_a_range_between_whole_numbers_holds_whole_numbers() -> None:
 def test_losses_of_different_formulas_are_not_compared(name: str, over: str) -> None:
     with pytest.raises(SettingsError, match=f"^--over {over.split('=', maxsplit=1)[0]}: trials of the kind .* change"):
         spaces_of([over], registry.get(name))
-
-
-def test_values_beside_the_loss_are_compared_by_it() -> None:
-    assert spaces_of(["task.model.width=0.5..1", "task.augmentation.rotation=0,20"], registry.get("coco_pose"))
-    assert spaces_of(["task.label_smoothing=0..0.2", "model.width=0.5,1"], registry.get("labels"))
-    assert spaces_of(["task.label_smoothing=0,0.1"], MNIST), "classes are compared by the error"
+    others = {"coco_pose": "task.model.width=0.5..1", "labels": "task.label_smoothing=0..0.2"}
+    assert spaces_of([others[name]], registry.get(name)), "a value beside the loss"
 
 
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
         ((), "got no value to search over"),
-        (("schedule.learning_rate",), "got no space"),
         (("schedule.learning_rate=0.1",), "got no space"),
         (("schedule.learning_rate=log:0..1",), "got no space"),
-        (("schedule.learning_rate=log:0.1,1",), "got no space"),
         (("optimizer.kind=sgd..adam",), "got no space"),
         (("schedule.learning_rate=1..0.1",), "got 1 to 0.1, expected the lower end first"),
         (("model.width=0.5,1", "model.width=1..2"), "names model.width twice"),
         (("schedule.rate=0.1..1",), "a recipe has no 'schedule.rate'"),
-        (("model=0.5..2",), r"model\.kind = 0\.5"),
         (("model.width=0..2",), r"model\.width = 0"),
-        (("batch_size=8.5..100.5",), r"batch_size = 8\.5"),
         (("optimizer.kind=sgd,adma",), "adma"),
     ],
 )
-def test_what_cannot_be_a_space_is_refused_in_one_line(texts: tuple[str, ...], words: str) -> None:
-    with pytest.raises(SettingsError, match=words) as refused:
+def test_what_cannot_be_a_space_is_refused(texts: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
         spaces_of(texts, MNIST)
-    assert "\n" not in str(refused.value)

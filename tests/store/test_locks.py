@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from podline.base.errors import StoreError
+from podline.base.progress import Event, Reporter
 from podline.store import locks, uses
 from podline.store.cache import Cache
 from podline.store.folder import FolderStore
@@ -31,27 +30,41 @@ with locks.turn(pathlib.Path(sys.argv[1]), "train of runs/first", lambda *_: Non
 """
 
 
-@contextlib.contextmanager
-def held_elsewhere(path: Path, umask: int = 0o022, user: int = os.geteuid()) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that has the lock; it is killed when the body ends."""
+def test_waiting_is_news_at_first_and_then_ever_more_seldom_and_a_sign_of_life_every_ten_seconds() -> None:
+    events = list[Event]()
+    waits = locks.Waiting(Reporter("train", events.append))
+    times: dict[str, list[int]] = {"log": [], "waiting": []}
+    for seconds in range(200):
+        waits("the holder", seconds)
+        for event in events:
+            times[event["event"]].append(seconds)
+        events.clear()
+    assert times == {"log": [0, 30, 60, 120], "waiting": [*range(0, 200, 10)]}
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder like /tmp, where all users may make files."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("user", [os.geteuid(), *([65534] if os.geteuid() == 0 else [])])
+def test_a_lock_is_one_process_s_until_that_is_killed(shared: Path, user: int) -> None:
+    path, told = shared / "lock", list[str]()
     command = [sys.executable, "-c", _HOLD, str(path), str(user)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, umask=umask) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, umask=0o077) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        yield process
-        process.kill()
-
-
-def test_a_lock_is_one_process_s_until_that_is_killed(tmp_path: Path) -> None:
-    path, told = tmp_path / "lock", list[str]()
-    with held_elsewhere(path, umask=0o077) as process:
         assert stat.S_IMODE(path.stat().st_mode) == 0o666, "other users of the machine take turns by it"
         with locks.locked(path, wait=False) as mine:
             assert mine is None
 
-        def waits(holder: str, _seconds: float) -> None:
+        def waits(holder: str, seconds: float) -> None:
+            assert 0 <= seconds < 60
             told.append(holder)
-            process.send_signal(signal.SIGKILL)
+            process.kill()
 
         with locks.turn(path, "train of runs/second", waits) as waited:
             assert waited
@@ -59,17 +72,6 @@ def test_a_lock_is_one_process_s_until_that_is_killed(tmp_path: Path) -> None:
     assert told[0].startswith(f"train of runs/first (process {process.pid} on ")
     with locks.turn(path, "train", waits) as waited:  # the file that was left is no lock
         assert not waited
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_users_of_a_machine_exclude_each_other() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        shared = Path(folder)
-        shared.chmod(0o1777)
-        with held_elsewhere(shared / "lock", user=65534), locks.locked(shared / "lock", wait=False) as mine:
-            assert mine is None
-        with locks.turn(shared / "lock", "train", lambda *_: None) as waited:
-            assert not waited
 
 
 def test_a_link_is_no_lock(tmp_path: Path) -> None:
@@ -103,14 +105,15 @@ def test_a_lock_whose_file_was_deleted_meanwhile_is_taken_on_the_new_file(tmp_pa
     assert entered.is_set()
 
 
-def test_sweep_removes_what_has_no_lock_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "left" / "inside").mkdir(parents=True)
-    (tmp_path / "left.lock").touch()
-    (tmp_path / "older").mkdir()
-    with locks.temporary_folder(tmp_path, "mine") as mine:
-        assert locks.sweep(tmp_path) == 2
-        assert sorted(tmp_path.iterdir()) == [mine, mine.with_name(f"{mine.name}.lock")]
-    assert list(tmp_path.iterdir()) == []
+def test_sweeping_removes_temporary_folders_without_a_lock_and_nothing_else(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    left = store.own_folder("tmp", "left", "inside").parent
+    left.with_name("left.lock").touch()
+    store.own_folder("tmp", "older")
+    with store.workspace("mine") as mine:
+        assert store.sweep() == 2
+        assert sorted(left.parent.iterdir()) == [mine, mine.with_name(f"{mine.name}.lock")]
+    assert list(left.parent.iterdir()) == []
 
 
 SIZE = 1_000
@@ -124,14 +127,6 @@ def fetched(cache: Cache, key: str) -> Path:
     return cache.get(key, SIZE, lambda _: True, fetch)
 
 
-def test_copies_come_and_are_named_while_others_make_room(tmp_path: Path):
-    cache = Cache(tmp_path, limit=400 * SIZE)
-    keys = [f"object {number}" for number in range(400)]
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        copies = list(pool.map(lambda key: fetched(cache, key), keys))
-    assert [copy.read_bytes().strip().decode() for copy in copies] == keys
-
-
 def test_caches_of_two_processes_share_the_limit(tmp_path: Path):
     limit = 20 * SIZE
     most = []
@@ -139,7 +134,8 @@ def test_caches_of_two_processes_share_the_limit(tmp_path: Path):
         ours, theirs = Cache(tmp_path, limit), Cache(tmp_path, limit)
         keys = [f"object {number}" for number in range(start, start + 10)]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(fetched, [ours, theirs] * 5, keys))
+            copies = list(pool.map(fetched, [ours, theirs] * 5, keys))
+        assert [copy.read_bytes().strip().decode() for copy in copies] == keys
         most.append(sum(copy.stat().st_size for copy in (tmp_path / "objects").iterdir()))
         ours.release()
         theirs.release()

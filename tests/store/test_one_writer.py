@@ -6,13 +6,18 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fault_proxy
 import pytest
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
+from two_machines import SmallTrainSpec, played, real_recipe, schedule
 
 from podline.base.errors import OtherWriterError, TakenError
+from podline.ledger import ledger
+from podline.stages.specs import TrainSpec
 from podline.store import fences, one_writer
 from podline.store.contract import Store
 from podline.store.one_writer import LEASE, Writer, help_writer, writer_of, writing
@@ -114,11 +119,8 @@ def test_a_writer_suspended_between_look_and_write_changes_nothing(
     first = world.taken()
     world.publish(first, f"{RUN}/a", "first")
 
-    def meanwhile() -> None:
-        # Also a file that stays as it was belongs to the next writer once it has published it.
-        world.publish(world.taken(), f"{RUN}/a", "first")
-
-    suspended_once(first, monkeypatch, meanwhile)
+    # Also a file that stays as it was belongs to the next writer once it has published it.
+    suspended_once(first, monkeypatch, lambda: world.publish(world.taken(), f"{RUN}/a", "first"))
     if act == "delete":
         first.delete(f"{RUN}/a", "")
     else:
@@ -162,15 +164,8 @@ def test_on_one_machine_a_dead_writer_is_known_at_once(
     Writer(store, RUN, "the next").take(mark, lambda holder: pytest.fail(f"waits for {holder}"))
     # The same folder on a machine that has another one's mark.
     monkeypatch.setattr(one_writer, "_machine", lambda: "another machine")
-
-    class WaitsError(Exception):
-        pass
-
-    def waits(holder: str) -> None:
-        raise WaitsError(holder)
-
-    with pytest.raises(WaitsError, match="the next"):
-        Writer(store, RUN, "there").take(mark, waits)
+    with pytest.raises(pytest.fail.Exception, match="waits for the next"):
+        Writer(store, RUN, "there").take(mark, lambda holder: pytest.fail(f"waits for {holder}"))
 
 
 def test_a_helper_writes_while_its_owner_has_the_lease_and_no_longer(
@@ -190,8 +185,11 @@ def test_a_helper_writes_while_its_owner_has_the_lease_and_no_longer(
     # The next holder may have found the shard that was written before the loss.
     assert world.texts() == {f"{RUN}/shard": "one"}
     help_writer(store, RUN, lost[0].owner)
+    world.publish(lost[0], f"{RUN}/shard", "the owner's")
     store.publish_bytes(f"{RUN}/shard", b"two", replace=True)
     assert world.texts() == {f"{RUN}/shard": "two"}
+    world.publish(lost[0], f"{RUN}/shard", "the owner's again")
+    assert world.texts() == {f"{RUN}/shard": "the owner's again"}
 
 
 def test_of_two_that_replace_one_version_one_succeeds(store: Store, tmp_path: Path) -> None:
@@ -201,50 +199,72 @@ def test_of_two_that_replace_one_version_one_succeeds(store: Store, tmp_path: Pa
         return store.swap(source, "a/b", version)
 
     first = swapped("one", "")
-    outcomes, start = list[str](), threading.Barrier(8)
+    start = threading.Barrier(8)
 
-    def swap(number: int) -> None:
+    def swap(number: int) -> str:
         start.wait()
         try:
-            outcomes.append(swapped(f"n{number}", first))
+            return swapped(f"n{number}", first)
         except TakenError:
-            outcomes.append("")
+            return ""
 
-    threads = [threading.Thread(target=swap, args=(number,)) for number in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    won = [each for each in outcomes if each]
-    assert len(won) == 1
+    with ThreadPoolExecutor(8) as pool:
+        [won] = filter(None, pool.map(swap, range(8)))
     found = store.find("a/b")
     assert found is not None
-    assert found.version == won[0] != first
+    assert found.version == won != first
     store.swap(None, "a/b", first)
     assert store.exists("a/b")
-    store.swap(None, "a/b", won[0])
+    store.swap(None, "a/b", won)
     assert not store.exists("a/b")
     with pytest.raises(TakenError):
-        swapped("late", won[0])
+        swapped("late", won)
     assert not store.exists("a/b")
-
-
-@pytest.fixture
-def quiet(proxy: fault_proxy.FaultProxy) -> Iterator[fault_proxy.FaultProxy]:
-    yield proxy
-    proxy.share = 0.0
 
 
 def test_a_lost_answer_to_a_renewal_is_no_loss(
-    tmp_path: Path, quiet: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PODLINE_STORE_LEASE", "600")
     monkeypatch.setattr(one_writer, "_LEAST_SECONDS", 0.0)
     world = World(open_store(gcs_root), tmp_path)
     writer = world.taken()
-    quiet.faults, quiet.share = (fault_proxy.LOST, "503"), 0.3
-    for number in range(20):
+    proxy.faults, proxy.share = (fault_proxy.LOST, "503"), 0.3
+    for number in range(8):
         world.publish(writer, f"{RUN}/a", str(number))
-    quiet.share = 0.0
-    assert quiet.happened.total() > 5
-    assert world.texts() == {f"{RUN}/a": "19"}
+    proxy.share = 0.0
+    assert proxy.happened[fault_proxy.LOST] > 2
+    assert world.texts() == {f"{RUN}/a": "7"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_children")
+def test_a_suspended_machine_leaves_the_result_of_the_other_and_both_are_told(
+    tmp_path: Path, gcs: str, gcs_root: str
+) -> None:
+    store = open_store(gcs_root)
+    spec = SmallTrainSpec(root=store.uri, recipe=small_recipe(), fingerprint=FINGERPRINT)
+    # Suspended in the middle of the training, until the other one has ended.
+    acts = [(0.2, 1, "start"), (1.0, 0, "suspend"), (1.1, 0, "wait"), (1.2, 0, "resume")]
+    found = played(tmp_path, gcs, store, spec, acts)
+    assert found.problems == []
+    assert found.codes == ([75, 0], [0])
+    states = [(named.state, ledger.read(store, named.name).error) for named in ledger.names(store)]
+    assert sorted(states) == [("failed", "OtherWriterError"), ("finished", ""), ("finished", "")]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.usefixtures("in_children")
+def test_fifty_drawn_schedules_of_two_machines(tmp_path: Path, gcs: str, gcs_root: str) -> None:
+    problems, codes = dict[int, list[str]](), list[int]()
+    for seed in range(50):
+        store = open_store(f"{gcs_root}{seed}")
+        publish_dataset(store.uri)
+        spec = TrainSpec(root=store.uri, recipe=real_recipe(), fingerprint=FINGERPRINT, preflight=False)
+        found = played(tmp_path / str(seed), gcs, store, spec, schedule(seed, 8.0))
+        codes += found.codes[0] + found.codes[1]
+        if found.problems:
+            problems[seed] = found.problems
+    assert problems == {}
+    assert codes.count(75) >= 10, "machines were overtaken"

@@ -2,7 +2,6 @@
 
 crowning.py race ROOT RUN ROUNDS    at the same time as another process, each round against the same champion
 crowning.py kill ROOT               a folder: a new process for each file operation, killed when it comes to it
-crowning.py kill-upload ROOT WHEN   a bucket: killed before or after the upload
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable
 
 from podline.base.errors import OvertakenError
 from podline.documents.champions import Candidate, champion, crown
-from podline.store.buckets import BucketStore
 from podline.store.opening import open_store
 
 RECIPE = "sample"
@@ -79,24 +77,9 @@ def kill(root: str) -> None:
             return
 
 
-def kill_upload(root: str, when: str) -> None:
-    upload = BucketStore._upload
-
-    def killed(*arguments: object) -> None:
-        if when == "after":
-            upload(*arguments)  # pyright: ignore[reportArgumentType]
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    BucketStore._upload = killed
-    store = open_store(root)
-    crown(store, RECIPE, candidate(when), champion(store, RECIPE), "promoted")
-
-
 if __name__ == "__main__":
     act, root, *rest = sys.argv[1:]
     if act == "race":
         race(root, rest[0], int(rest[1]))
-    elif act == "kill":
-        kill(root)
     else:
-        kill_upload(root, rest[0])
+        kill(root)

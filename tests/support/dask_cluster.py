@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from free_ports import free_ports
 
 _START_SECONDS = 240.0
 # Of a worker: nothing of the folders in HIDDEN is there. The shell mounts empty ones in a namespace of its own.
@@ -35,6 +36,25 @@ def can_unshare() -> bool:
     return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
 
 
+def start_apart(
+    folder: Path, hidden: Path, more: Mapping[str, str], *command: str, alone: bool
+) -> subprocess.Popen[bytes]:
+    """Start a module in a folder, with its log, home and cache there; ``alone``, it sees nothing of what is hidden."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {"HOME": str(folder), "PODLINE_STORE_CACHE": str(folder / "cache"), "HIDDEN": str(hidden), **more}
+    apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", ALONE, "sh") if alone else ()
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            [*apart, sys.executable, "-m", *command],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 @contextlib.contextmanager
 def cluster(
     folder: Path, hidden: Path, *, workers: int = 2, more: Mapping[str, str] | None = None
@@ -51,24 +71,10 @@ def cluster(
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *command: str, alone: bool = False) -> subprocess.Popen[bytes]:
-        here = folder / name
-        here.mkdir()
-        environment = {**os.environ, "HOME": str(here), "PODLINE_STORE_CACHE": str(here / "cache"), **(more or {})}
-        apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", ALONE, "sh") if alone else ()
-        with (here / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [*apart, sys.executable, "-m", *command],
-                cwd=here,
-                env={**environment, "HIDDEN": str(hidden)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        started.append(process)
-        return process
+        started.append(start_apart(folder / name, hidden, more or {}, *command, alone=alone))
+        return started[-1]
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
     try:
         scheduler = start(

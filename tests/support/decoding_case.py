@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +16,8 @@ Decode = Callable[[Any], Any]
 
 
 def limited_decoder(*arguments: Any) -> Decode:
-    """Return a decoder with the limits of the variable PYTHON_DECODING_LIMITS."""
-    memory, seconds = os.environ["PYTHON_DECODING_LIMITS"].split()
-    decoding.limits_of_pixels = lambda pixels, _held, _wait: (
-        ParseLimits(int(memory), float(seconds)) if pixels > 10**6 else ParseLimits(10**9, 9)
-    )
+    """Return a decoder with a megabyte of memory for a large image."""
+    decoding.limits_of_pixels = lambda pixels, _held, _wait: ParseLimits(10**6 if pixels > 10**6 else 10**9, 60)
     return decoding.decoder(*arguments)
 
 
@@ -53,16 +49,15 @@ def damaged_at_first(*arguments: Any) -> Decode:
 
 
 def limited_pictures(*arguments: Any) -> Decode:
-    """Return a decoder that may take no memory for a picture of 7×7 pixels, and crashes at one of 8×8."""
+    """Return a decoder that may take no memory for a picture of 7×7 pixels."""
     known = pictures.picture_of
 
     def decode(data: bytes, **given: Any) -> Any:
         picture = known(data, **given)
-        side = picture.pixels.shape[0]
-        if side == 7:
+        if picture.width == 7:
             begin(ParseLimits(1_000_000, 60.0))
             bytearray(500_000_000)
-        return ctypes.string_at(0) if side == 8 else picture
+        return picture
 
     picture_sandbox.picture_of = decode
     return picture_sandbox.decoder(*arguments)

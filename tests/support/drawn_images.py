@@ -19,12 +19,8 @@ from PIL import ExifTags, Image
 
 from podline.data.images.arrow_file import TEXT
 from podline.data.images.image_table import ImageTable, write_columns
-from podline.data.images.items import Item
-from podline.data.images.listing import source_files
 from podline.data.images.opening import open_images
-from podline.data.images.parsing import found_layout
 from podline.data.images.settings import ClassesSettings
-from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
 from podline.recipes import datasets
 
@@ -84,13 +80,6 @@ def opened(folder: Path, **settings: Any) -> Source:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     settings = {"side": 16, **settings}
     return open_images(datasets.find("images"), str(folder), ClassesSettings(**settings), folder.parent / "work")
-
-
-def items(source: str, work: Path) -> list[Item]:
-    """What the layout of a source lists, in this process."""
-    settings = ClassesSettings()
-    with on_this_machine(source, work) as place:
-        return list(found_layout(source, source_files(place, settings, work), settings)[1].items())
 
 
 class Row(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, small_recipe
 
@@ -68,6 +69,12 @@ def bare_metrics(folder: Path) -> list[dict]:
     return [line.model_dump(exclude=_CLOCKS) for line in read_metrics(folder / "metrics.jsonl")]
 
 
+def require_same(spec: TrainSpec, result: TrainResult, unbroken: tuple[TrainSpec, TrainResult, Path]) -> None:
+    """Check that a run that was broken off ended with the bits and the metrics of one that was not."""
+    assert (result.weights_sha256, result.ending) == (unbroken[1].weights_sha256, unbroken[1].ending)
+    assert bare_metrics(Path(spec.root) / spec.folder) == bare_metrics(unbroken[2])
+
+
 def losses(folder: Path) -> list[float]:
     """The loss of every step."""
     lines = read_metrics(folder / "metrics.jsonl")
@@ -88,3 +95,9 @@ def training_processes(root: Path, variable: bytes = b"") -> list[int]:
             ):
                 found.append(int(folder.name))
     return found
+
+
+def arrays_of(folder: Path, step: int) -> dict[str, np.ndarray]:
+    """A checkpoint's arrays."""
+    with np.load(folder / "checkpoints" / f"step-{step:08d}.npz") as arrays:
+        return dict(arrays)

@@ -49,15 +49,8 @@ def entered(spec: ReportSpec, ended: float, **changes: Any) -> Entry:
     return entry
 
 
-def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = (), doubts: Sequence[str] = ()) -> ReportSpec:
-    """Puts a decision on a run's promotion into its folder; returns the report that shows it.
-
-    Args:
-        spec: of the run.
-        against: the champion's run; empty if there was none.
-        refusals: the classes that it is refused for.
-        doubts: the classes that it is undecided for.
-    """
+def decided(spec: ReportSpec, against: str, refusals: Sequence[str]) -> ReportSpec:
+    """Put into a run's folder that it is refused for some classes, against a champion; return the report of that."""
     store, name = open_store(spec.root), f"{spec.folder}/{PROMOTION}"
     decision = Promotion(
         run=spec.run,
@@ -65,23 +58,13 @@ def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = (), doubts
         weights_sha256="ab" * 32,
         reference=against,
         champion=against,
-        known=(against,) if against else (),
+        known=(against,),
         measure="top1",
-        promoted=not (refusals or doubts),
-        undecided=bool(doubts),
-        number=0 if refusals or doubts else 1,
+        promoted=False,
+        number=0,
         checks=tuple(
-            Check(
-                rule="class",
-                name=name,
-                before=0.9,
-                after=0.4,
-                refused=name in refusals,
-                shown=False,
-                more_trainings=2,
-                message=f"{name}: <worse>",
-            )
-            for name in (*refusals, *doubts)
+            Check(rule="class", name=name, before=0.9, after=0.4, refused=True, shown=False, message=f"{name}: <worse>")
+            for name in refusals
         ),
         exports=(),
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evaluation_case import case_of
 from finished_run import publish_evaluation, publish_training
-from pose_oracle import RECIPE, nothing, perfect
+from ledger_entries import NOON
+from pose_oracle import RECIPE, case_of, nothing, perfect
 from small_coco import publish_people
 
 from podline.documents.manifest import Manifest, read_manifest
@@ -23,7 +23,6 @@ from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
-NOON = 1_795_262_400.0
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 
 

@@ -7,23 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ledger_entries import CLASSES as CIFAR_NAMES
+from ledger_entries import NOON, night
 from small_dataset import publish, validation_of
 
-from podline.contract.kind import kind_of
+from podline.contract.kind import kind_named, kind_of
 from podline.documents.intervals import wilson_interval
-from podline.documents.ledger_entry import CodeVersion, Environment, Origin
-from podline.documents.manifest import (
-    Manifest,
-    Quarantined,
-    SourceFile,
-    dataset_folder,
-    read_manifest,
-)
+from podline.documents.ledger_entry import Origin
+from podline.documents.manifest import Manifest, Quarantined, SourceFile, dataset_folder, read_manifest
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.model_description import DESCRIPTION
 from podline.documents.origins import keep_origin
-from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
+from podline.kinds.by_example.hooks import Judged
+from podline.kinds.classification.document import Evaluation, Figures
+from podline.kinds.classification.guesses import Guesses
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete
@@ -42,8 +40,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 FINGERPRINT = "0123456789abcdef"
-CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-NOON = 1_795_262_400.0
+PACKAGES = {"numpy": "2.3.45", "tensorflow": "2.21.0"}
 WEIGHTS = "ab" * 32
 
 
@@ -225,73 +222,33 @@ def origin_of(store: Store, spec: TrainSpec) -> Origin:
         recipe=spec.recipe.name,
         settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},
         seeds={"recipe": spec.recipe.seed, "data": 0},
-        code=CodeVersion(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
+        code=night().code,
         data=data_of(read_manifest(store, spec.dataset_folder)),
-        environment=Environment(
-            python="3.11.9 (CPython)",
-            platform="Linux",
-            machine="host",
-            cores=2,
-            memory=8 * 10**9,
-            strategy="cpu",
-            devices="1 CPU",
-            packages={"numpy": "2.3.45", "tensorflow": "2.21.0"},
-        ),
+        environment=night().environment.model_copy(update={"packages": PACKAGES}),
     )
 
 
 def _evaluation(
-    run: str, manifest: Manifest, labels: np.ndarray, guesses: np.ndarray, random: np.random.Generator
+    run: str, manifest: Manifest, labels: np.ndarray, predictions: np.ndarray, random: np.random.Generator
 ) -> Evaluation:
-    classes, count = len(manifest.class_names), len(labels)
-    confusion = np.zeros((classes, classes), int)
-    np.add.at(confusion, (labels, guesses), 1)
-    right = int(np.trace(confusion))
-    wrong = np.flatnonzero(labels != guesses)
-    confidences = np.sort(random.uniform(0.5, 1, len(wrong)))[::-1]
+    names, count, wrong = manifest.class_names, len(labels), labels != predictions
+    confidences = random.uniform(0.5, 1, count)
+    losses = -np.log(np.where(wrong, (1 - confidences) / 2 + 1e-9, confidences))
+    guesses = Guesses(labels, predictions, wrong.astype(int), losses, confidences, np.zeros((count, 0), np.float16))
+    right, classes = count - int(wrong.sum()), len(names)
     return Evaluation(
         run=run,
         dataset=manifest.dataset,
         fingerprint=manifest.fingerprint,
         weights_sha256=WEIGHTS,
         split="test",
-        class_names=manifest.class_names,
+        class_names=names,
         trained=_figures(count, right, min(count, right + 3), 0.5671, 0.0432),
         untrained=_figures(count, count // classes, count // 2, 2.3046, 0.0911),
         seen=_figures(count, count - 1, count, 0.1234, 0.0101),
         guessing=wilson_interval(int(np.bincount(labels).max()), count),
         better_than_guessing=right > 2 * count / classes,
-        per_class=tuple(
-            ClassFigures(
-                name=name,
-                examples=int(confusion[label].sum()),
-                correct=int(confusion[label, label]),
-                predicted=int(confusion[:, label].sum()),
-                accuracy=wilson_interval(int(confusion[label, label]), int(confusion[label].sum())),
-            )
-            for label, name in enumerate(manifest.class_names)
-        ),
-        confusion=tuple(map(tuple, confusion.tolist())),
-        calibration=tuple(
-            CalibrationBin(
-                low=place / 15,
-                high=(place + 1) / 15,
-                examples=place**3 if place > 3 else 0,
-                confidence=(place + 0.5) / 15 if place > 3 else 0,
-                accuracy=((place + 0.5) / 15) ** 1.3 if place > 3 else 0,
-            )
-            for place in range(15)
-        ),
-        mistakes=tuple(
-            Mistake(
-                record=int(record),
-                label=int(labels[record]),
-                prediction=int(guesses[record]),
-                confidence=float(confidence),
-                label_probability=float((1 - confidence) / 2),
-            )
-            for record, confidence in zip(wrong[:25], confidences[:25], strict=True)
-        ),
+        **kind_named("classification").fields(Judged(names, guesses, guesses, np.empty(0), "train")),
     )
 
 

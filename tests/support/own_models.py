@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from keras import layers, ops
 
+from podline.recipes import parts
 from podline.training.loop import Hook, Stretch
 
 registered = keras.saving.register_keras_serializable(package="own")
+
+
+def installed_as(patch: pytest.MonkeyPatch, name: str, part: Any) -> None:
+    """Make a part all that installed packages add."""
+    about = {"value": f"{name}:{name}", "group": "podline", "module": name, "dist": None, "load": lambda: part}
+    patch.setattr(parts.entry_points, "installed", lambda _group: [SimpleNamespace(name=name, **about)])
 
 
 def classified(image: Any, features: Any, classes: int) -> keras.Model:

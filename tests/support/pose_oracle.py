@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import tensorflow as tf
 
+from podline.base.progress import Reporter, silent
+from podline.contract.case import Case
+from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
 from podline.input.pipeline import MASK
 from podline.kinds.pose.judging import FIELDS
 from podline.kinds.pose.settings import PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.kinds.pose.targets import pose_targets
 from podline.recipes.settings import Recipe
+from podline.stages.specs import EvaluateSpec
+from podline.store.contract import Store
 
 POSES = PoseSettings(
     side=128,
@@ -33,3 +39,10 @@ def perfect(batches):
 def nothing(batches):
     for (heatmaps, pafs), fields in perfect(batches):
         yield (np.zeros_like(heatmaps), np.zeros_like(pafs)), fields
+
+
+def case_of(
+    spec: EvaluateSpec, recipe: Recipe, store: Store, manifest: Manifest, reporter: Reporter | None = None
+) -> Case:
+    """What an evaluation is of, without models."""
+    return Case(spec, recipe, None, None, tf.distribute.get_strategy(), store, manifest, reporter or silent())

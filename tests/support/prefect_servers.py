@@ -19,12 +19,32 @@ from uuid import UUID
 from free_ports import free_ports
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter, LogFilter
+from prefect.client.schemas.objects import Artifact, TaskRun
+from prefect.client.schemas.sorting import LogSort
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Scheduled
 
 TESTS = Path(__file__).resolve().parent.parent
 POOL = "tpu"
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
+
+
+def tasks_of(client: SyncPrefectClient, run: UUID) -> list[TaskRun]:
+    """The task runs of a flow run."""
+    return client.read_task_runs(flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [run]}}))
+
+
+def artifacts_of(client: SyncPrefectClient, run: UUID) -> dict[str | None, Artifact]:
+    """The artifacts of a flow run, by key."""
+    ours = ArtifactFilter.model_validate({"flow_run_id": {"any_": [run]}})
+    return {artifact.key: artifact for artifact in client.read_artifacts(artifact_filter=ours)}
+
+
+def lines_of(client: SyncPrefectClient, run: UUID) -> list[tuple[int, str]]:
+    """The levels and messages of a flow run's log, in order."""
+    ours = LogFilter.model_validate({"flow_run_id": {"any_": [run]}})
+    return [(line.level, line.message) for line in client.read_logs(ours, sort=LogSort.TIMESTAMP_ASC)]
 
 
 def clear(client: SyncPrefectClient) -> None:
@@ -108,21 +128,12 @@ class PrefectServer:
 
     def deploy(self, entrypoint: str, tags: list[str] | None = None) -> UUID:
         """Makes the pool, and a deployment to it; its id."""
+        given: dict[str, Any] = {"work_pool_name": POOL, "work_queue_name": "default", "tags": tags}
+        pull = {"prefect.deployments.steps.set_working_directory": {"directory": str(TESTS.parent)}}
         with self.client() as client:
             client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
-            pull: list[dict[str, Any]] = [
-                {"prefect.deployments.steps.set_working_directory": {"directory": str(TESTS.parent)}}
-            ]
             flow = client.create_flow_from_name("training")
-            return client.create_deployment(
-                flow,
-                "night",
-                entrypoint=entrypoint,
-                pull_steps=pull,
-                work_pool_name=POOL,
-                work_queue_name="default",
-                tags=tags,
-            )
+            return client.create_deployment(flow, "night", entrypoint=entrypoint, pull_steps=[pull], **given)
 
     def schedule(self, deployment: UUID, parameters: dict[str, Any]) -> UUID:
         """A flow run of a deployment, which is due now; its id."""

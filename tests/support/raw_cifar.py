@@ -1,22 +1,14 @@
-"""Raw CIFAR-10 in the official binary layout, of any size, and a conversion of it without Beam."""
+"""Raw CIFAR-10 in the official binary layout, of any size, and its conversion."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from podline.data.planning import plan_shards
-from podline.data.record_table import publish_records
-from podline.data.records import layout_of
-from podline.data.shards import write_shard
-from podline.data.sources.opening import open_source
-from podline.data.versions.draft import manifest_of, written_splits
-from podline.data.versions.fingerprint import fingerprint
-from podline.data.versions.growth import growth_of
-from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
-from podline.recipes.kind_table import facts_named
+from podline.base.progress import silent
+from podline.beam_jobs.conversion import convert
+from podline.documents.manifest import Manifest, read_manifest
 from podline.stages.specs import ConvertSpec
 from podline.store.one_writer import LEASE
 from podline.store.opening import open_store
@@ -60,24 +52,6 @@ def contents(spec: ConvertSpec) -> dict[str, bytes]:
     return {name: store.read_bytes(name) for name in names}
 
 
-def convert_plainly(spec: ConvertSpec) -> Manifest:
-    """The same folder that a conversion makes but for the files that only TFDS and later conversions read."""
-    store = open_store(spec.root)
-    source = open_source(spec.dataset, spec.source, store.root / "cache").in_order(spec.seed)
-    layout, folder = layout_of(source.features), dataset_folder(spec.dataset, fingerprint(spec, source.files))
-    sizes = {split.name: len(split) for split in source.splits}
-    plans = plan_shards(spec.dataset, sizes, layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
-    written = []
-    store.local(folder).mkdir(parents=True)
-    filler, tables = source.shard_tables(plans, store.root)
-    list(tables)
-    census = partial(facts_named(source.kind).targets.census, classes=len(source.class_names))
-    for plan in plans:
-        path = store.local(folder) / plan.file
-        fill = filler.filler(plan, layout, store.root / filler.table(plan))
-        written.append(write_shard(path, plan, layout, census, fill))
-    growth, parts = growth_of(store, source, folder.rpartition("/")[2], None, None), written_splits(plans, written)
-    splits, sums = growth.infos(parts, {})
-    manifest = manifest_of(spec, source, splits, publish_records(store, folder, growth.rows(parts), sums), "")
-    store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
-    return manifest
+def converted_manifest(spec: ConvertSpec) -> Manifest:
+    """Convert; return the manifest."""
+    return read_manifest(open_store(spec.root), convert(spec, silent()).folder)

@@ -65,6 +65,8 @@ def _surroundings() -> dict[str, Any]:
             return str(error.errno and errno.errorcode[error.errno])
 
     parent = Path(f"/proc/{os.getppid()}")
+    with ThreadPoolExecutor(1) as pool:
+        in_thread = pool.submit(tried, lambda: socket.create_connection(("127.0.0.1", 9))).result()
     return {
         "variables": sorted(os.environ),
         "descriptors": {
@@ -77,16 +79,10 @@ def _surroundings() -> dict[str, Any]:
             for kind in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
             for how in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
         ],
-        "in a thread": in_thread(lambda: tried(lambda: socket.create_connection(("127.0.0.1", 9)))),
+        "in a thread": in_thread,
         "parent": [tried((parent / name).read_bytes) for name in ("environ", "mem")],
         "program": tried(lambda: os.execv("/bin/true", ["true"])),  # noqa: S606
     }
-
-
-def in_thread(act: Callable[[], Any]) -> Any:
-    """Return what a function returns in a new thread."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(act).result()
 
 
 def _wrapped() -> None:
@@ -119,16 +115,6 @@ _BAD: dict[str, Callable[[], Any]] = {
     "value": _value,
     "wrapped": _wrapped,
 }
-
-
-def total(one: int, other: int) -> int:
-    """Return a sum."""
-    return one + other
-
-
-def grow(megabytes: int) -> int:
-    """Take memory."""
-    return len(bytearray(megabytes * 1_000_000))
 
 
 def begun(item: float) -> Any:

@@ -1,4 +1,7 @@
-"""The stages of the flow with the training left out: their artifacts are a line of text, made in no time."""
+"""The stages of the flow with the training left out: their artifacts are a line of text, made in no time.
+
+Files in the root ask a stage for what a test needs, as its docstring says.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from podline.base.errors import ArtifactError, PreemptedError, PrunedError
 from podline.base.progress import Reporter
@@ -50,11 +53,12 @@ def ran(root: str) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def _notes(spec: Spec, name: str) -> TextIO:
-    """A file beside the store, which in a folder is in the store itself, to add lines to."""
+def _note(spec: Spec, name: str, line: object) -> None:
+    """Add a line to a file beside the store, which in a folder is in the store itself."""
     file = open_store(spec.root).beside / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    return file.open("a")
+    with file.open("a") as notes:
+        notes.write(f"{line}\n")
 
 
 def _note_run(spec: Spec, stage: str) -> None:
@@ -62,8 +66,7 @@ def _note_run(spec: Spec, stage: str) -> None:
 
     A stage that is held has started a process in a session of its own, and says so by a file ``held-STAGE``.
     """
-    with _notes(spec, "ran") as file:
-        file.write(f"{stage}\n")
+    _note(spec, "ran", stage)
     hold = Path(spec.root, f"hold-{stage}")
     if hold.exists():
         subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -110,19 +113,9 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
     """What a training of these weights answers."""
-    return TrainResult(
-        seconds=1.0,
-        run=spec.run,
-        folder=spec.folder,
-        steps=1,
-        epochs=1.0,
-        examples=1,
-        parameters=1,
-        weights_sha256=digests.of_bytes(weights),
-        loss=0.5,
-        examples_per_second=1.0,
-        waiting_for_input=0.0,
-    )
+    figures: dict[str, Any] = {"seconds": 1.0, "steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 0.5}
+    figures |= {"examples_per_second": 1.0, "waiting_for_input": 0.0}
+    return TrainResult(run=spec.run, folder=spec.folder, weights_sha256=digests.of_bytes(weights), **figures)
 
 
 STEPS = 12
@@ -142,23 +135,23 @@ def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     reporter.pace(0.3)
     while len(steps) < STEPS:
+        _note(spec, "at-work", os.getpid())
         if len(steps) == 6 and not asked and Path(spec.root, "hold").exists():
-            _note_life(spec)
             reporter.progress(len(steps), STEPS, "steps")
             time.sleep(0.1)
             continue
         _act_at(spec, len(steps))
         steps.append(len(steps))
-        _note_life(spec)
         time.sleep(0.3)
-        _note_life(spec)
+        _note(spec, "at-work", os.getpid())
         if asked or len(steps) % 4 == 0:
             store.publish_json(checkpoint, steps, replace=True)
         if asked:
             raise PreemptedError(f"asked to end at step {len(steps)}")
         reporter.progress(len(steps), STEPS, "steps")
-    result = trained(spec, json.dumps(steps).encode())
-    _leave(spec, result, {"weights": json.dumps(steps).encode()})
+    weights = json.dumps(steps).encode()
+    result = trained(spec, weights)
+    _leave(spec, result, {"weights": weights})
     return result
 
 
@@ -174,11 +167,6 @@ def _act_at(spec: TrainSpec, step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     kind, _, message = act.partition(": ")
     raise type(kind, (Exception,), {})(message)
-
-
-def _note_life(spec: TrainSpec) -> None:
-    with _notes(spec, "at-work") as file:
-        file.write(f"{os.getpid()}\n")
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
@@ -243,32 +231,13 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     store = open_store(spec.root)
     files = source_of(effective(spec, store), store).files
     folder = dataset_folder(spec.dataset, fingerprint(spec, files))
-    result = ConvertResult(
-        dataset=spec.dataset,
-        fingerprint=fingerprint(spec, files),
-        folder=folder,
-        read=70,
-        written=70,
-        quarantined=0,
-        splits={"train": 50, "test": 20},
-        bytes=1,
-        shards_written=1,
-        shards_reused=0,
-    )
+    data = {"dataset": spec.dataset, "fingerprint": fingerprint(spec, files)}
+    counts: dict[str, Any] = {"read": 70, "written": 70, "quarantined": 0, "splits": {"train": 50, "test": 20}}
+    result = ConvertResult(**data, **counts, folder=folder, bytes=1, shards_written=1, shards_reused=0)
     store.publish_json(f"{folder}/shard", {"files": repr(files)}, replace=True)
-    manifest = Manifest(
-        dataset=spec.dataset,
-        fingerprint=result.fingerprint,
-        record_length=1,
-        fields=(),
-        class_names=(),
-        splits=(),
-        source=files,
-        converter={},
-        read=0,
-        written=0,
-        quarantined=(),
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("fields", "class_names", "splits", "quarantined"), ())
+    nothing |= {"converter": {}, "read": 0, "written": 0}
+    manifest = Manifest(**data, **nothing, record_length=1, source=files)
     complete(store, folder, spec, result, [f"{folder}/shard", publish_manifest(store, manifest)])
     memory_of(effective(spec, store), store).remember(result.fingerprint)
     return result
@@ -285,16 +254,9 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
     """A chart of a few bytes."""
     _note_run(spec, "lr-find")
-    result = LearningRateResult(
-        folder=spec.folder,
-        chart=f"{spec.folder}/chart.png",
-        learning_rate=0.1,
-        recipe_rate=spec.recipe.schedule.learning_rate,
-        floor=(0.05, 0.2),
-        blow_up=None,
-        steps=spec.steps,
-        reasons=("because",),
-    )
+    found: dict[str, Any] = {"learning_rate": 0.1, "floor": (0.05, 0.2), "blow_up": None, "reasons": ("because",)}
+    found |= {"recipe_rate": spec.recipe.schedule.learning_rate, "steps": spec.steps}
+    result = LearningRateResult(folder=spec.folder, chart=f"{spec.folder}/chart.png", **found)
     _leave(spec, result, {"chart.png": b"a picture"})
     return result
 

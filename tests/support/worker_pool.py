@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dask_cluster import ALONE
+from dask_cluster import start_apart
 from free_ports import free_ports
 
 
@@ -24,22 +23,11 @@ def worker_pool(folder: Path, hidden: Path, more: Mapping[str, str]) -> Iterator
         hidden: what workers must not see.
         more: variables of the workers' environment.
     """
-    folder.mkdir(parents=True)
     [port] = free_ports(1)
-    own = {"HIDDEN": str(hidden), "PODLINE_STORE_CACHE": str(folder / "cache"), "HOME": str(folder)}
     # The pool starts plain `python`.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", ALONE, "sh")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*apart, sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"],
-            env={**os.environ, "PATH": path, **own, **more},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    more = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **more}
+    command = ("apache_beam.runners.worker.worker_pool_main", f"--service_port={port}")
+    process = start_apart(folder, hidden, more, *command, alone=True)
     try:
         deadline = time.monotonic() + 240
         while not _listens("127.0.0.1", port):

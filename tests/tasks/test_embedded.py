@@ -1,7 +1,8 @@
-"""A flow on a Prefect server of its own: it leaves nothing in the user's home, and nothing running, however it ends."""
+"""A flow on its own Prefect server leaves nothing in the user's home, and nothing running, however it ends."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,12 +10,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import small_stages
+from prefect import flow
 from prefect_servers import wait_until
+from pydantic import BaseModel
+from small_stages import ACT, ActSpec
 
-TESTS = Path(__file__).parent.parent
+from podline.tasks.stages import StageTask
+
 SCRIPT = """
 import json, sys
 from podline.base.interruptions import Interruption, interruptible
@@ -25,33 +33,39 @@ root, act = sys.argv[1:]
 spec = ActSpec(root=root, act=act, number=6)
 try:
     with interruptible():
-        print(json.dumps(run_flow("small_flows:acting", spec, Settings(root=root), lambda event: None)))
+        print(json.dumps(run_flow("test_embedded:acting", spec, Settings(root=root), lambda event: None)))
 except Interruption as error:
     sys.stderr.write(str(error))
     sys.exit(143)
 """
+
+
+@flow(name="acting")
+def acting(parameters: BaseModel) -> dict[str, Any]:
+    """One act, in a process that a test starts and kills."""
+    return StageTask(ACT)(ActSpec.model_validate(parameters.model_dump())).model_dump(mode="json")
+
 
 # A server takes 10 to 60 s to come up, and each of these starts one or two.
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "home").mkdir()
-    return tmp_path / "root"
+    yield tmp_path / "root"
+    wait_until(lambda: not processes_of(tmp_path / "root"), 60)
+    assert list((tmp_path / "home").rglob("*")) == []
 
 
 def start(root: Path, act: str, *before: str) -> subprocess.Popen[str]:
     """A process with an embedded run of one act, in an empty home."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "XDG_", "PODLINE"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "XDG_", "PODLINE"))}
+    folders = (Path(__file__).parent, Path(small_stages.__file__).parent)
+    ours = {"HOME": str(root.parent / "home"), "PYTHONPATH": os.pathsep.join(map(str, folders))}
     return subprocess.Popen(
         [*before, sys.executable, "-c", SCRIPT, str(root), act],
-        env={
-            **ours,
-            "HOME": str(root.parent / "home"),
-            "PYTHONPATH": str(TESTS / "support"),
-            "PREFECT_API_URL": "http://127.0.0.1:1",
-        },
+        env={**kept, **ours, "PREFECT_API_URL": "http://127.0.0.1:1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -80,7 +94,6 @@ def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> N
     assert process.returncode == 143
     assert "asked to end (SIGTERM)" in err
     assert (root / "saved").exists()
-    wait_until(lambda: not processes_of(root), 60)
 
 
 def test_kill_9_of_the_run_ends_all_and_that_of_its_server_costs_another_start_and_no_more(root: Path) -> None:
@@ -103,12 +116,10 @@ def test_kill_9_of_the_run_ends_all_and_that_of_its_server_costs_another_start_a
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert json.loads(out)["number"] == 6
-    wait_until(lambda: not processes_of(root), 60)
-    with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
+    with contextlib.closing(sqlite3.connect(root / ".podline" / "prefect" / "prefect.db")) as database:
         tasks = database.execute("select name, state_name from task_run").fetchall()
     # The first is of the run that was killed.
     assert sorted(tasks) == [("act", "Completed"), ("act", "Running")]
-    database.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can make a network")

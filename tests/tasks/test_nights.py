@@ -1,4 +1,4 @@
-"""Nights on a real server: missed ones, ones that take too long, ones with nothing new, ones that fail in a row."""
+"""Of nights the latest is done, what began each is in the ledger, and a schedule whose nights fail is paused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
 from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
     FlowRunFilter,
     FlowRunFilterDeploymentId,
     FlowRunFilterExpectedStartTime,
@@ -27,12 +25,17 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import CancelledRun
 from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Running, Scheduled
+from prefect_servers import artifacts_of
 from small_flow_stages import ran
 
+from podline.base.progress import Event
 from podline.data.sources.sample import write_sample
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
+from podline.store.folder import FolderStore
 from podline.store.opening import open_store
+from podline.tasks import run
+from podline.tasks.run import index_afterwards
 
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
@@ -80,7 +83,7 @@ class Nightly:
         return self.client.create_flow_run_from_deployment(self.deployment, parameters=parameters, state=due).id
 
     def by_event(self) -> UUID:
-        """A run that an automation makes, as the server's own request does it."""
+        """A run made as the server's automations do it."""
         headers = {"Prefect-Automation-ID": f"{uuid.uuid4()}", "Prefect-Automation-Name": b64encode(b"data").decode()}
         made = self.client._client.post(f"/deployments/{self.deployment}/create_flow_run", json={}, headers=headers)
         return UUID(made.raise_for_status().json()["id"])
@@ -101,14 +104,14 @@ class Nightly:
         return schedule.active
 
     def report(self, run: UUID) -> Any:
-        ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-        return next(one for one in self.client.read_artifacts(artifact_filter=ours) if one.key == "sample-report")
+        return artifacts_of(self.client, run)["sample-report"]
 
 
 @pytest.fixture
-def nightly(tmp_path: Path, prefect_server: None, small_stages: None, stages_here: None) -> Iterator[Any]:
-    """Makes a deployment of the flow with small stages."""
+def it(tmp_path: Path, prefect_server: None, small_stages: None, stages_here: None) -> Iterator[Nightly]:
+    """A deployment of the flow with small stages; its root is an empty folder."""
     write_sample(tmp_path / "drawn", train=50, test=20)
+    (tmp_path / "root").mkdir()
     given = {
         "recipe": "sample",
         "source": str(tmp_path / "drawn"),
@@ -116,11 +119,10 @@ def nightly(tmp_path: Path, prefect_server: None, small_stages: None, stages_her
         "training": {"steps": 1},
     }
     with get_client(sync_client=True) as client:
-        yield lambda: Nightly(client, given)
+        yield Nightly(client, given)
 
 
-def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(nightly: Any) -> None:
-    it = nightly()
+def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(it: Nightly) -> None:
     first, second, third = it.night(5), it.night(4), it.night(3)
     assert it.do(first).state_name == "Cancelled"
     done = it.do(third)
@@ -145,15 +147,16 @@ def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(nightly: Any
     assert "Unchanged" not in it.report(done.id).data
 
 
-def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_runs(nightly: Any) -> None:
-    it = nightly()
-    it.root.mkdir()
+def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_runs(it: Nightly) -> None:
     fails = it.root / "fail-evaluation"
     fails.touch()
     failed = it.night(5)
     assert it.do(failed).state_name == "Failed"
+    assert (it.root / "index.html").is_file()
     fails.unlink()
     assert it.retry(failed).state_name == "Completed"
+    # What failed is done again, and only that.
+    assert ran(str(it.root)) == ["convert", "validate", "train", "evaluate", "evaluate", "report"]
     assert it.do(it.by_hand()).state_name == "Completed"
     crashed = it.night(4)
     it.client.set_flow_run_state(crashed, Running())
@@ -166,8 +169,11 @@ def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_
 
     name = it.client.read_deployment(it.deployment).name
     store = open_store(it.root)
-    told = [(entry.started, entry.schedule, entry.state) for entry in entries(store, names(store))]
-    assert sorted(told) == [
+    found = [*entries(store, names(store))]
+    [of_failed] = [entry for entry in found if entry.state == "failed"]
+    assert (of_failed.error, list(of_failed.stages)) == ("ArtifactError", ["convert", "validate", "train"])
+    assert "not what it was" in of_failed.cause
+    assert sorted((entry.started, entry.schedule, entry.state) for entry in found) == [
         ("event", name, "finished"),
         ("hand", "", "finished"),
         ("retry", name, "finished"),
@@ -181,9 +187,7 @@ def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_
 
 
 @pytest.mark.slow
-def test_three_failures_in_a_row_pause_the_schedule(nightly: Any) -> None:
-    it = nightly()
-    it.root.mkdir()
+def test_three_failures_in_a_row_pause_the_schedule(it: Nightly) -> None:
     fails = it.root / "fail-evaluation"
     fails.touch()
     assert it.do(it.night(20)).state_name == "Failed"
@@ -191,25 +195,22 @@ def test_three_failures_in_a_row_pause_the_schedule(nightly: Any) -> None:
     assert it.do(it.night(18)).state_name == "Completed"
     fails.touch()
     next(it.root.glob("runs/*/evaluation.json")).unlink()
-    for number in (1, 2, 3):
-        assert it.active()
-        failed = it.do(it.night(18 - 2 * number))
-        assert failed.state_name == "Failed"
-        assert "not what it was" in failed.state.message
-    assert not it.active()
+
+    def fail_three_times(days_ago: int) -> None:
+        for number in range(3):
+            assert it.active()
+            assert it.do(it.night(days_ago - 2 * number)).state_name == "Failed"
+        assert not it.active()
+
+    fail_three_times(16)
     # A person switches it on again, with the cause not corrected: as many failures count anew.
     [schedule] = it.client.read_deployment(it.deployment).schedules
     it.client.update_deployment_schedule(it.deployment, schedule.id, active=True)
-    for number in (1, 2, 3):
-        assert it.active()
-        assert it.do(it.night(12 - 2 * number)).state_name == "Failed"
-    assert not it.active()
+    fail_three_times(10)
 
 
 @pytest.mark.slow
-def test_from_a_stage_on_it_runs_again_and_a_retry_does_not_repeat_that(nightly: Any) -> None:
-    it = nightly()
-    it.root.mkdir()
+def test_from_a_stage_on_it_runs_again_and_a_retry_does_not_repeat_that(it: Nightly) -> None:
     assert it.do(it.by_hand()).state_name == "Completed"
     assert ran(str(it.root)) == ALL
 
@@ -236,3 +237,18 @@ def test_a_night_that_gives_way_leaves_no_traceback_in_its_log() -> None:
     assert not log.filter(record)
     bug = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (ValueError, ValueError("a bug"), None))
     assert log.filter(bug)
+
+
+def test_an_index_that_cannot_be_written_fails_nothing_and_a_cancelled_run_writes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt), index_afterwards(FolderStore(tmp_path)):
+        raise KeyboardInterrupt
+    index = tmp_path / "index.html"
+    assert not index.exists()
+    index.mkdir()
+    told: list[Event] = []
+    monkeypatch.setattr(run, "stage_listener", lambda _stage: told.append)
+    with index_afterwards(FolderStore(tmp_path)):
+        pass
+    assert "the index of nights is not up to date" in str(told)

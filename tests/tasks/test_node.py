@@ -1,4 +1,4 @@
-"""The lease on a node and a run on it as the flow sees them, on a real server; the node's part is played."""
+"""One flow at a time has a node, and a run there ends as its stage would here; the node's worker is played."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from prefect import flow, task
+from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
@@ -33,7 +33,8 @@ from podline.stages.supervision.running import perform
 from podline.stages.supervision.supervisor import Ending
 from podline.store.opening import open_store
 from podline.tasks import node
-from podline.tasks.node import DEPLOYMENT, error_of, failure, limit_of, living_runs, run_on_node
+from podline.tasks.node import DEPLOYMENT, failure, limit_of, living_runs, run_on_node
+from podline.tasks.stages import attempt
 from podline.tpu.tpu_log import TpuLog
 
 API = ApiSettings(project="test-project", zone="us-central2-b", endpoint="127.0.0.1:1", insecure=True)
@@ -106,28 +107,30 @@ def test_a_run_on_the_node_is_followed_to_its_result(client: SyncPrefectClient, 
     assert [event["event"] for event in told if event["event"] in ("start", "result", "error")] == ["start", "result"]
 
 
-def test_an_error_there_is_the_same_error_here(client: SyncPrefectClient, tmp_path: Path) -> None:
-    error, told = errors.TpuGoneError("the machine is being preempted: now"), list[Event]()
+GONE = errors.TpuGoneError("the machine is being preempted: now")
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "message"),
+    [
+        (Failed(message=failure(GONE)), errors.TpuGoneError, f"^{GONE}$"),
+        (Failed(message="Flow run encountered an exception: KeyError: 'x'"), PodlineError, "KeyError: 'x'"),
+        (Crashed(message="gone"), errors.ChildKilledError, "act: its run on node night crashed: gone"),
+        (Cancelled(message="by hand"), errors.CancelledError, "act: its run on node night was cancelled: by hand"),
+        (Completed(), errors.TpuSetupError, "must use one store"),
+    ],
+)
+def test_the_end_of_a_run_there_is_an_error_here(
+    client: SyncPrefectClient, tmp_path: Path, last: State[Any], kind: type[PodlineError], message: str
+) -> None:
+    told: list[Event] = []
     with (
-        played(client, lambda run: client.set_flow_run_state(run.id, Failed(message=failure(error)))),
-        pytest.raises(errors.TpuGoneError) as caught,
+        played(client, lambda run: client.set_flow_run_state(run.id, last, force=True)),
+        pytest.raises(kind, match=message) as caught,
     ):
         act_on_node(tmp_path, told)
-    assert str(caught.value) == str(error)
-    assert told[-1] == {"event": "error", "stage": "act", "error": error.to_json()}
-
-
-def test_what_a_state_without_an_error_of_ours_means(client: SyncPrefectClient, tmp_path: Path) -> None:
-    assert isinstance(error_of("act", NODE, Crashed(message="gone")), errors.ChildKilledError)
-    assert isinstance(error_of("act", NODE, Cancelled(message="by someone")), errors.CancelledError)
-    bug = error_of("act", NODE, Failed(message="Flow run encountered an exception: KeyError: 'x'"))
-    assert type(bug) is PodlineError
-    assert "KeyError" in str(bug)
-    with (
-        played(client, lambda run: client.set_flow_run_state(run.id, Completed())),
-        pytest.raises(errors.TpuSetupError, match="must use one store"),
-    ):
-        act_on_node(tmp_path)
+    assert type(caught.value) is kind
+    assert told[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
 
 
 def test_a_run_that_no_worker_takes_up_is_given_up_and_what_an_earlier_flow_left_is_ended_first(
@@ -182,6 +185,7 @@ def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(
 def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"placement='node' vs a table \[tpu.machine\]"):
         TpuSettings(node=NODE, api=API, placement="node", machine=MachineSettings())
+    # A command's process has no Prefect server that a worker knows.
     spec = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="0", strategy="tpu")
     with pytest.raises(errors.TpuSetupError, match="this needs a flow on a Prefect server"):
         perform(spec, lambda _event: None, machine())
@@ -193,17 +197,13 @@ def users(client: SyncPrefectClient) -> int:
     return limit.active_slots
 
 
-def wait_with(root: Path, turn: float, hear: Callable[[str], None] = lambda _line: None) -> list[tuple[str, str]]:
-    """A flow that waits for its turn, and what its TPU log tells."""
+@flow
+def waiting(root: str, turn: float, hear: Callable[[str], None]) -> list[tuple[str, str]]:
+    """Wait for the node; return what the TPU log tells."""
     tpu = TPU.model_copy(update={"placement": "node", "limits": Limits(turn=turn)})
     tpu_log = TpuLog(hear, open_store(root), "runs/sample-1")
-
-    @flow
-    def waits() -> int:
-        with node.placed(tpu, tpu_log), get_client(sync_client=True) as client:
-            return users(client)
-
-    assert waits() == 1
+    with node.placed(tpu, tpu_log), get_client(sync_client=True) as client:
+        assert users(client) == 1
     return [(entry.event, entry.what) for entry in tpu_log.entries]
 
 
@@ -243,9 +243,9 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(
     thread.start()
     assert has_it.wait(60)
     with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
-        wait_with(tmp_path / "first", turn=0.1)
+        waiting(f"{tmp_path}/first", 0.1, print)
     # A log of its own: one that goes on says nothing of a wait that it knows.
-    told = wait_with(tmp_path / "second", turn=60, hear=lambda _: over.set())
+    told = waiting(f"{tmp_path}/second", 60, lambda _: over.set())
     thread.join()
     assert told == [("wait", "waits for its turn: another run has the node night")]
 
@@ -253,51 +253,35 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(
 def test_a_lease_that_the_server_dropped_is_taken_again_as_soon_as_it_is_free(
     client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lease = node._Lease
     monkeypatch.setattr(node, "_RENEW_SECONDS", 0.1)
     monkeypatch.setattr(node, "_ASK_SECONDS", 0.1)
-    taken: list[UUID] = []
-    take = node._Lease.take
-
-    def take_and_note(self: node._Lease, client: SyncPrefectClient) -> None:
-        take(self, client)
-        taken.append(self._id or UUID(int=0))
-
-    monkeypatch.setattr(node._Lease, "take", take_and_note)
-    said: list[str] = []
+    made, said = list[Any](), list[str]()
+    monkeypatch.setattr(node, "_Lease", lambda *given: made.append(lease(*given)) or made[0])
     with node.lease(TPU, said.append):
         # As the server does with a lease that has expired: another flow has it for a while.
-        client.release_concurrency_slots_with_lease(taken[0])
+        client.release_concurrency_slots_with_lease(made[0]._id)
         other = client.increment_concurrency_slots_with_lease([limit_of(NODE)], 1, "concurrency", 60).json()["lease_id"]
         time.sleep(0.5)
-        assert (users(client), len(taken)) == (1, 1)
+        assert (users(client), said) == (1, [])
         client.release_concurrency_slots_with_lease(UUID(other))
         wait_until(lambda: said, 30)
-        assert (users(client), len(taken)) == (1, 2)
+        assert users(client) == 1
     assert users(client) == 0
     assert said == ["the lease on node night was lost while the server was away, and is taken again"]
-
-
-@task
-def waiting() -> None:
-    """The task of another flow."""
-
-
-@flow
-def another() -> None:
-    """Another flow, which waits for a run on the node."""
 
 
 def test_a_run_of_a_living_flow_is_not_ended_and_keeps_others_from_the_node(
     client: SyncPrefectClient, tmp_path: Path
 ) -> None:
     """The other flow has lost its lease while its server was away."""
-    parent = client.create_flow_run(another, state=Running())
-    call = client.create_task_run(waiting, parent.id, dynamic_key="1")
+    parent = client.create_flow_run(waiting, parameters={}, state=Running())
+    call = client.create_task_run(attempt, parent.id, dynamic_key="1")
     deployment = client.read_deployment_by_name(DEPLOYMENT)
     there = client.create_flow_run_from_deployment(deployment.id, work_queue_name=NODE, parent_task_run_id=call.id)
     client.set_flow_run_state(there.id, Running(), force=True)
     with pytest.raises(TpuInUseError, match=f"run {there.name} .* of a living flow is on the node night"):
-        wait_with(tmp_path, turn=0.1)
+        waiting(str(tmp_path), 0.1, print)
     assert users(client) == 0
     with pytest.raises(TpuInUseError, match="of a living flow"):
         act_on_node(tmp_path)

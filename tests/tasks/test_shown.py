@@ -1,10 +1,10 @@
-"""What a stage tells its Prefect run: one card, and nothing that a lost server or console costs it."""
+"""A run's card and artifacts say how far it is and what came of it; a lost server or console costs a stage nothing."""
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,9 +13,14 @@ from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from podline.base.progress import to_logger
+from podline.base import errors
+from podline.stages.specs import ReportResult, TrainResult
+from podline.store.opening import open_store
+from podline.store.page_links import PageLinks
 from podline.tasks import shown
+from podline.tasks.artifacts import report_text
 from podline.tasks.shown import open_card, say_first, show, stage_listener
+from podline.tasks.stops import remedies
 
 
 def progress(done: int) -> dict[str, Any]:
@@ -58,19 +63,14 @@ def test_a_card_says_where_the_work_is_done_or_for_whom_it_waits(monkeypatch: py
 
 
 def test_a_server_that_refuses_and_a_console_whose_reader_is_gone_end_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As rich.console.Console.on_broken_pipe does.
+    logger = Mock(log=Mock(side_effect=SystemExit(1)))
+    monkeypatch.setattr(shown, "get_run_logger", lambda: logger)
     monkeypatch.setattr(shown, "show", Mock(side_effect=ConnectionError))
-    shown.ProgressCard("train")(progress(4))
-
-    class Gone(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            raise SystemExit(1)  # as rich.console.Console.on_broken_pipe does
-
-    logger = logging.Logger("gone")
-    logger.addHandler(Gone())
-    event = {"event": "log", "stage": "train", "level": "info", "message": "words"}
-    with pytest.raises(SystemExit):
-        to_logger(logger)(event)
-    shown._whatever_the_console_does(to_logger(logger))(event)
+    tell = stage_listener("train")
+    tell({"event": "log", "stage": "train", "level": "info", "message": "words"})
+    tell(progress(4))
+    logger.log.assert_called_once()
 
 
 STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")
@@ -115,14 +115,8 @@ def test_one_card_says_what_failed_and_then_how_far_each_stage_is_also_after_a_r
     # What was said of the first start is over; what was done is shown again.
     begun, _, _, _, *rows = card["data"].splitlines()
     assert re.match(r"Begun 20..-..-.. ..:.. UTC\. If this run is \*Crashed\*, its process was ended", begun)
-    assert rows == [
-        "| convert | 100 % | reused after verification |",
-        "| validate | 100 % | done |",
-        "| train | 100 % | done |",
-        "| evaluate | 0 % | not begun |",
-        "| promote | 0 % | not begun |",
-        "| report | 0 % | not begun |",
-    ]
+    shares = {"convert": "100 % | reused after verification", "validate": "100 % | done", "train": "100 % | done"}
+    assert rows == [f"| {name} | {shares.get(name, '0 % | not begun')} |" for name in STAGES]
     assert card["description"] == "train: done"
     [[first]] = said
     assert first["data"].startswith("**Failed.** of the first start\n\n| stage |")
@@ -130,11 +124,22 @@ def test_one_card_says_what_failed_and_then_how_far_each_stage_is_also_after_a_r
     assert first["description"] == "Failed: of the first start"
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_flow_without_a_card_has_none_to_write_on() -> None:
-    @flow
-    def plain() -> str:
-        stage("train")
-        return str(flow_run.id)
+MARKDOWN = "# 80 %\n\nof them.\n\n## Figures\n\n| a |\n\n## Data\n"
+TRAINED = TrainResult.model_construct(folder="runs/it")
+REPORTED = ReportResult(html="runs/it/report.html", markdown="runs/it/report.md")
 
-    assert listed(plain()) == []
+
+def test_the_report_is_its_verdict_and_a_link(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.publish_bytes(REPORTED.markdown, MARKDOWN.encode())
+    lines = report_text(store, TRAINED, REPORTED, PageLinks(store), "> As before.").splitlines()
+    assert lines[0] == f"Open the report: `{tmp_path}/runs/it/report.html` · all nights: `{tmp_path}/index.html`"
+    assert [line for line in lines[1:-1] if line] == ["> As before.", "# 80 %", "of them."]
+    assert lines[-1] == f"TensorBoard: `tensorboard --logdir {tmp_path}/runs/it/tensorboard`"
+
+
+def test_every_kind_of_failure_has_advice_in_the_table_of_failed_runs() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PodlineError)]
+    assert {kind.heading for kind in kinds} <= set(remedies())
+    assert remedies()["Training diverged"] == "see `docs/reference/findings.md`"
+    assert remedies()["Engine lost"] == "see `docs/how-to/engines.md#what-goes-wrong`"

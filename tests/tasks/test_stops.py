@@ -1,4 +1,4 @@
-"""A planned stop on a real server: the run goes back into the queue, and its one restart after a crash is left."""
+"""A run that is stopped as planned waits in the queue with its restart left; tasks of killed processes are closed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from prefect import flow
+from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import Pause, TerminationSignal
 from prefect.flow_engine import run_flow
-from prefect.states import Cancelling, Completed, Crashed, Pending, Running
+from prefect.states import AwaitingRetry, Cancelling, Completed, Crashed, Pending, Running
 
 from podline.tasks import stops
-from podline.tasks.server import starts, states_of
-from podline.tasks.stops import leave_by_worker, one_line_failures, put_back
+from podline.tasks.server import TAG, starts, states_of
+from podline.tasks.stops import GONE, close_tasks, close_what_is_left, leave_by_worker, one_line_failures, put_back
 
 
 @pytest.fixture
@@ -79,22 +79,22 @@ def test_a_worker_that_is_stopped_begins_no_flow_of_others_again(
 def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient, deployment: UUID) -> None:
     run = client.create_flow_run_from_deployment(deployment).id
     begin(client, run)
-    for times in (1, 2):
-        state = put_back(client, run)
-        assert state is not None
-        assert (state.name, state.message) == ("AwaitingRetry", stops.MESSAGE)
-        client.set_flow_run_state(run, Pending(), force=True)  # the moment at which it is due has not come
-        assert client.set_flow_run_state(run, Running(), force=True).state.is_running()
-        # What the automation that starts crashed runs again counts.
-        assert client.read_flow_run(run).run_count == 1
-        assert starts(states_of(client, run)) == times + 1
+    state = put_back(client, run)
+    assert state is not None
+    assert (state.name, state.message) == ("AwaitingRetry", stops.MESSAGE)
+    client.set_flow_run_state(run, Pending(), force=True)  # the moment at which it is due has not come
+    client.set_flow_run_state(run, Running(), force=True)
+    # What the automation that starts crashed runs again counts.
+    assert client.read_flow_run(run).run_count == 1
+    assert starts(states_of(client, run)) == 2
     client.set_flow_run_state(run, Crashed(), force=True)
-    begin_again = client.set_flow_run_state(run, Running(), force=True)
-    assert begin_again.state.is_running()
+    client.set_flow_run_state(run, Running(), force=True)
     assert client.read_flow_run(run).run_count == 2
 
 
-def test_only_a_run_that_is_under_way_or_waits_goes_back(client: SyncPrefectClient, deployment: UUID) -> None:
+def test_only_a_run_that_is_under_way_or_waits_goes_back(
+    client: SyncPrefectClient, deployment: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits = client.create_flow_run_from_deployment(deployment).id
     client.set_flow_run_state(waits, Pending())
     assert put_back(client, waits) is not None
@@ -103,18 +103,12 @@ def test_only_a_run_that_is_under_way_or_waits_goes_back(client: SyncPrefectClie
     done, cancelled = (client.create_flow_run_from_deployment(deployment).id for _ in range(2))
     for run, state in ((done, Completed()), (cancelled, Cancelling())):
         begin(client, run)
-        assert not _asked_in(run)
+        monkeypatch.setattr(stops, "flow_run", SimpleNamespace(id=str(run)))
+        assert not stops.is_cancelled()
         client.set_flow_run_state(run, state)
         assert put_back(client, run) is None
         assert client.read_flow_run(run).state_name == state.name
-    assert _asked_in(cancelled)
-
-
-def _asked_in(run: UUID) -> bool:
-    """What the process of a run is told."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stops, "flow_run", SimpleNamespace(id=str(run)))
-        return stops.is_cancelled()
+    assert stops.is_cancelled()
 
 
 @pytest.mark.usefixtures("by_a_worker")
@@ -135,3 +129,46 @@ def test_a_flow_without_a_worker_ends(client: SyncPrefectClient, monkeypatch: py
     with pytest.raises(TerminationSignal):
         run_flow(stopped, run)
     assert client.read_flow_run(run.id).state_name == "Crashed"
+
+
+@flow
+def training() -> None:
+    """Closes what is left, as the flows do."""
+    close_what_is_left()
+
+
+@task
+def train() -> None:
+    """Never called."""
+
+
+def killed_run(client: SyncPrefectClient, tags: tuple[str, ...] = (TAG,)) -> tuple[UUID, list[UUID]]:
+    """A run with tasks that are under way, wait for a retry, and are done."""
+    run = client.create_flow_run(training, tags=tags).id
+    client.set_flow_run_state(run, Running())
+    states = (Running(), AwaitingRetry(), Completed(message="done"))
+    return run, [client.create_task_run(train, run, f"{n}", state=state).id for n, state in enumerate(states)]
+
+
+def states(client: SyncPrefectClient, tasks: list[UUID]) -> list[tuple[str | None, str | None]]:
+    found = [client.read_task_run(each).state for each in tasks]
+    return [(state.name, state.message) for state in found if state]
+
+
+CLOSED = [("Crashed", GONE), ("Crashed", GONE), ("Completed", "done")]
+
+
+def test_task_runs_are_closed_when_their_run_crashes_or_at_the_start_of_the_next(client: SyncPrefectClient) -> None:
+    crashed, hooked = killed_run(client)
+    over, tasks = killed_run(client)
+    close_tasks(training, client.read_flow_run(crashed), Crashed())
+    assert states(client, hooked) == CLOSED
+    assert states(client, tasks)[0][0] == "Running"
+    client.set_flow_run_state(over, Crashed())
+    foreign, of_others = killed_run(client, tags=("another-team",))
+    client.set_flow_run_state(foreign, Crashed())
+    _, at_work = killed_run(client)
+    training()
+    assert states(client, tasks) == CLOSED
+    assert states(client, of_others)[0][0] == "Running"
+    assert states(client, at_work)[0][0] == "Running"

@@ -41,6 +41,11 @@ def choice(path: str, *values: Any, **needs: Any) -> Choice:
     return Choice(path, values, {name.replace("__", "."): value for name, value in needs.items()})
 
 
+def choices(section: str, **values: Any) -> list[Choice]:
+    """Settings of a section that have an effect by themselves, with one value each."""
+    return [choice(f"{section}.{name}" if section else name, value) for name, value in values.items()]
+
+
 RESNET = {"model__kind": "resnet", "model__width": 0.1}
 JUDGED = {"validation_share": 0.25, "evaluate_every__steps": 1, "duration__steps": 6}
 # The loss falls a little in each evaluation, and the error stays.
@@ -59,11 +64,18 @@ STEP = {"schedule__kind": "step", "schedule__boundaries": [{"share": 0.5}], "sch
 
 MIRRORED: Changes = {"from_share": 0.5, "changes": {"augmentation.flip": True}}
 IN_WEIGHTS = (
+    *choices("augmentation", pad=2, crop=0.5, flip=True, rand_augment=2, brightness=0.5, contrast=0.5, saturation=0.5),
+    *choices("augmentation", hue=0.3, cutout=3, erase=1.0, mixup=0.5, cutmix=1.0),
+    *choices("optimizer", momentum=0.5, nesterov=False, weight_decay=0.5, clip_norm=0.01),
+    *choices("", ema_decay=0.5, validation_share=0.25, without_part="1/4", seed=1),
+    *choices("schedule.warmup", steps=2, epochs=1, share=0.5),
+    *choices("duration", steps=3, epochs=1),
+    choice("schedule.learning_rate", 0.02),
+    choice("model.dropout", 0.5),
     choice("model.kind", "resnet", "mobilenetv2"),
     choice("model.width", 2.0, **RESNET),
     choice("model.depth", 2, **RESNET),
     choice("model.activation", "gelu", **RESNET),
-    choice("model.dropout", 0.5),
     choice("model.normalisation", "imagenet", "symmetric", "unit", "none"),
     choice("model.l2", 0.5, model__l2=0.1, model__l2_layers=["classifier"]),
     choice("model.l2_layers", ["classifier"], **RESNET, model__l2=0.1, model__l2_layers=["stem"]),
@@ -72,24 +84,14 @@ IN_WEIGHTS = (
     choice("fit.least_batch", 40, fit__epoch_steps=4),
     choice("fit.rate", True, fit__epoch_steps=4),
     choice("fit.steps", 9, fit__rate=False),
-    choice("duration.steps", 3),
-    choice("duration.epochs", 1),
     choice("optimizer.kind", "adam", "rmsprop", "adafactor", "muon"),
     choice("optimizer.kind", "adamw", optimizer__weight_decay=0.1),
-    choice("optimizer.momentum", 0.5),
-    choice("optimizer.nesterov", False),
-    choice("optimizer.weight_decay", 0.5),
-    choice("optimizer.clip_norm", 0.01),
     choice("optimizer.adam_rate", 0.5, optimizer__kind="muon"),
     choice("optimizer.rates", {"classifier": 0.5}),
     choice("accumulate", 2, **RESNET),
     choice("schedule.kind", "cosine", "one_cycle", schedule__warmup__steps=2),
     choice("schedule.kind", "exponential"),
     choice("schedule.kind", "plateau", **CALM),
-    choice("schedule.learning_rate", 0.02),
-    choice("schedule.warmup.steps", 2),
-    choice("schedule.warmup.epochs", 1),
-    choice("schedule.warmup.share", 0.5),
     choice("schedule.final", 0.5, schedule__kind="cosine"),
     choice("schedule.by_phase", True, schedule__kind="cosine", phases=[MIRRORED]),
     choice("schedule.decay", 0.25, **EXPONENTIAL),
@@ -123,21 +125,9 @@ IN_WEIGHTS = (
     choice("task.label_smoothing", 0.2),
     choice("task.class_weights", "balanced", {"dark": 3.0}),
     choice("task.sampling", "balanced"),
-    choice("augmentation.pad", 2),
-    choice("augmentation.crop", 0.5),
     choice("augmentation.crop_ratio", 3.0, augmentation__crop=0.3),
-    choice("augmentation.flip", True),
     choice("augmentation.alternate", True, augmentation__flip=True),
-    choice("augmentation.rand_augment", 2),
     choice("augmentation.magnitude", 30, augmentation__rand_augment=2),
-    choice("augmentation.brightness", 0.5),
-    choice("augmentation.contrast", 0.5),
-    choice("augmentation.saturation", 0.5),
-    choice("augmentation.hue", 0.3),
-    choice("augmentation.cutout", 3),
-    choice("augmentation.erase", 1.0),
-    choice("augmentation.mixup", 0.5),
-    choice("augmentation.cutmix", 1.0),
     choice("augmentation.image_size", 6, **RESNET),
     choice("augmentation.views", 1, augmentation__flip=True),
     choice("loss.kind", "focal"),
@@ -145,33 +135,24 @@ IN_WEIGHTS = (
     choice("trainable_layers", ["classifier"], **RESNET),
     choice("phases", [{"from_epoch": 1, "changes": {"batch_size": 32}}]),
     choice("phases", [{"from_share": 0.5, "changes": {"optimizer.kind": "adam", "augmentation.flip": True}}]),
-    choice("ema_decay", 0.5),
-    choice("validation_share", 0.25),
     choice("fit.least_validation", 100, validation_share=0.25),
-    choice("without_part", "1/4"),
     choice("precision", "bfloat16", **RESNET),
-    choice("seed", 1),
 )
-# The last three have no effect by themselves on this data set and this model.
+# Three of `fit` have no effect by themselves on this data set and this model.
 BESIDE_WEIGHTS = (
-    choice("evaluation_batch_size", 7),
+    *choices("", evaluation_batch_size=7, checkpoint_steps=1, checkpoint_minutes=0.001, summary_steps=1),
+    *choices("evaluate_every", steps=1, epochs=2),
+    *choices("explosion", factor=3.0, stretches=1),
+    *choices("fit", evaluation_time=0.5),
+    choice("deterministic", False),
     choice("evaluate_every", None, {"steps": 3}),
-    choice("evaluate_every.steps", 1),
-    choice("evaluate_every.epochs", 2),
     choice("measures", ["top1"], validation_share=0.25),
-    choice("explosion.factor", 3.0),
-    choice("explosion.stretches", 1),
-    choice("checkpoint_steps", 1),
-    choice("checkpoint_minutes", 0.001),
     choice("keep", 2, "all"),
-    choice("summary_steps", 1),
     choice("task.views", 2, 6),
     choice("trainable_layers", ["class"]),
     choice("fit.least_batch", 40),
     choice("fit.rate", True),
     choice("fit.least_validation", 10, validation_share=0.25),
-    choice("fit.evaluation_time", 0.5),
-    choice("deterministic", False),
 )
 # Names, files and published weights; code of packages; rules of promotion; what needs a GPU, or a minute of XLA.
 ELSEWHERE = {"name", "dataset", "task.kind", "conversion", "further", "init", "hooks", "code", "promotion", "few"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dying_runs import bare_metrics, finished_after, lively_recipe, losses, specs_of, unbroken
+from dying_runs import finished_after, lively_recipe, losses, require_same, specs_of, unbroken
 from small_dataset import publish_dataset
 from small_poses import POSE, publish_poses
 from small_poses import RECIPE as POSES
@@ -38,8 +38,8 @@ def spec_of(root: Path, **values: object) -> TrainSpec:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path, list[int]]:
-    """A run, its folder, and the number of images of each forward pass of the frozen layers."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[TrainSpec, TrainResult, Path], list[int]]:
+    """A run, and the number of images of each forward pass of the frozen layers."""
     passes: list[int] = []
     fill = FrozenFeatures._fill
 
@@ -49,23 +49,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FrozenFeatures, "_fill", counted)
-        return *unbroken(spec_of(tmp_path_factory.mktemp("undisturbed")))[1:], passes
+        return unbroken(spec_of(tmp_path_factory.mktemp("undisturbed"))), passes
 
 
 def test_they_are_computed_once_for_each_view_and_give_the_losses_of_a_training_without_them(
     undisturbed, tmp_path, monkeypatch
 ):
-    assert sum(undisturbed[2]) == 2 * 96
+    assert sum(undisturbed[1]) == 2 * 96
     monkeypatch.setattr(frozen_features, "MOST_BYTES", 0)
     plain = unbroken(spec_of(tmp_path))[2]
-    np.testing.assert_allclose(losses(undisturbed[1]), losses(plain), rtol=2e-4)
+    np.testing.assert_allclose(losses(undisturbed[0][2]), losses(plain), rtol=2e-4)
 
 
 def test_a_run_killed_while_it_uses_them_ends_with_the_same_bits(undisturbed, tmp_path):
     again = spec_of(tmp_path)
-    result = finished_after(again, 9, 30, 50)
-    assert result.weights_sha256 == undisturbed[0].weights_sha256
-    assert bare_metrics(tmp_path / again.folder) == bare_metrics(undisturbed[1])
+    require_same(again, finished_after(again, 9, 50), undisturbed[0])
 
 
 def test_features_and_moved_people_of_a_pose_network_are_those_of_the_images(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
-"""docs/how-to/parts.md's augmentation, loss and hook, in installed packages: trained with and killed."""
+"""What docs/how-to shows of packages (model, optimizer, augmentation, loss, hook) is trained with, or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +14,10 @@ from typing import Any, cast
 import keras
 import numpy as np
 import pytest
-from support.extending import code_of, install
+import tensorflow as tf
+from keras import layers
+from own_models import installed_as
+from support.extending import answer, code_of, install
 
 from podline.base.errors import PreemptedError, SettingsError
 from podline.documents.manifest import Manifest
@@ -18,11 +25,15 @@ from podline.input import augmentation
 from podline.input.augmentation import augmented
 from podline.kinds.classification import objective
 from podline.kinds.classification.objective import ClassificationObjective
-from podline.recipes import registry
-from podline.recipes.parts import HOOKS, MODELS, Registry
-from podline.recipes.settings import AugmentationSettings, LossSettings
+from podline.models.batch_layers import FusedBatchNormalization
+from podline.models.build import build_model
+from podline.models.layer_copies import exportable
+from podline.recipes import parts, registry
+from podline.recipes.parts import HOOKS, MODELS
+from podline.recipes.settings import AugmentationSettings, LossSettings, ModelSettings, OptimizerSettings
 from podline.training.hooks import InstalledHook
 from podline.training.loop import Hook, StepsDone, Stretch, run_loop
+from podline.training.optimizers import build_optimizer
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
@@ -58,13 +69,8 @@ def test_an_example_s_picture_is_the_same_in_whatever_batch_it_is() -> None:
 
 @pytest.mark.usefixtures("brightness")
 def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        SettingsError,
-        match=r"brightness \(my_augmentations:.* of my_.*\), 'much': .*TypeError: ",
-    ):
+    with pytest.raises(SettingsError, match=r"brightness \(my_augmentations:.* of my_.*\), 'much': .*TypeError: "):
         made(3, AugmentationSettings(also={"brightness": "much"}))
-    with pytest.raises(SettingsError, match="there is no augmentation 'fog'; known: brightness"):
-        made(3, AugmentationSettings(also={"fog": 1}))
     monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda batch, *_: batch | {"label": np.zeros(3)})
     with pytest.raises(SettingsError, match=r"gives .*'label': 'float64 \(3,\)'.* vs .*'label': 'int64 \(3,\)'"):
         made(3)
@@ -84,8 +90,6 @@ def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
     assert recipe.loss.options == {"epsilon": 1}
     with pytest.raises(SettingsError, match=r"task\.label_smoothing=0\.1 vs loss\.kind=poly"):
         registry.override(recipe, {"task.label_smoothing": 0.1})
-    with pytest.raises(SettingsError, match="there is no loss 'pole'; did you mean 'poly'"):
-        registry.override(recipe, {"loss.kind": "pole"})
 
 
 def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +109,10 @@ def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -
     told = podline(*short, *own, "--root", "root").err
     assert "step 4: " in told
     assert " MB at most" in told
-    again, plain = answered(*short, *own), answered(*short, "--show-spec")
-    assert again["reused"]
-    assert again["run"] != plain.get("run")
-    error = answered(*short, "--set", 'hooks=["fog"]', code=2)["error"]
-    assert error["message"].startswith("there is no hook 'fog'; known: memory")
+    assert answered(*short, *own)["reused"]
 
 
 def test_a_hook_that_cannot_be_made_or_found_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match=r"there is no hook 'x'; no installed package adds one \(podline.no\)"):
-        Registry[object]("hook", "podline.no").load("x")
     code = "def zero(run):\n    return 1 / 0\n\ndef plain(run):\n    return run\n"
     toml = '[project.entry-points."podline.hooks"]\nzero = "my_board:zero"\nplain = "my_board:plain"\n'
     monkeypatch.syspath_prepend(install(tmp_path, {"my_board": code}, toml))
@@ -145,11 +143,9 @@ class Late(Hook):
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
-        (ZeroDivisionError("later"), SettingsError, "hook late (x of y): ZeroDivisionError: later"),
         (SystemExit(3), SettingsError, "hook late (x of y): SystemExit: 3"),
         (None, SettingsError, "hook late (x of y): ValueError: next_stop(0) gives 0, expected a later step"),
         (PreemptedError("asked to end"), PreemptedError, "asked to end"),
-        (KeyboardInterrupt("^C"), KeyboardInterrupt, "^C"),
     ],
 )
 def test_a_hook_that_fails_late_ends_the_run_by_its_name(
@@ -173,3 +169,342 @@ def test_what_a_module_sets_in_keras_at_its_import_is_undone(tmp_path: Path, mon
     before = config.dtype_policy().name, config.floatx(), config.image_data_format()
     assert MODELS.load("half") == "mixed_bfloat16"
     assert (config.dtype_policy().name, config.floatx(), config.image_data_format()) == before
+
+
+SHAPE = (32, 32, 3)
+VIT = ModelSettings(kind="vit", depth=2, dropout=0.1, options={"width": 24})
+ODD = ModelSettings(kind="odd")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of installed packages with the page's two."""
+    folder = tmp_path_factory.mktemp("site")
+    for heading, name in (("## A model", "my_models"), ("## An optimizer", "my_optimizers")):
+        install(folder, {name: code_of(heading, "python")}, code_of(heading, "toml"))
+    return folder
+
+
+@pytest.fixture
+def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages, as this process knows them."""
+    monkeypatch.syspath_prepend(packages)
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a function the model ``odd``, or the optimizer ``odd``."""
+
+    return functools.partial(installed_as, monkeypatch, "odd")
+
+
+def built(settings: ModelSettings, seed: int = 0) -> keras.Model:
+    return build_model(settings, SHAPE, 10, [120.0] * 3, [60.0] * 3, seed)
+
+
+def replicas() -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def values(model: keras.Model) -> dict[str, np.ndarray]:
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_seed_alone_gives_its_weights_and_no_two_variables_share_theirs() -> None:
+    first = values(built(VIT, seed=1))
+    for _ in range(3):
+        keras.layers.Dropout(0.5)  # whatever else is named or drawn
+        keras.random.normal((2,))
+    second = values(built(VIT, seed=1))
+    assert first.keys() == second.keys()
+    assert all(np.array_equal(first[path], second[path]) for path in first)
+    other = values(built(VIT, seed=2))
+    drawn = [path for path, value in first.items() if np.unique(value).size > 2]
+    assert "positions/bias" in drawn
+    assert len(drawn) == 4 + 2 * 6
+    assert not any(np.array_equal(first[path], other[path]) for path in drawn)
+    query, key, value = (first[f"block1_attention/{name}/kernel"] for name in ("query", "key", "value"))
+    assert not np.array_equal(query, key)
+    assert not np.array_equal(key, value)
+
+
+@pytest.mark.usefixtures("installed")
+def test_names_and_options_that_are_not_there_are_one_line() -> None:
+    assert parts.MODELS.names() == (*parts.MODELS.shipped, "vit")
+    with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
+        built(ModelSettings(kind="vitt"))
+    with pytest.raises(
+        SettingsError,
+        match=r"model vit \(my_models:vit of my_models\): TypeError: .* unexpected keyword argument 'head'",
+    ):
+        built(ModelSettings(kind="vit", options={"head": 2}))
+    with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
+        built(ModelSettings(options={"heads": 2}))
+    with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models know it"):
+        built(VIT.model_copy(update={"data_format": "channels_first"}))
+    assert parts.OPTIMIZERS.names()[-1] == "own-lion"
+
+
+def sequential(stack: Callable[[], list[keras.layers.Layer]], **image: Any) -> Any:
+    """The function of a model that is a stack of layers between an image of some facts and a classifier."""
+
+    def build(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        inputs = keras.Input(**{"shape": shape} | image)
+        return keras.Sequential([inputs, *stack(), layers.GlobalAveragePooling2D(), layers.Dense(classes)])
+
+    return build
+
+
+@keras.saving.register_keras_serializable()
+class Unseeded(keras.initializers.Initializer):
+    """Draws from Keras's generator, which the process shares."""
+
+    def __call__(self, shape, dtype=None):
+        return keras.random.normal(shape)
+
+
+@keras.saving.register_keras_serializable()
+class Unnamed(layers.Layer):
+    """A layer that does not say how it was made."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+
+@keras.saving.register_keras_serializable()
+class Places(layers.Layer):
+    """A layer with a table that no step changes."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(shape[-1],), dtype="int32", initializer="ones", trainable=False)
+
+    def call(self, inputs):
+        return inputs * keras.ops.cast(self.table, inputs.dtype)
+
+
+@keras.saving.register_keras_serializable()
+class Valued(layers.Layer):
+    """A layer that makes a variable of a value."""
+
+    def build(self, _shape):
+        self.shift = keras.Variable(np.arange(3.0))
+
+    def call(self, inputs):
+        return inputs + self.shift
+
+
+@keras.saving.register_keras_serializable()
+class Unbuilt(layers.Layer):
+    """A layer whose part is built by its first call on values, as neither build nor the output's shape does it."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner, self.unused = layers.Dense(4), layers.Dense(2)
+
+    def build(self, _shape):
+        pass
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+    def compute_output_shape(self, shape):
+        return (*shape[:-1], 4)
+
+
+@keras.saving.register_keras_serializable()
+class Decoded(layers.Layer):
+    """Multiplies by the transposed kernel of a layer that it is given."""
+
+    def __init__(self, encoder, **options):
+        super().__init__(**options)
+        self.encoder = encoder
+
+    def call(self, inputs):
+        return keras.ops.matmul(inputs, keras.ops.transpose(self.encoder.kernel))
+
+    def get_config(self):
+        return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("encoder")), **config)
+
+
+def decoded():
+    encoder = layers.Dense(4, name="encoder")
+    return [encoder, Decoded(encoder, name="decoder")]
+
+
+def with_positions(positions: Callable[[int], Any]) -> Any:
+    """The function of a model that adds constants to features."""
+
+    def build(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        image = keras.Input(shape)
+        return keras.Model(image, layers.Dense(classes)(layers.Flatten()(image)[:, :8] + positions(8)))
+
+    return build
+
+
+def scored(shape: Any, classes: int, _settings: Any) -> keras.Model:
+    """A model whose logits have a name."""
+    image = keras.Input(shape)
+    return keras.Model(image, {"scores": layers.Dense(classes)(layers.Flatten()(image))})
+
+
+def quantized(*arguments: Any) -> keras.Model:
+    """A model whose last layer has quantized weights."""
+    model = sequential(lambda: [layers.Dense(4)])(*arguments)
+    model.layers[-1].quantize("int8")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda *_: 3, r"model odd: its function gives a int, expected keras.Model\(inputs, outputs\)"),
+        (sequential(list, batch_size=8), r"got inputs \(8, .*, expected \(None, 32, 32, 3\); leave batch_size=8 out"),
+        (sequential(list, shape=(None, 32, 3)), r"got inputs \(None, None, 32, 3\), .*keras.Input\(\(32, 32, 3\)\)"),
+        (scored, r"got outputs \{'scores': \(None, 10\)\}, expected one tensor of logits"),
+        (
+            sequential(lambda: [layers.Conv2D(4, 3, activation=lambda inputs: inputs * 2)]),
+            r"layer conv2d \(Conv2D\) cannot be made .* write a function, with @keras.saving.register_keras",
+        ),
+        (
+            sequential(lambda: [layers.DepthwiseConv2D(3, dtype="float16")]),
+            "layer depthwise_conv2d: .*/kernel is float16, expected float32; leave the layer's dtype out",
+        ),
+        (sequential(lambda: [Valued()]), r"layer valued \(Valued\) cannot be built .* by self.add_weight\(shape=…, "),
+        (
+            sequential(lambda: [Unbuilt()]),
+            r"layer unbuilt \(Unbuilt\): only its first step builds dense.* \(Dense\), too late",
+        ),
+        (sequential(decoded), "model odd: layers encoder and decoder share .*kernel, but those made from their get_"),
+        (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
+        (
+            sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]),
+            "the initial values of conv2d/kernel differ each time",
+        ),
+        (quantized, r"layer dense.* is quantized \(int8\), .* leave `quantize` out"),
+        # A layer that is called on a constant never trains.
+        (
+            with_positions(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]),
+            "model odd: its constants differ each time it is built",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_by_name(odd: Any, function: Any, message: str) -> None:
+    odd(function)
+    with pytest.raises(SettingsError, match=message):
+        built(ODD)
+
+
+def test_under_several_replicas_what_has_a_state_of_its_own_is_refused_by_name(odd: Any) -> None:
+    odd(sequential(lambda: [layers.GaussianNoise(0.1, name="noise")]))
+    built(ODD)
+    with replicas().scope(), pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* of 2 replicas"):
+        built(ODD)
+    scaled = layers.Normalization()
+    scaled.adapt(np.arange(12.0).reshape(4, 3))
+    positions = with_positions(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32")))
+    for constant in (positions, sequential(lambda: [keras.Sequential([scaled]), Places()])):
+        odd(constant)
+        with replicas().scope():
+            built(ODD)
+
+
+def test_blocks_that_are_models_of_their_own_get_podline_s_batch_norm(odd: Any) -> None:
+    odd(sequential(lambda: [keras.Sequential([layers.Conv2D(4, 3), layers.BatchNormalization()], name="block")]))
+    model = built(ModelSettings(kind="odd", l2=0.5, l2_layers=("block",)))
+    assert isinstance(model.get_layer("block").layers[-1], FusedBatchNormalization)
+    kernel = model.get_layer("block").trainable_variables[0].numpy()
+    assert float(sum(model.losses)) == pytest.approx(0.5 * float((kernel**2).sum()), rel=1e-5)
+    assert not any(isinstance(layer, FusedBatchNormalization) for layer in exportable(model).get_layer("block").layers)
+
+
+def test_a_seed_that_a_layer_brings_gives_way_to_the_recipe_s(odd: Any) -> None:
+    shared = keras.initializers.HeNormal(7)
+    odd(sequential(lambda: [layers.Conv2D(3, 3, kernel_initializer=shared) for _ in range(2)]))
+    first, other = values(built(ODD)), values(built(ODD, seed=1))
+    assert not np.array_equal(first["conv2d/kernel"], first["conv2d_1/kernel"])
+    assert not np.array_equal(first["conv2d/kernel"], other["conv2d/kernel"])
+
+
+def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None:
+    def network(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        image = keras.Input(shape)
+        tokens = layers.BatchNormalization(scale=False, name="of_tokens")(layers.Reshape((256, 12))(image))
+        features = layers.BatchNormalization(center=False, name="of_features")(layers.GlobalMaxPooling1D()(tokens))
+        return keras.Model(image, layers.Dense(classes)(features))
+
+    odd(network)
+    images = np.random.default_rng(0).integers(0, 256, (8, *SHAPE), dtype=np.uint8)
+    alone = built(ODD)
+    expected = alone(images, training=True)
+    strategy = replicas()
+    with strategy.scope():
+        shared = built(ODD)
+    parts_of = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(np.split(images, 2)[context.replica_id_in_sync_group])
+    )
+    run = tf.function(lambda: strategy.run(lambda part: shared(part, training=True), (parts_of,)))
+    found = np.concatenate(strategy.experimental_local_results(run()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)  # sums in another order
+    for path, value in values(alone).items():
+        np.testing.assert_allclose(values(shared)[path], value, rtol=1e-4, atol=1e-4, err_msg=path)
+
+
+class Itself(keras.optimizers.SGD):
+    """An optimizer that applies gradients in a way of its own."""
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply(grads, trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda *_: 3, "its function gives a int, expected a keras.optimizers.Optimizer"),
+        (lambda *_: Itself(), "Itself has a apply of its own; write update_step"),
+        (lambda *_: keras.optimizers.Nadam(global_clipnorm=1e-9), "global_clipnorm=1e-09: leave it out"),
+        (lambda *_: keras.optimizers.AdamW(), "weight_decay=0.004: leave it out, or give 0; a recipe has"),
+        (
+            lambda *_: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9)),
+            "it has a schedule of its own; give it the rate",
+        ),
+    ],
+)
+def test_an_optimizer_that_cannot_be_used_is_refused_by_name(odd: Any, make: Any, message: str) -> None:
+    odd(make)
+    with pytest.raises(SettingsError, match=f"optimizer odd: {message}"):
+        build_optimizer(OptimizerSettings(kind="odd"), [])
+
+
+@pytest.mark.slow
+def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> None:
+    draw = [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "600"]
+    subprocess.run(draw, check=True, cwd=tmp_path)
+    answer(tmp_path, packages, "convert", "sample", "--source", "drawn")
+    own = ("--set", "optimizer.kind=own-lion", "--set", "model.options.heads=2")
+    run = answer(tmp_path, packages, "train", "vit-sample", "--steps", "150", *own)["run"]
+
+    # From here on it needs the package no more.
+    evaluated = answer(tmp_path, None, "evaluate", run)
+    assert 0 < evaluated["metrics"]["top1"]["value"] < 1
+    folder = tmp_path / "root" / "runs" / run
+    told = answer(tmp_path, packages, "models", "describe", "vit-sample", *own, root=())
+    assert told == json.loads((folder / "model" / "description.json").read_text())
+    answer(tmp_path, None, "models", "promote", run, "--anyway", "--reason", "a first one")
+    images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE), dtype=np.uint8)
+    plain = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
+    saved = tf.saved_model.load(str(folder / "model" / "saved_model"))
+    [logits] = saved.signatures["serve"](tf.constant(images)).values()
+    np.testing.assert_allclose(logits, plain, rtol=0, atol=1e-4)  # other float32 operations
+    answer(tmp_path, None, "report", run)
+    assert "block2_attention" in (folder / "report.html").read_text()
+    [entry] = answer(tmp_path, None, "models", "list")
+    assert entry["run"] == run

@@ -1,37 +1,53 @@
-"""What stays equal when replicas share a batch, and which devices there are; see docs/how-to/strategies.md."""
+"""Replicas, and processes that train together, take the steps of one device; see docs/how-to/strategies.md."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
-from collections.abc import Mapping
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import slurm_cluster
 import tensorflow as tf
-from dying_runs import lively_recipe
+from dying_runs import lively_recipe, losses, training_processes, unbroken
+from free_ports import free_ports
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.python.framework import config as tf_config
 
-from podline.base.errors import SettingsError
+from podline.base.errors import PreemptedError, SettingsError, WorkerLostError
 from podline.base.progress import silent
 from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
+from podline.documents.metrics_log import StepsLine, read_events
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
 from podline.recipes.settings import Recipe
-from podline.settings.machine import gpus_are_hidden
+from podline.settings.cluster import Cluster
 from podline.settings.strategies import accelerators
-from podline.stages.specs import TrainSpec
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.devices import batch_advice
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
 from podline.training.train import train
+from podline.training.workers import gathered
+from tests.support.metrics import read_metrics
 
 BATCH, STEPS = 16, 8
 # float32 sums in another order, over a few steps; what each wrong reduction does is beyond 1e-3 (see the test of it).
@@ -64,6 +80,13 @@ def root(tmp_path_factory) -> Path:
     return root
 
 
+def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy) -> None:
+    averages = state.average.variables if state.average else []
+    for variable in [*state.model.variables, *state.optimizer.variables, *averages]:
+        copies = {copy.numpy().tobytes() for copy in strategy.experimental_local_results(variable.value)}
+        assert len(copies) == 1, variable.path
+
+
 def replicas(strategy: str) -> tf.distribute.Strategy:
     return devices.prepare(0, deterministic=True, strategy=strategy)
 
@@ -84,36 +107,9 @@ def trained(
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
     schedule = build_schedule(recipe.schedule, steps, order.epochs)
-    taken = TrainingSteps(
-        made,
-        state,
-        schedule.at,
-        kind_of(recipe).objective(recipe, manifest),
-        parts,
-        recipe.batch_size,
-        accumulate=recipe.accumulate,
-    ).advance(steps)
-    return taken.series, state
-
-
-def furthest(left: TrainingState, right: TrainingState) -> float:
-    """The greatest difference of any variable, of what is not a state of a generator; those must be equal."""
-    ours, theirs = left.snapshot(), right.snapshot()
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        if not np.issubdtype(array.dtype, np.floating):
-            np.testing.assert_array_equal(array, theirs[name], err_msg=name)
-    floats = [name for name, array in ours.items() if np.issubdtype(array.dtype, np.floating)]
-    return max(float(np.abs(ours[name] - theirs[name]).max()) for name in floats)
-
-
-def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy) -> None:
-    averages = state.average.variables if state.average else []
-    variables = [*state.model.variables, *state.optimizer.variables, *averages]
-    for variable in variables:
-        first, *others = [copy.numpy().tobytes() for copy in strategy.experimental_local_results(variable.value)]
-        assert len(others) == strategy.num_replicas_in_sync - 1
-        assert all(other == first for other in others), variable.path
+    objective, size = kind_of(recipe).objective(recipe, manifest), recipe.batch_size
+    taken = TrainingSteps(made, state, schedule.at, objective, parts, size, accumulate=recipe.accumulate)
+    return taken.advance(steps).series, state
 
 
 @pytest.mark.parametrize(
@@ -133,7 +129,11 @@ def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy
     for name, series in told.items():  # the loss, what is right, the norm of each block's gradient
         np.testing.assert_allclose(shared_told[name], series, rtol=10 * TOLERANCE, err_msg=name)
     np.testing.assert_allclose(shared_told["loss"], told["loss"], rtol=TOLERANCE)
-    assert furthest(shared, alone) < TOLERANCE
+    ours, theirs = shared.snapshot(), alone.snapshot()
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():  # the states of generators are equal
+        exact = not np.issubdtype(array.dtype, np.floating)
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=0 if exact else TOLERANCE, err_msg=name)
     require_equal_copies(shared, replicas(strategy))
     assert shared.step == STEPS
 
@@ -168,11 +168,8 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
         with strategy.scope():
             model = build_model(RECIPE.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
         parts = strategy.distribute_datasets_from_function(batches.dataset)
-        score = ScoringSteps(strategy, model, ClassificationObjective()).score(
-            parts, batches.batches(strategy.num_replicas_in_sync), lambda number: True
-        )
-        assert score is not None
-        scores.append(score)
+        count = batches.batches(strategy.num_replicas_in_sync)
+        scores += [ScoringSteps(strategy, model, ClassificationObjective()).score(parts, count, lambda number: True)]
     test = {field: values[:examples] for field, values in drawn(40, 1).items()}
     right = np.argmax(model(test["image"]), axis=-1) == test["label"]
     assert [score.sums["correct"] / score.examples for score in scores] == [np.mean(right)] * 3
@@ -183,13 +180,12 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
     ("batch_size", "words"),
     [(20, "batch_size=20 vs 8 replicas .8 × cpu.*: use 16 or 24"), (4, "batch_size=4 vs 8 .*: use 8, or")],
 )
-def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(tmp_path, batch_size, words):
-    publish_dataset(tmp_path)
+def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(root, batch_size, words):
     recipe = RECIPE.changed(batch_size=batch_size)
-    spec = TrainSpec(root=str(tmp_path), recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu:8")
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu:8")
     with pytest.raises(SettingsError, match=words):
         train(spec, silent())
-    assert not (tmp_path / spec.folder).exists()
+    assert not (root / spec.folder).exists()
 
 
 def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
@@ -203,9 +199,7 @@ def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
     ("batch_size", "replicas", "words"),
     [
         (1024, 8, None),
-        (128, 1, None),
         (64, 8, "8 per TPU core, a multiple of 8 but not of 128; .* batch_size=1024 fills it"),
-        (200, 1, "200 per TPU core, a multiple of 8 but not of 128; .* batch_size=256 fills it"),
         (100, 1, r"100 per TPU core, not a multiple of 128 \(or at least of 8\): .* batch_size=128 fills it"),
     ],
 )
@@ -213,12 +207,6 @@ def test_a_batch_that_wastes_a_tpu_core_is_warned_about_and_nowhere_else(batch_s
     advice = batch_advice("batch_size", batch_size, replicas, tpu=True)
     assert re.search(words, advice) if words else advice is None
     assert batch_advice("batch_size", batch_size, replicas, tpu=False) is None
-
-
-@pytest.mark.parametrize(("seen", "hidden"), [("0", False), ("", True), ("-1", True)])
-def test_gpus_may_be_hidden(monkeypatch, seen, hidden):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    assert gpus_are_hidden() is hidden
 
 
 def test_the_machines_accelerators_are_seen_by_their_nodes(tmp_path):
@@ -234,24 +222,249 @@ def test_auto_that_falls_back_is_loud_and_may_be_an_error(monkeypatch):
     monkeypatch.setattr(devices, "accelerators", lambda: ["an NVIDIA GPU (/dev/nvidia0)"])
     assert devices.fallback("auto").startswith("THE MODEL RUNS ON THE CPU: this machine has an NVIDIA GPU (/dev/nv")
     assert devices.fallback("cpu") == ""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert devices.fallback("auto") == "", "they are hidden on purpose"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("PODLINE_REQUIRE_ACCELERATOR", "true")
-    devices._strategy.cache_clear()
     with pytest.raises(SettingsError, match=r"sees no GPU \(an NVIDIA GPU \(/dev/nvidia0\)\) and require_accelerator"):
-        devices._strategy("auto")
-    monkeypatch.setattr(devices, "accelerators", list)
-    assert devices.fallback("auto") == ""
+        devices._strategy.__wrapped__("auto")
 
 
 @pytest.mark.parametrize(("name", "address"), [("tpu", "local"), ("tpu:grpc://10.0.0.2:8470", "grpc://10.0.0.2:8470")])
 def test_a_tpu_s_name_reaches_the_resolver(monkeypatch, name, address):
-    """As far as it goes without a TPU: what connects is asked for the right one, and the strategy is made of it."""
-    asked = []
-    connect = classmethod(lambda _cls, tpu: asked.append(tpu) or f"resolver of {tpu}")
+    """As far as it goes without a TPU: the strategy is made of what connects to the right one."""
+    connect = classmethod(lambda _cls, tpu: f"resolver of {tpu}")
     monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
     monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda resolver: ("TPUStrategy", resolver))
-    devices._strategy.cache_clear()
-    try:
-        assert devices._strategy(name) == ("TPUStrategy", f"resolver of {address}")
-    finally:
-        devices._strategy.cache_clear()
-    assert asked == [address]
+    assert devices._strategy.__wrapped__(name) == ("TPUStrategy", f"resolver of {address}")
+
+
+RUN_STAGE = """
+import json
+import sys
+from podline.base.errors import PodlineError
+from podline.stages.specs import TrainSpec
+from podline.stages.supervision.supervisor import run_stage
+
+try:
+    run_stage(TrainSpec.model_validate_json(sys.argv[1]), lambda event: print(json.dumps(event), flush=True))
+except PodlineError as error:
+    sys.exit(error.exit_code)
+"""
+WORKER_STEPS = 120
+
+Event = dict[str, Any]
+
+
+def spec_of(root: Path | str) -> TrainSpec:
+    publish_dataset(root)
+    recipe = lively_recipe(
+        model={"kind": "linear", "dropout": 0.2, "l2": 1e-2, "l2_layers": ("classifier",)},
+        evaluation_batch_size=15,
+        duration={"steps": WORKER_STEPS},
+        optimizer={"clip_norm": 1.0},
+        schedule={"kind": "cosine", "learning_rate": 0.01},
+        evaluate_every={"steps": 50},
+        checkpoint_steps=20,
+        summary_steps=1,  # many stops: somebody who is asked to end, or is lost, is so between two of them
+    )
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, strategy="workers")
+
+
+@contextlib.contextmanager
+def workers(spec: TrainSpec) -> Iterator[list[subprocess.Popen[str]]]:
+    """Both workers, started with the same command."""
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(2):
+            config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+            process = subprocess.Popen(
+                [sys.executable, "-c", RUN_STAGE, spec.model_dump_json()],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "TF_CONFIG": json.dumps(config)},
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes
+
+
+def heard_until(process: subprocess.Popen[str], step: int) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["event"] == "progress" and event["done"] >= step:
+            return
+    raise AssertionError(f"ended with {process.wait()} before step {step}")
+
+
+def last_words(processes: list[subprocess.Popen[str]]) -> list[Event]:
+    """The last event of each."""
+    return [json.loads(process.communicate(timeout=240)[0].splitlines()[-1]) for process in processes]
+
+
+def child_of(process: subprocess.Popen[str]) -> int:
+    [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(child)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_workers_train_as_one_process_would_and_go_on_after_sigterm_and_a_loss(tmp_path: Path, gcs_root: str):
+    spec = spec_of(f"{gcs_root}together")  # of which both read; what follows is in folders
+    with workers(spec) as both:
+        ended = last_words(both)
+    results = [TrainResult.model_validate(event["result"]) for event in ended]
+    assert results[0].weights_sha256 == results[1].weights_sha256
+    assert results[0].devices == "2 × cpu"
+    store = open_store(spec.root)
+    weights = store.read_bytes(f"{spec.folder}/model/weights.npz")
+    assert not list((store.scratch / "tmp").iterdir()), "the second worker's copy is gone"
+
+    # One process alone takes the same steps.
+    alone = spec_of(tmp_path / "alone").model_copy(update={"strategy": "cpu"})
+    train(alone, silent())
+    lines, expected = (
+        read_metrics(open_store(root).local(f"{spec.folder}/metrics.jsonl")) for root in (spec.root, alone.root)
+    )
+    assert [line.step for line in lines] == [line.step for line in expected]
+    for ours, theirs in zip(lines, expected, strict=True):
+        if isinstance(ours, StepsLine) and isinstance(theirs, StepsLine):
+            np.testing.assert_allclose(ours.losses, theirs.losses, rtol=TOLERANCE)
+            assert ours.accuracy == theirs.accuracy
+
+    # SIGTERM at one is the end of both, after a checkpoint; a lost one is transient; all go on from what is saved.
+    broken = spec_of(tmp_path / "broken")
+    with workers(broken) as both:
+        heard_until(both[1], 5)
+        os.kill(child_of(both[1]), signal.SIGTERM)
+        assert [event["error"]["type"] for event in last_words(both)] == [PreemptedError.__name__] * 2
+    with workers(broken) as both:
+        heard_until(both[0], 60)
+        checkpoint = tmp_path / "broken" / spec.folder / "checkpoints" / "step-00000060.json"
+        while not checkpoint.exists():  # it is told of a step before its checkpoint is whole
+            time.sleep(0.01)
+        os.kill(child_of(both[1]), signal.SIGKILL)
+        errors = [event["error"] for event in last_words(both)]
+        assert [error["type"] for error in errors] == [WorkerLostError.__name__, "ChildKilledError"]
+        assert re.match(r"worker 1 \(localhost:\d+\) ended first: train: killed by SIGKILL", errors[0]["message"])
+        assert both[0].returncode == WorkerLostError.exit_code
+    with workers(broken) as both:
+        result = TrainResult.model_validate(last_words(both)[0]["result"])
+    assert len(result.resumed_from) == 2
+    assert result.resumed_from[0] < 60 <= result.resumed_from[1]
+    assert (tmp_path / "broken" / spec.folder / "model" / "weights.npz").read_bytes() == weights
+
+
+def cluster(*ports: int) -> Cluster:
+    addresses = tuple(f"localhost:{port}" for port in ports)
+    return Cluster(addresses=addresses, place=0)
+
+
+def test_what_is_made_is_returned_and_what_fails_is_raised():
+    assert gathered(lambda: "made", cluster(1)) == "made"
+    with pytest.raises(ZeroDivisionError):
+        gathered(lambda: 1 / 0, cluster(1))
+
+
+def test_those_that_do_not_come_are_named():
+    ended = threading.Event()
+    with contextlib.closing(socket.create_server(("localhost", 0))) as here:
+        there = here.getsockname()[1]
+        with socket.socket() as nobody:
+            nobody.bind(("localhost", 0))
+            silent = nobody.getsockname()[1]
+            with pytest.raises(WorkerLostError, match="fewer workers than the 3 expected") as caught:
+                gathered(ended.wait, cluster(1, there, silent), seconds=0.3)
+        ended.set()
+    assert f"worker 2 (localhost:{silent}) does not answer" in str(caught.value)
+    assert f"localhost:{there}" not in str(caught.value)
+
+
+SBATCH = Path(__file__).resolve().parents[2] / "deployments" / "slurm" / "train.sbatch"
+
+
+SLURM_STEPS = 200
+
+
+_SECONDS = 300.0
+
+
+def slurm_spec_of(root: Path, strategy: str = "workers") -> TrainSpec:
+    spec = spec_of(root)
+    recipe = spec.recipe.changed(duration={"steps": SLURM_STEPS}, evaluate_every=None, ema_decay=0.0)
+    return spec.changed(recipe=recipe, strategy=strategy)
+
+
+class Job(NamedTuple):
+    """A job of Slurm."""
+
+    number: str
+    environment: dict[str, str]
+    log: Path
+
+    def scontrol(self, *arguments: str) -> str:
+        command = ["scontrol", *arguments]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
+
+    @property
+    def state(self) -> dict[str, str]:
+        words = self.scontrol("show", "job", self.number).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def await_state(self, wanted: str) -> dict[str, str]:
+        deadline = time.monotonic() + _SECONDS
+        while (state := self.state)["JobState"] != wanted:
+            assert state["JobState"] in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED"), self.log.read_text()
+            assert time.monotonic() < deadline, f"{state}\n{self.log.read_text()}"
+            time.sleep(0.2)
+        return state
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(bool(slurm_cluster.missing()), reason=f"needs {', '.join(slurm_cluster.missing())}")
+def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_left(tmp_path: Path):
+    _, _, folder = unbroken(slurm_spec_of(tmp_path / "alone", "cpu"))
+    alone = losses(folder)
+    assert len(alone) == SLURM_STEPS
+    (tmp_path / "slurm").mkdir()
+    path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(SBATCH.parents[2])}
+    with slurm_cluster.slurm(tmp_path / "slurm", free_ports(3)) as environment:
+
+        def submitted(spec: TrainSpec) -> Job:
+            file, log = Path(spec.root) / "spec.json", Path(spec.root) / "log"
+            file.write_text(spec.model_dump_json())
+            command = ["sbatch", "--parsable", "--nodes=1-2", f"--output={log}", str(SBATCH), "--spec", str(file)]
+            sbatch = subprocess.run(command, env=environment | path, capture_output=True, text=True, check=True)
+            return Job(sbatch.stdout.strip(), environment, log)
+
+        together = slurm_spec_of(tmp_path / "together")
+        assert submitted(together).await_state("COMPLETED")["NumNodes"] == "2"
+        np.testing.assert_allclose(losses(Path(together.root) / together.folder), alone, rtol=TOLERANCE)
+
+        broken = slurm_spec_of(tmp_path / "broken")
+        job = submitted(broken)
+        deadline = time.monotonic() + _SECONDS
+        while not (Path(broken.root) / broken.folder / "checkpoints" / "step-00000040.json").exists():
+            assert time.monotonic() < deadline, job.log.read_text()
+            time.sleep(0.01)
+        job.scontrol("update", f"NodeName={slurm_cluster.NODES[1]}", "State=DRAIN", "Reason=lost")
+        [rank] = training_processes(Path(broken.root), b"SLURM_PROCID=1\0")
+        os.kill(rank, signal.SIGKILL)
+        lost = time.monotonic()
+        job.await_state("PENDING")
+        assert time.monotonic() - lost < 60
+        job.scontrol("update", f"JobId={job.number}", "StartTime=now")  # Slurm waits for two minutes
+        state = job.await_state("COMPLETED")
+    assert (state["NumNodes"], state["Restarts"]) == ("1", "1")
+    folder = Path(broken.root) / broken.folder
+    events = read_events(folder / "events.jsonl")
+    assert [event.event for event in events] == ["started", "host_lost", "restored", "finished"]
+    assert events[0].message.endswith("2 × cpu of 2 hosts")
+    assert re.match(r"worker 1 \(127.0.0.2:\d+\) ended first: train: killed by SIGKILL", events[1].message)
+    assert events[2].message.endswith("the newest whole one, cpu")
+    assert events[2].step >= 40
+    np.testing.assert_allclose(losses(folder), alone, rtol=TOLERANCE)

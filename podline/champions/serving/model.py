@@ -6,12 +6,11 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from podline.base.arrays import Array
 from podline.base.progress import silent
-from podline.champions.exports import write_saved_model
+from podline.champions.exports import Images, write_saved_model
 from podline.champions.serving.layout import copy_saved_model, require_champion
 from podline.contract.kind import kind_of
 from podline.data.pictures import Form
@@ -22,13 +21,9 @@ from podline.evaluation.predicting import PictureReader
 from podline.ledger.inventory.catalogue import training_of
 from podline.store.contract import Store
 
-Images = npt.NDArray[np.uint8]
-
 _WARM_UP = (1, 2)  # TensorFlow traces the second batch size for any further one
 _TOP = 5  # classes of an answer
 _BATCH = 16  # images in memory at once, with all activations of the network
-
-
 # Seconds between two attempts to load a bad champion.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 

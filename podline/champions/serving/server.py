@@ -22,7 +22,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from podline.base.errors import SourceError
-from podline.champions.serving.model import Follower, Images, Served
+from podline.champions.exports import Images
+from podline.champions.serving.model import Follower, Served
 from podline.data.picture_sandbox import PictureFile, PictureSandbox
 from podline.store.contract import Store
 

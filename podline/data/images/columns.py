@@ -107,7 +107,7 @@ class Columns(NamedTuple):
         return label_of(said, settings, self.mark), split.lower(), group or ""
 
     def _flagged(self, row: Mapping[str, Any]) -> str:
-        """Return the split whose column marks a row; the other rows are of the split without a column."""
+        """Return the split whose column marks a row; unmarked rows belong to training, or to test if that is marked."""
         marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
         if len(marked) > 1:
             raise ValueError(f"is marked as of the splits {' and '.join(sorted(marked))}")

@@ -192,7 +192,7 @@ def _contradicting(images: ImageTable, equal: _Equal) -> Iterator[Numbers]:
 
 
 def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
-    """Return, for two images with different labels, that each key is of its label; the first one is the group's."""
+    """Describe two equal images with different labels, for an error: the name and the label of each."""
     labels = images.labels.codes[group]
     pair = [group[0], group[labels != labels[0]][0]]
     names = zip(images.keys(pair), pair, strict=True)

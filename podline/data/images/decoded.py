@@ -275,7 +275,7 @@ class _Cache(_Rows):
         os.truncate(pixels, len(self.facts) * length)
 
     def _new_rows(self) -> Iterator[int]:
-        """Yield new rows; the file of pixels includes them first, which marks them as given to a child."""
+        """Yield the numbers of new rows; enlarge the pixel file first, so that no later reading reuses them."""
         for row in itertools.count(first := len(self.facts)):
             if (row - first) % _GROWN == 0:
                 with explained("write", pixels := self.folder / PIXELS):

@@ -1,4 +1,4 @@
-"""Finds annotations whose numbers can hardly be what COCO's format means by them, and names the remedy."""
+"""Finds annotations whose numbers contradict COCO's format, such as shares instead of pixels, and names the remedy."""
 
 from __future__ import annotations
 

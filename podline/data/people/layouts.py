@@ -113,7 +113,7 @@ class Keypoints(Layout):
         return frozenset(self.files) if len(self.files) > 1 else frozenset()
 
     def reads(self, _file: ListedFile, /) -> bool:
-        """Return True: a file that no annotations name is passed over."""
+        """Return True: files that no annotation names are ignored later."""
         return True
 
     def items(self) -> Iterator[Item]:
@@ -124,7 +124,7 @@ class Keypoints(Layout):
             document, split = document_of(file, _MOVE), name if self.splits else ""
             if document is None:
                 raise SourceError(
-                    f"{file} is no file of annotations: it needs an object with lists images, annotations"
+                    f"{file} is not in COCO's format: expected lists of images and annotations; give such a file"
                 )
             entries = entries_of(document, self.chosen.ids, len(self.chosen.names))
             if SKELETON not in self.known:

@@ -205,6 +205,6 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
 
 
 def _doubts(images: ImageTable, numbers: Numbers) -> list[str]:
-    """Return the doubts about annotated images, by some of them."""
+    """Return the doubts about annotated images, judged by a sample of them."""
     some = numbers[:: max(1, len(numbers) // _DOUBTED)]
     return doubts(zip(people_of(images, some), images.column("unturned")[some].tolist(), strict=True))

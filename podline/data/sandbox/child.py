@@ -67,7 +67,7 @@ _guard: _Guard | None = None
 
 
 def begin(limits: ParseLimits, what: str = "") -> None:
-    """Set new limits for the rest of the current item, in a child whose parser knows more about it.
+    """Set new limits for the rest of the current item; a parser calls this when it knows the item's size.
 
     Args:
         limits: the limits, which are multiplied like those of the item.

@@ -1,4 +1,4 @@
-"""Takes network, programs and other processes from a process that parses untrusted files, on Linux.
+"""Denies a process that parses untrusted files the network, programs and other processes, on Linux.
 
 A seccomp filter refuses new sockets, io_uring (which could make some) and the memory of other processes. Landlock
 refuses to execute programs, and to look at processes other than this one's children. Both need no privileges, hold for

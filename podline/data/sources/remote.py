@@ -59,7 +59,7 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
     files = store.listing()
     first = next(files, None)
     if first is None:
-        raise SourceError(f"{uri}: there is no object of that name, and none below it")
+        raise SourceError(f"{uri}: there is no object of that name, and none below it; give an existing place")
     return store, chain([first], files)
 
 
@@ -109,7 +109,8 @@ def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], s
             tops[found.name.partition("/")[0]] = None
     if not count:
         more = " …" if len(tops) > _NAMED else ""
-        raise SourceError(f"{uri} holds {', '.join([*tops][:_NAMED])}{more}, and no file that this data set needs")
+        named = ", ".join([*tops][:_NAMED])
+        raise SourceError(f"{uri} holds {named}{more}, and no file that this data set needs; give their folder")
 
 
 def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:

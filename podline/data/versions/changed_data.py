@@ -78,7 +78,7 @@ def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChang
 
 
 def _by_class(manifest: Manifest, split: str = "") -> dict[str, int]:
-    """Return the number of records of each class, in all splits or in one; without classes, of an empty name."""
+    """Return class → number of records, in all splits or in one; without classes, the only key is empty."""
     found = dict.fromkeys(manifest.class_names or ("",), 0)
     for info in manifest.splits:
         if split in ("", info.name):
@@ -108,7 +108,7 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
     drawn = _drawn(versions, before.drawn(_READ))
     if min(drawn.new.sum(), (~drawn.new).sum()) < LEAST:
         few = plural(int(drawn.new.sum()), "new image")
-        return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
+        return [f"{few} of classes with old ones: too few to compare with those, at least {LEAST} are needed"], False
     numbers, formats = _quantities(versions, drawn)
     found = looks.chances(drawn.sample, numbers, formats)
     return _sentences(looks.significant(found), numbers, formats, drawn, len(found))

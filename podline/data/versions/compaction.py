@@ -65,7 +65,7 @@ def compact(
     """
     if not versions(store, manifest.dataset):
         raise SettingsError(
-            f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
+            f"data set {manifest.dataset} has no versions; name a data set of your own images, only these have versions"
         )
     store.sweep()
     is_compact = dead_share(manifest) < least and not has_many_shards(manifest)
@@ -76,14 +76,7 @@ def compact(
     above = manifest.folder.rpartition("/")[0]
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]))
-        stack.enter_context(
-            writing(
-                store,
-                f"{above}/{known}",
-                f"compact of {manifest.folder}",
-                Waiting(reporter),
-            )
-        )
+        stack.enter_context(writing(store, f"{above}/{known}", f"compact of {manifest.folder}", Waiting(reporter)))
         removed = _write(store, manifest, known, forgotten or {}, reporter)
         known_versions = {one.fingerprint: one.content for one in versions(store, manifest.dataset)}
         content = known if removed else known_versions.get(manifest.fingerprint, manifest.fingerprint)
@@ -99,7 +92,9 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
     kept = {split.name: _kept(table, split.name, forgotten) for split in manifest.splits}
     sizes = {name: len(ids) for name, ids in kept.items()}
     if not all(sizes.values()):
-        raise SettingsError(f"{manifest.dataset}: got {sizes} records without it, expected one in each; add images")
+        raise SettingsError(
+            f"{manifest.dataset}: without them got {sizes} records, expected one in each split; add images"
+        )
     frame = layout.frame_length
     if encoded:
         in_shards = sum(sum(split.every_shard.lengths) for split in manifest.splits)

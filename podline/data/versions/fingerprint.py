@@ -42,7 +42,7 @@ _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
 
 
 EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
-"""A spec from :func:`effective`; whatever opens or looks up a source takes no other."""
+"""A spec from :func:`effective`; functions that open or look up a source accept no other."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def effective(spec: ConvertSpec, store: Store) -> EffectiveSpec:
     """
     if "corrections" not in type(spec.settings).model_fields:
         return EffectiveSpec(spec)
-    said = corrections(store, spec.dataset)
-    labels = {image: each.label for image, each in sorted(said.items()) if each.decision != "keep"}
+    reviewed = corrections(store, spec.dataset)
+    labels = {image: each.label for image, each in sorted(reviewed.items()) if each.decision != "keep"}
     settings = spec.settings.model_copy(update={"corrections": labels, "forgotten": forgotten(store, spec.dataset)})
     return EffectiveSpec(spec.model_copy(update={"settings": settings}))
 
@@ -155,7 +155,7 @@ def opened(spec: EffectiveSpec, store: Store) -> Source:
 
 
 def require_convertible(spec: EffectiveSpec, store: Store, source: Source) -> None:
-    """Check an opened source as its conversion does.
+    """Refuse an opened source that a conversion refuses.
 
     Raises:
         SourceError: it leaves out more than the spec allows, its splits have too many near-duplicates, or it continues

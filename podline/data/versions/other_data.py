@@ -1,4 +1,4 @@
-"""Refuses a source whose data set's name belongs to other data, as that of another folder with the same name."""
+"""Refuses a source under a name that belongs to other data, as when two folders have the same name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMED = 3
 
 
 def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
-    """Refuse a user's own data that continue nothing in the store under the name of their data set.
+    """Refuse a user's own data that continue no data set of the same name in the store.
 
     A source continues a data set with which it shares an image, or half of the classes or joints of the smaller side.
     So a folder may move, get new classes, or get new images of the same classes.
@@ -65,7 +65,7 @@ def _converted(store: Store, dataset: str) -> Iterator[Manifest]:
 
 
 def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
-    """Return what the data tell apart: classes, or joints."""
+    """Return the names of the classes, or else of the joints."""
     return class_names or (Skeleton.model_validate(facts[SKELETON]).annotated if SKELETON in facts else ())
 
 

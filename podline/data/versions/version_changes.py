@@ -212,7 +212,7 @@ def version_changes(before: Mapping[str, Records], after: Mapping[str, Records])
 
 
 def same_examples(before: Records, after: Records) -> tuple[Ids, Ids]:
-    """Return the places, in each of two splits, of the records that both have, image and target; as pairs, (n,)."""
+    """Return the positions, in two splits, of records with the same image and target; two arrays (n,) in pairs."""
     then, now = equal_pairs(before.keys, after.keys)
     same = before.targets[then] == after.targets[now]
     return then[same], now[same]

@@ -143,7 +143,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return np.empty(0)
 
     def lost_order(self, before: A, after: A) -> Floats:
-        """Return the order of lost examples, a number for each, lowest first, (n,)."""
+        """Return a sort key for each example, (n,); lost examples are shown in its order, lowest first."""
         return gains_of(measure_named(self.measure), before, after)
 
     def truths(self, labels: Array, manifest: Manifest) -> list[str]:

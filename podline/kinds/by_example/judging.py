@@ -122,8 +122,10 @@ def _answers(
     with batches.explained():
         for outputs, fields in answers(batches):
             for place in np.flatnonzero(~np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))):
-                where = f"record {done + place}"
-                raise DivergenceError(f"{where}: the model's outputs are not finite; its training diverged")
+                raise DivergenceError(
+                    f"record {done + place}: the model's outputs are not finite, as its training diverged; train again "
+                    "with a lower learning rate"
+                )
             if problem := kind.facts.targets.check(fields, batches.manifest):
                 raise ArtifactError(f"record {done + problem[0]} {problem[1]}")
             found.append(kind.answered(outputs, fields[kind.target], recipe))

@@ -35,8 +35,9 @@ def lost_examples(
     records = chosen if compared.places is None else compared.places[chosen]
     images = reader.gather(records, ["image"])["image"] if len(records) else ()
     names = kind.truths(after.labels[chosen], manifest)
-    told = zip(
-        records.tolist(), names, *(kind.words(each.at(chosen), manifest) for each in (before, after)), strict=True
-    )
-    examples = [LostExample(record=record, name=name, before=then, after=said) for record, name, then, said in told]
+    words = (kind.words(each.at(chosen), manifest) for each in (before, after))
+    examples = [
+        LostExample(record=record, name=name, before=then, after=now)
+        for record, name, then, now in zip(records.tolist(), names, *words, strict=True)
+    ]
     return LostExamples(len(places), int(gained.sum()), examples, [(image,) for image in images])

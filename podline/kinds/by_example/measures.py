@@ -22,7 +22,7 @@ _RESAMPLES = 1_000
 
 
 def figures_of(
-    said: PerExample, kind: str, classes: int | None = None, failed: Callable[[str], object] | None = None
+    answers: PerExample, kind: str, classes: int | None = None, failed: Callable[[str], object] | None = None
 ) -> dict[str, Metric]:
     """Return every measure of a kind with its 95 % interval.
 
@@ -30,7 +30,7 @@ def figures_of(
     over examples.
 
     Args:
-        said: the answers.
+        answers: the answers.
         kind: name of the kind.
         classes: number of classes; a measure may need more.
         failed: called with the reason why a measure is left out.
@@ -42,7 +42,7 @@ def figures_of(
     for measure in of_kind(kind):
         if classes is None or classes >= measure.least_classes:
             try:
-                found[measure.name] = figure_of(measure, said)
+                found[measure.name] = figure_of(measure, answers)
             except SettingsError as error:
                 if measure.name == main:
                     raise
@@ -55,23 +55,23 @@ def figures_of(
     return found
 
 
-def value_of(measure: Measure, said: PerExample) -> float:
+def value_of(measure: Measure, answers: PerExample) -> float:
     """Return a measure's figure without its interval.
 
     Raises:
         SettingsError: see :func:`figures_of`.
     """
-    found = values_of(measure, said)
+    found = values_of(measure, answers)
     return found.value if isinstance(found, Estimate) else float(found.mean())
 
 
-def figure_of(measure: Measure, said: PerExample) -> Metric:
+def figure_of(measure: Measure, answers: PerExample) -> Metric:
     """Return a measure's figure with its interval.
 
     Raises:
         SettingsError: see :func:`figures_of`.
     """
-    found = values_of(measure, said)
+    found = values_of(measure, answers)
     if isinstance(found, Estimate):
         return found.metric()
     if found.ndim:
@@ -80,7 +80,8 @@ def figure_of(measure: Measure, said: PerExample) -> Metric:
     value = float(found)
     if not measure.has_interval:
         return Metric(value=value, low=value, high=value)
-    low, high = np.quantile([value_of(measure, said.at(rows)) for rows in drawn_rows(len(said.labels))], (0.025, 0.975))
+    drawn = [value_of(measure, answers.at(rows)) for rows in drawn_rows(len(answers.labels))]
+    low, high = np.quantile(drawn, (0.025, 0.975))
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
@@ -92,17 +93,17 @@ def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
     return gain if len(gain) == len(after.labels) else np.empty(0)
 
 
-def values_of(measure: Measure, said: PerExample) -> Array | Estimate:
+def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
     """Return a measure's number, of shape (), or its values, of shape (n,); or its estimate.
 
     Raises:
         SettingsError: see :func:`figures_of`.
     """
-    compute, examples = measure.compute, len(said.labels)
+    compute, examples = measure.compute, len(answers.labels)
     if compute is None:
         raise SettingsError(f"measure {measure.name} has no function (compute=None); set compute")
     with entry_points.explained(f"measure {measure.name} ({compute.__module__})"):
-        computed = compute(said)
+        computed = compute(answers)
         if isinstance(computed, Estimate):
             return computed
         found = np.asarray(computed)

@@ -32,17 +32,17 @@ def sheet_block(
 ) -> tuple[SheetBlock, int, int]:
     """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""
     reader = open_split(store, spec.dataset_folder, manifest, TEST)
-    said: PerExample = answered(kind, spec.recipe, model, reader, manifest, reporter)
-    said = at_its_thresholds(kind, said, store, f"runs/{spec.run}")
-    examples, right, wide = len(said.labels), said.right, spec.examples
-    rows = [PictureRow("the first", _pictures(kind, said, np.arange(min(wide, examples)), reader, manifest))]
-    mistakes = said.surest_mistakes()[: _MISTAKE_ROWS * wide]
+    answers: PerExample = answered(kind, spec.recipe, model, reader, manifest, reporter)
+    answers = at_its_thresholds(kind, answers, store, f"runs/{spec.run}")
+    examples, right, wide = len(answers.labels), answers.right, spec.examples
+    rows = [PictureRow("the first", _pictures(kind, answers, np.arange(min(wide, examples)), reader, manifest))]
+    mistakes = answers.surest_mistakes()[: _MISTAKE_ROWS * wide]
     for start in range(0, len(mistakes), wide):
         label = "most confident\nmistakes" if start == 0 else ""
-        rows.append(PictureRow(label, _pictures(kind, said, mistakes[start : start + wide], reader, manifest)))
+        rows.append(PictureRow(label, _pictures(kind, answers, mistakes[start : start + wide], reader, manifest)))
     if right is None:
         measure = measure_named(kind.measure)
-        figure = f"its {measure.label} on all of them is {metric_text(measure.name, figure_of(measure, said))}"
+        figure = f"its {measure.label} on all of them is {metric_text(measure.name, figure_of(measure, answers))}"
         return SheetBlock(f"Answers of {spec.run}", f"test examples with its answers; {figure}", rows), 0, 0
     correct = int(right.sum())
     share = f"{count(correct)} of {count(examples)} are right, {percent(correct / examples)}"
@@ -52,13 +52,13 @@ def sheet_block(
 
 def _pictures(
     kind: ExampleHooks[Any],
-    said: PerExample,
+    answers: PerExample,
     records: npt.NDArray[np.int64],
     reader: SplitReader,
     manifest: Manifest,
 ) -> list[SheetPicture]:
     """Return records as pictures with answers; captions have the colour of right or wrong ones."""
-    shown = said.at(records)
+    shown = answers.at(records)
     images, words = reader.gather(records, (IMAGE,))[IMAGE], kind.words(shown, manifest)
     truths, right = kind.truths(shown.labels, manifest), shown.right
     if right is None:

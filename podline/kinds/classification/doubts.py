@@ -1,4 +1,4 @@
-"""Tells before a training whether a classifier's test split can show that it is better than guessing."""
+"""Checks before a training whether a classifier's test split can show that it is better than guessing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podline.documents.intervals import Z, guessing_interval
 from podline.documents.metric import Metric
 from podline.recipes.targets import Doubt
 
-# Guessing may reach this share of the room above its rate by chance before a split counts as small.
+# A split is small if chance may lift guessing by more than this share of the way from its rate to 1.
 _SMALL = 0.5
 _MOST_TESTED = 0.5  # of all images, in the advice
 
@@ -38,11 +38,13 @@ def doubt(names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is
 
 
 def examples_needed(class_counts: Sequence[int], room: float, at_least: int) -> int:
-    """Return the least number of examples of which guessing fills less than a share of the room above its rate.
+    """Return the least number of test examples at which chance lifts guessing by at most a share of the way to 1.
+
+    Guessing names the most frequent class. Its interval is wider for fewer examples.
 
     Args:
         class_counts: numbers of examples of each class, in the wanted proportions; two classes have examples.
-        room: the share, 0 … 1; with 1, all answers right are better than guessing.
+        room: the share, 0 … 1; with 1, a model that is always right is better than guessing.
         at_least: the least number to return.
     """
     rate = max(class_counts) / sum(class_counts)
@@ -53,7 +55,7 @@ def examples_needed(class_counts: Sequence[int], room: float, at_least: int) -> 
 
 
 def _guessing(rate: float, examples: int) -> Metric:
-    """Return guessing's interval for a number of examples, of which the most frequent class has at least a share."""
+    """Return the interval of guessing, if the most frequent class has at least a share of the examples."""
     most = math.ceil(rate * examples)
     return guessing_interval([most] * (examples // most) + [examples % most])
 

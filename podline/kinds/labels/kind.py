@@ -59,7 +59,7 @@ class LabelsKind(ExampleKind[Scores]):
             ArtifactError: no example has a label.
         """
         if not trained.labels.any():
-            raise ArtifactError("no judged example has a label: there is nothing to evaluate")
+            raise ArtifactError("no judged example has a label: there is nothing to evaluate; give a split with labels")
         return trained.guessing()
 
     def words(self, answers: Scores, manifest: Manifest) -> list[str]:

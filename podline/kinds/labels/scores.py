@@ -84,10 +84,10 @@ class Scores(PerExample):
 
     def thresholds(self) -> Floats:
         """Return the probabilities with the highest F1, (labels,); for labels with few examples a common one."""
-        said = probabilities(self.logits)
-        shared = best_threshold(self.labels.ravel(), said.ravel()) if self.labels.any() else 0.5
+        shares = probabilities(self.logits)
+        shared = best_threshold(self.labels.ravel(), shares.ravel()) if self.labels.any() else 0.5
         own = enough(self.labels)
-        chosen = [best_threshold(self.labels[:, at], said[:, at]) if own[at] else shared for at in range(len(own))]
+        chosen = [best_threshold(self.labels[:, at], shares[:, at]) if own[at] else shared for at in range(len(own))]
         return np.array(chosen)
 
     def at_thresholds(self, thresholds: Floats) -> Scores:

@@ -14,10 +14,4 @@ COCO = DataSet(
 COCO_SAMPLE = replace(
     COCO, name="coco_sample", draw="podline.data.people.sample:write_coco_sample", drawn="annotations"
 )
-KEYPOINTS = replace(
-    COCO,
-    name="keypoints",
-    open="podline.data.people.source:open_people",
-    settings="podline.data.people.settings:KeypointSettings",
-    several=True,
-)
+KEYPOINTS = replace(COCO, name="keypoints", settings="podline.data.people.settings:KeypointSettings", several=True)

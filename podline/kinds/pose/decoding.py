@@ -109,7 +109,7 @@ def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
     Among equal neighbours the first, row by row, is the peak, so a plateau has exactly one peak.
 
     Args:
-        heatmaps: (n, height, width, joints), height and width from 3.
+        heatmaps: (n, height, width, joints), with a height and width of at least 3.
         settings: ``peak_threshold`` and ``peaks_per_joint``.
     """
     joints = heatmaps.shape[-1]

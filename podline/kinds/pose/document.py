@@ -85,9 +85,9 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
         guessing_pck: the PCK of the same; None without a label that counts.
         pck_joints: the joints whose distance is the length for PCK; None for the diagonal of the box.
-        better_than_guessing: the sanity check: AP or PCK on the split is above both guessing's and the untrained
-            network's, in 97.5 % of the draws of images and by what three decimals show.
-        better_in: which of ``ap`` and ``pck`` is.
+        better_than_guessing: the sanity check: AP or PCK on the split is higher than that of guessing and of the
+            untrained network, by at least 0.001 in 97.5 % of the draws of images.
+        better_in: which of ``ap`` and ``pck`` is higher.
         learned: the same check on the training images, against guessing.
         threshold: None if no person was found in the training images.
         joints: a table by joint, in COCO's order for COCO's 17.
@@ -140,7 +140,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     def verdict(self) -> str:
         """Return the sanity check as text."""
         against = "; ".join(
-            f"{_told(name, self.trained)} vs {value_text(name, self.untrained.metrics[name].value)} of the untrained "
+            f"{_named(name, self.trained)} vs {value_text(name, self.untrained.metrics[name].value)} of the untrained "
             f"network and {metric_text(name, guessing)} of one and the same pose in every image"
             for name, guessing in self.guessed.items()
         )
@@ -149,7 +149,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         if self.better_than_guessing:
             return f"The result is better than guessing: {against}."
         if self.learned:
-            seen = " and ".join(_told(name, self.seen) for name in self.guessed)
+            seen = " and ".join(_named(name, self.seen) for name in self.guessed)
             return (
                 f"On the {self.split} split the result cannot be told from guessing ({against}); on training images "
                 f"it has {seen}: more training images are needed."
@@ -160,5 +160,5 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         )
 
 
-def _told(name: str, side: PoseFigures) -> str:
+def _named(name: str, side: PoseFigures) -> str:
     return with_name(name, metric_text(name, side.metrics[name]))

@@ -186,7 +186,10 @@ def _results(
 ) -> Results:
     for image, finite in zip(image_ids, np.isfinite(heatmaps.sum((1, 2, 3)) + pafs.sum((1, 2, 3))), strict=True):
         if not finite:
-            raise DivergenceError(f"image {image}: the network's answers are not finite; its training diverged")
+            raise DivergenceError(
+                f"image {image}: the network's answers are not finite, as its training diverged; train again with "
+                "a lower learning rate"
+            )
     found = decode_people(heatmaps, pafs, poses.targets.stride, poses.decoding, skeleton)
     return [
         person
@@ -240,7 +243,8 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
     trained = judged_on(split, found.people)
     if not trained.figures.people:
         raise ArtifactError(
-            f"no image of the {of_run['split']} split has a labelled person: there is nothing to evaluate"
+            f"no image of the {of_run['split']} split has a labelled person: there is nothing to evaluate; "
+            "give a split with labelled people"
         )
     untrained, memory = judged_on(split, found.untrained), judged_on(seen, found.seen)
     guessing = judged_on(split, _mean_person_everywhere(seen, split, poses.side))

@@ -17,9 +17,8 @@ def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasi
     such cells has the loss 0. Every stage has its own loss, so that gradients reach the first stages undiminished (Wei
     et al.: "Convolutional Pose Machines", CVPR 2016).
 
-    Nearly all of a target is empty, so a network first learns to output zero everywhere. With an emphasis ``e``, the
-    squared error of a channel is multiplied by ``1 + e s``, where ``s`` is the strength of its target (0…1, see
-    :func:`strength_of`).
+    Nearly all of a target is empty, so a network first learns to output zero everywhere. An emphasis ``e`` multiplies
+    the squared error of a channel by ``1 + e s``; ``s`` is the strength of its target (0…1, see :func:`strength_of`).
 
     Args:
         answers: outputs by stage, float32 (n, height, width, channels); names end in ``paf`` or ``heatmap``.

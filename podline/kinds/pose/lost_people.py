@@ -91,16 +91,19 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
     records, images = records_of(reader), dict[int, list[int]]()
     for person, now in after.items():
         images.setdefault(now.image_id, []).append(person)
-    told = [_told(records[image], [(each, before[each], after[each]) for each in who]) for image, who in images.items()]
-    worse = [image for image in told if image.after.joints < image.before.joints]
+    found = [
+        _lost_image(records[image], [(each, before[each], after[each]) for each in who])
+        for image, who in images.items()
+    ]
+    worse = [image for image in found if image.after.joints < image.before.joints]
     return LostPeople(
-        lost=sum(len(image.lost) for image in told),
+        lost=sum(len(image.lost) for image in found),
         gained=sum(before[person].result is None and now.result is not None for person, now in after.items()),
         images=tuple(sorted(worse, key=lambda image: (image.after.joints - image.before.joints, image.image_id))),
     )
 
 
-def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
+def _lost_image(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
     """Describe an image from its people: place in the truth, the first network's joints and the second's."""
 
     def found(sides: Sequence[CloseJoints]) -> FoundPeople:

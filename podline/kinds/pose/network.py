@@ -65,13 +65,12 @@ def build_pose_model(
     """Build the model with fresh weights.
 
     Returns:
-        A model from uint8 (n, side, side, 3) to a dictionary of float32 outputs (n, side / stride, side / stride, two
-        per limb or one per joint), with the names of :func:`stage_names`, in their order. Its ``losses`` contain the L2
-        terms.
+        A model from uint8 (n, side, side, 3) to a dictionary with the names of :func:`stage_names`, in their order. An
+        output is float32 (n, side / stride, side / stride, channels), with two channels per limb or one per joint. The
+        model's ``losses`` contain the L2 terms.
 
     Raises:
-        SettingsError: the side is not a multiple of the stride, the trunk has no map of this stride, or a prefix in
-            ``l2_layers`` matches no layer.
+        SettingsError: the trunk has no map of this stride, or a prefix in ``l2_layers`` matches no layer.
     """
     network = pose_network(settings, side, stride, skeleton)
     pixels = pixels_of(ModelSettings(kind=settings.trunk), Pixels(mean, std), len(mean))
@@ -82,10 +81,8 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
     """Build the network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
 
     Raises:
-        SettingsError: the side is not a multiple of the stride, or the trunk has no map of this stride.
+        SettingsError: the trunk has no map of this stride.
     """
-    if side % stride:
-        raise SettingsError(f"side={side} vs stride={stride}: side must be a multiple of stride")
     make = Blocks(limit=RELU_LIMIT)
     image, maps = make.begin((side, side, 3))
     if settings.trunk == "mobilenetv2":
@@ -94,7 +91,10 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
         last_maps = efficientnet_lite.trunk(make, maps, _LITE_STAGES)
     taps = _taps(keras.Model(image, last_maps), side // stride)
     if not taps or taps[0].shape[1] != side // stride:
-        raise SettingsError(f"stride={stride} vs an input of {side} pixels: {settings.trunk} has no map of that size")
+        raise SettingsError(
+            f"stride={stride} vs an input of {side} pixels: {settings.trunk} has no map of that size; set "
+            "task.targets.stride=8"
+        )
     return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
 
 

@@ -3,8 +3,8 @@
 See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds a table by
 joint, and figures for cases that pycocotools does not handle (no results at all).
 
-The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is
-the distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
+The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``. ``d`` is the
+distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
 """
 
 # pyright: standard
@@ -20,9 +20,8 @@ import numpy.typing as npt
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.base.errors import SourceError
 from podline.base.frozen import Frozen
-from podline.kinds.pose.coco_results import Person, Results, Truth, check_results, check_truth, judged_joints
+from podline.kinds.pose.coco_results import Person, Results, Truth, judged_joints
 from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 
 MATCH = 0.5
@@ -32,8 +31,8 @@ MATCH = 0.5
 class OksFigures(Frozen):
     """pycocotools' ten figures, 0…1; -1 if there are no people of that size.
 
-    They are average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single
-    thresholds, and for people of medium (32² to 96² pixels) and large area.
+    They are average precision (AP) and average recall (AR). ``ap`` and ``ar`` are means over the OKS thresholds 0.5,
+    0.55 … 0.95; others are at one threshold, or for people of medium (32² to 96² pixels) or large area.
     """
 
     ap: float
@@ -69,29 +68,8 @@ class OksEvaluation(Frozen):
     score_threshold: float | None
 
 
-def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
-    """Evaluate COCO results.
-
-    Raises:
-        SourceError: annotations or results are invalid, or a result belongs to an image without annotations.
-    """
-    return tables(judged(truth, results))
-
-
 def judged(truth: Truth, results: Results) -> COCOeval:
-    """Evaluate results against annotations with pycocotools.
-
-    Raises:
-        SourceError: see :func:`evaluate_results`.
-    """
-    check_truth(truth, "truth")
-    check_results(results, "results", len(judged_joints(truth)[0]))
-    strange = sorted({result["image_id"] for result in results} - {image["id"] for image in truth["images"]})
-    if strange:
-        raise SourceError(
-            f"results: {len(strange)} images have no annotations, the first is image_id={strange[0]}; "
-            "give the annotations of the images in the results"
-        )
+    """Evaluate results against annotations with pycocotools."""
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
         return _evaluated(truth, results)
 

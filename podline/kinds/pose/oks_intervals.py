@@ -127,9 +127,10 @@ def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Result
 def _measured(
     parts: list[_Results], times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
-    """Return average precision and recall at each OKS threshold, over categories, for images with these multiplicities.
+    """Return average precision and recall at each OKS threshold, as means over categories; None without people.
 
-    It equals ``COCOeval.accumulate``, with image weights instead of copies of images; None without people.
+    ``times`` tells how often each image counts. The figures equal those of ``COCOeval.accumulate`` for a data set with
+    as many copies of each image.
     """
     found = [_precision_and_recall(part, times, recalls) for part in parts if times @ part.people]
     if not found:

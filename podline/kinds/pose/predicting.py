@@ -31,7 +31,7 @@ _LEAST_SIDE = 640
 
 @dataclass(frozen=True)
 class PeopleReader(PictureReader):
-    """A reader for pose networks; see :class:`podline.evaluation.predicting.PictureReader`."""
+    """A reader for pose networks; see :class:`podline.contract.picture_reader.PictureReader`."""
 
     poses: PoseSettings
     threshold: float | None

@@ -61,10 +61,10 @@ def _forget_training(store: Store, spec: TrainSpec) -> None:
 
 
 def _require_idle(holder: str, seconds: float) -> None:
-    """Refuse to wait for a living process; whether it lives shows when its lease would end.
+    """Refuse to wait for a process whose lease is so long that it must still be alive.
 
     Raises:
-        OtherWriterError: it lives.
+        OtherWriterError: the process is alive.
     """
     if seconds > _PATIENCE * load().store.lease:
-        raise OtherWriterError(f"another process writes what should be made again; end it or wait for it: {holder}")
+        raise OtherWriterError(f"another process writes the results to delete; end it or wait for it: {holder}")

@@ -57,15 +57,15 @@ def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
         chosen = [*found.suspects.tolist(), *(pair.record for pair in own)]
         files = dict(zip(chosen, RecordNames(store, manifest).facts(name, chosen).names, strict=True))
         images = dict(zip(chosen, identities(store, manifest, name, chosen), strict=True))
-        told = _Told(name, labels[name], believed[name], found, names, files, images)
+        records = _SplitRecords(name, labels[name], believed[name], found, names, files, images)
         splits.append(
             SplitSuspects(
                 split=name,
                 examples=len(reader),
                 expected=found.expected,
                 precision=found.precision,
-                suspects=tuple(told.suspect(record) for record in found.suspects.tolist()),
-                pairs=tuple(told.repeated(pair) for pair in own),
+                suspects=tuple(records.suspect(record) for record in found.suspects.tolist()),
+                pairs=tuple(records.repeated(pair) for pair in own),
             )
         )
         reader.require_unchanged()
@@ -120,7 +120,7 @@ def _believed(
     return found
 
 
-class _Told(NamedTuple):
+class _SplitRecords(NamedTuple):
     """Describes suspects among a split's records, by their labels and facts."""
 
     split: str

@@ -1,13 +1,13 @@
 """Estimates the share of wrong labels among suspects by canaries: records whose label is swapped before scoring.
 
-A model scores only records that it was not trained on. Canaries show the scores of wrong labels; the real records are a
-mixture of right and wrong ones. The ratio of the records' density at a score s, the log-odds of the label, to that of
-canaries is
+A model scores only records that it was not trained on. The score s of a record is the log-odds of its label. Canaries
+show the scores of wrong labels; the real records are a mixture of right and wrong ones. The density of the records'
+scores, divided by that of the canaries' scores, is
 
-    π + (1 - π) exp(a + b s + c s²),  c ≤ 0,
+    π + (1 - π) exp(a + b s + c s²),  c ≤ 0.
 
-where π is the share of wrong labels. For a calibrated model b is 1 and c is 0, by Bayes' rule, if wrong labels are
-drawn uniformly from the other classes. The parameters maximise the likelihood of "record or canary?" (J. Qin,
+π is the share of wrong labels. For a calibrated model b is 1 and c is 0, by Bayes' rule, if wrong labels are drawn
+uniformly from the other classes. The parameters maximise the likelihood of "record or canary?" (J. Qin,
 Inferences for case-control and semiparametric two-sample density ratio models, Biometrika 1998).
 """
 

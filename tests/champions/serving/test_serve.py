@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -133,19 +134,14 @@ def test_the_answers_are_those_of_the_evaluation(store, runs, server):
     assert np.abs(np.array(single) - logits[:5]).max() < TOLERANCE
 
 
-def test_images_come_as_numbers_and_as_files(server):
-    rows = IMAGES[:3].tolist()
-    files = [{"b64": base64.b64encode(cv2.imencode(".png", image[..., ::-1])[1]).decode()} for image in IMAGES[:3]]
-    expected = predicted(server.url, {"instances": rows})["predictions"]
-    for instances in (files, [rows[0], files[1], rows[2]]):
-        assert predicted(server.url, {"instances": instances})["predictions"] == expected
-
-
 def test_requests_and_answers_have_tensorflow_servings_forms(server):
-    """As in https://www.tensorflow.org/tfx/serving/api_rest: rows and columns, versions, status and metadata."""
+    """As in https://www.tensorflow.org/tfx/serving/api_rest: rows, columns and files, versions, status and metadata."""
     rows = IMAGES[:2].tolist()
     version = server.started["version"]
     plain = predicted(server.url, {"instances": rows})
+    files = [{"b64": base64.b64encode(cv2.imencode(".png", image[..., ::-1])[1]).decode()} for image in IMAGES[:2]]
+    for instances in (files, [rows[0], files[1]]):
+        assert predicted(server.url, {"instances": instances}) == plain
     named = {"signature_name": "serving_default", "instances": [{"images": row} for row in rows]}
     assert predicted(f"{server.url}/versions/{version}", named) == plain
     for column in (rows, {"images": rows}):
@@ -168,27 +164,25 @@ def test_requests_and_answers_have_tensorflow_servings_forms(server):
 
 
 ROW = [[[0, 1, 2]] * 8] * 8
+WHOLE = cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8))[1].tobytes()
+LARGE = re.sub(rb"(?<=\xff\xc0.{3}).{4}", b"\xff" * 4, WHOLE, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"\xff", "the body is not JSON: 'utf-8' codec"),
         (b"[" * 100_000, "the body is not JSON: "),
-        ([1], "expected {"),
         ({"instances": []}, "with at least one image"),
         ({"instances": [ROW], "signature_name": "serve"}, "got the signature_name 'serve', expected serving_default"),
-        ({"instances": [ROW], "inputs": [ROW]}, "got another body"),
         ({"instances": [{"pictures": ROW}]}, "instances[0]: got another object"),
         ({"instances": [ROW] * 129}, "got 129 images, expected at most 128"),
         ({"instances": [[1, 2]]}, "instances[0] has the shape (2,), expected (8, 8, 3)"),
         ({"instances": [ROW, [*ROW[:7], [1]]]}, "instances[1] is not an array of the shape (8, 8, 3)"),
         ({"instances": [[[[0, 1, 256]] * 8] * 8]}, "instances[0] has other values than whole numbers of 0 to 255"),
-        ({"instances": [[[[0, 1, 0.5]] * 8] * 8]}, "whole numbers of 0 to 255"),
-        ({"instances": [[[[0, 1, None]] * 8] * 8]}, "whole numbers of 0 to 255"),
-        ({"instances": [{"b64": 3}]}, "instances[0]: got another object"),
-        ({"instances": [{"jpeg": "AAAA"}]}, "instances[0]: got another object"),
         ({"instances": [{"b64": "AAAA"}]}, "instances[0] is not a JPEG, PNG, WebP, BMP, TIFF or G"),
+        # One claims very many pixels, one is no more than its start.
+        ({"instances": [{"b64": base64.b64encode(LARGE).decode()}]}, "vs 48,000,000 at most"),
+        ({"instances": [{"b64": base64.b64encode(WHOLE[:300]).decode()}]}, "is truncated"),
     ],
 )
 def test_what_is_no_image_is_an_error_with_both_values(server, body, said):
@@ -196,6 +190,7 @@ def test_what_is_no_image_is_an_error_with_both_values(server, body, said):
     answer = httpx.post(f"{server.url}:predict", content=content, timeout=60)
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
     assert said in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
 
 
 def test_a_body_that_is_too_long_is_refused_and_the_server_goes_on(server):
@@ -219,7 +214,7 @@ def slow_clients(server: Server, stack: contextlib.ExitStack, count: int, sent: 
     return made
 
 
-def test_a_hundred_slow_clients_keep_nobody_waiting(server):
+def test_slow_clients_keep_nobody_waiting_and_more_than_there_may_be_are_refused(server):
     with contextlib.ExitStack() as stack:
         ask = b"GET /v1/models/t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
         [second] = slow_clients(server, stack, 1, ask)
@@ -232,9 +227,6 @@ def test_a_hundred_slow_clients_keep_nobody_waiting(server):
         assert {head.recv(1) for head in heads} == {b""}, "a head that does not come ends the connection"
         while second.recv(1000):  # as does a second request that does not come
             pass
-
-
-def test_of_more_connections_than_there_may_be_the_last_is_refused(server):
     with contextlib.ExitStack() as stack:
         slow_clients(server, stack, MAX_CONNECTIONS, HEAD + b"{")
         assert httpx.get(server.url, timeout=60).status_code == 503
@@ -273,14 +265,13 @@ def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
     assert len({tuple(answer["predictions"][0]) for _, answer in found}) == 2, "each answer is one of the two models'"
 
 
-def test_predict_with_the_champion(store, runs, stages_here, tmp_path):
+def test_a_champion_predicts_by_its_name(store, runs, stages_here, tmp_path):
     assert cv2.imwrite(str(tmp_path / "a.png"), IMAGES[0][..., ::-1])
-    now = champions.champion(store, "t")
     files = (str(tmp_path / "a.png"), "--out", str(tmp_path / "out"))
     said = json.loads(output("models", "predict", "--champion", "t", *files, "--json", "--root", store.uri))
-    assert said["run"] == now.run
-    guesses = Guesses.read(store, f"runs/{now.run}")
-    assert said["pictures"][0]["classes"][0]["probability"] == pytest.approx(guesses.confidences[0], abs=TOLERANCE)
+    assert said["run"] == champions.champion(store, "t").run
+    sure = Guesses.read(store, f"runs/{said['run']}").confidences[0]
+    assert said["pictures"][0]["classes"][0]["probability"] == pytest.approx(sure, abs=TOLERANCE)
 
 
 def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, tmp_path):
@@ -319,20 +310,6 @@ def test_a_run_that_was_never_promoted_is_exported_and_served(store, runs, stage
     assert (follower.refresh(), follower.served.run) == ("", run)
 
 
-def test_a_hostile_picture_costs_its_request(server):
-    """Each is a kilobyte or less; one claims very many pixels, one is no more than its start, one is packed zeros."""
-    whole = cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8))[1].tobytes()
-    large = bytearray(whole)
-    frame = large.index(b"\xff\xc0")
-    large[frame + 5 : frame + 9] = b"\xff\xff\xff\xff"
-    for data, said in ((bytes(large), "vs 48,000,000 at most"), (whole[:300], "is truncated"), (b"BM" * 99, "is ")):
-        document = {"instances": [{"b64": base64.b64encode(data).decode()}]}
-        answer = httpx.post(f"{server.url}:predict", json=document, timeout=60)
-        assert (answer.status_code, "\n" in answer.json()["error"]) == (400, False)
-        assert said in answer.json()["error"]
-    assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
-
-
 def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs, server):
     now = champions.champion(store, "t")
     other = next(run for run in runs if run != now.run)
@@ -351,9 +328,9 @@ def test_a_request_in_flight_is_answered_when_the_server_is_asked_to_end(server)
     with socket.create_connection(("127.0.0.1", server.started["port"])) as connection:
         head = f"POST /v1/models/t:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body[:100])
-        time.sleep(1)
+        time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(1)
+        time.sleep(0.3)
         connection.sendall(body[100:])
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
     assert server.process.wait(240) == 0

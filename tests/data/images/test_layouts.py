@@ -1,4 +1,4 @@
-"""The same images in any layout are the same records; what a layout cannot be is said in a line."""
+"""The same images in any layout, also as TensorFlow Datasets prepares them, are the same records; faults are a line."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from drawn_images import (
     CLASSES,
     as_folders,
     as_parquet,
+    as_prepared,
     as_table,
     as_webdataset,
     drawn,
@@ -35,6 +36,7 @@ from drawn_images import (
 
 from podline.base.errors import SourceError
 from podline.data.pictures import picture_of
+from podline.data.tfrecord import framed
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -67,16 +69,12 @@ def test_the_same_images_are_the_same_records(tmp_path: Path, layout: str) -> No
     assert records(opened(file)) == records(folders), "one file may be the source"
 
 
-@pytest.mark.parametrize("layout", ["webdataset", "parquet"])
-def test_splits_are_those_of_the_files_names(tmp_path: Path, layout: str) -> None:
-    found, more = images(60), {"cat": {f"{at}.png": encoded(drawn(3000 + at)) for at in range(5)}}
-    write, ending = (as_webdataset, "tar") if layout == "webdataset" else (as_parquet, "parquet")
-    write(tmp_path / "raw", found, f"train-00000-of-00001.{ending}")
-    if layout == "parquet":
-        more = {name: more.get(name, {}) for name in CLASSES}
-    write(tmp_path / "raw" / "data", more, f"validation-00000.{ending}")
+def test_splits_are_those_of_the_files_names(tmp_path: Path) -> None:
+    found, more = images(60), {name: {f"{at}.png": encoded(drawn(3000 + at))} for at, name in enumerate(CLASSES)}
+    as_webdataset(tmp_path / "raw", found, "train-00000-of-00001.tar")
+    as_webdataset(tmp_path / "raw" / "data", more, "validation-00000.tar")
     source = opened(tmp_path / "raw")
-    assert source.sizes == {"train": 60, "test": 5}
+    assert source.sizes == {"train": 60, "test": 3}
     folders = as_folders(as_folders(tmp_path / "folders" / "train", found).parent / "val", more).parent
     assert records(opened(folders)) == records(source)
 
@@ -116,7 +114,7 @@ def test_rows_that_name_no_file_of_the_source_are_left_out(tmp_path: Path) -> No
     }
 
 
-def test_a_table_may_be_called_in_capitals_and_name_files_by_their_absolute_paths(tmp_path: Path) -> None:
+def test_a_table_names_files_by_absolute_paths_or_without_endings(tmp_path: Path) -> None:
     folder = table(tmp_path)
     expected = records(opened(folder))
     text = (folder / "labels.csv").read_text().replace("all/", f"{folder}/all/")
@@ -124,6 +122,10 @@ def test_a_table_may_be_called_in_capitals_and_name_files_by_their_absolute_path
     (folder / "Labels.CSV").write_text(f"{text}\n  \n , \n")
     source = opened(folder)
     assert (records(source), reasons(source)) == (expected, {})
+    (folder / "Labels.CSV").write_text(re.sub(r"(?m)^(.*all/\d+)\.\w+", r"\1", text))  # without their endings
+    assert records(opened(folder)) == expected
+    (folder / "all" / "000.jpg").write_bytes(encoded(drawn(800)))
+    assert reasons(opened(folder))["all/000"] == "may be all/000.jpg or all/000.png"
 
 
 def test_a_folder_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,17 +144,7 @@ def test_a_folder_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: 
     assert reasons(source) == {"System Volume Information": "is a folder that may not be read"}
 
 
-def test_an_id_is_the_name_of_an_image_without_its_ending(tmp_path: Path) -> None:
-    folder = table(tmp_path)
-    expected = records(opened(folder))
-    text = (folder / "labels.csv").read_text()
-    (folder / "labels.csv").write_text(re.sub(r"(?m)^(all/\d+)\.\w+", r"\1", text))
-    assert records(opened(folder)) == expected
-    (folder / "all" / "000.jpg").write_bytes(encoded(drawn(800)))
-    assert reasons(opened(folder))["all/000"] == "may be all/000.jpg or all/000.png"
-
-
-@pytest.mark.parametrize("layout", ["folders", "csv", "webdataset", "parquet", "parquet table"])
+@pytest.mark.parametrize("layout", ["folders", "csv", "webdataset", "parquet"])
 def test_pointers_of_git_lfs_say_what_to_do(tmp_path: Path, layout: str) -> None:
     folder = LAYOUTS[layout](tmp_path / "raw", images(12))
     for file in (file for file in folder.rglob("*") if file.is_file()):
@@ -184,19 +176,16 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
             opened(folder, **given | changes)
 
 
-@pytest.mark.parametrize("layout", ["csv", "webdataset"])
-def test_images_that_a_layout_does_not_read_count_as_left_out(tmp_path: Path, layout: str) -> None:
-    folder = LAYOUTS[layout](tmp_path / "raw", images())
+def test_images_that_a_table_does_not_name_count_as_left_out(tmp_path: Path) -> None:
+    folder = table(tmp_path)
     expected = records(opened(folder))
-    place = folder / "all" if layout == "csv" else folder
     for at, name in enumerate(("more.jpg", "more", "notes.txt")):
-        (place / name).write_bytes(encoded(drawn(700 + at)) if at < 2 else b"words")
+        (folder / "all" / name).write_bytes(encoded(drawn(700 + at)) if at < 2 else b"words")
     source = opened(folder)
     assert (records(source), source.read) == (expected, 63)
     assert sum(part.reasons.total() for part in source.left_out) == 2
-    if layout == "csv":
-        (folder / "beside.png").write_bytes(encoded(drawn(800)))
-        assert opened(folder / "labels.csv").read == 63
+    (folder / "beside.png").write_bytes(encoded(drawn(800)))
+    assert opened(folder / "labels.csv").read == 63
 
 
 def test_two_layouts_are_told_apart_by_the_setting(tmp_path: Path) -> None:
@@ -284,23 +273,13 @@ GOOD_LINE = json.dumps({"file_name": "all/000.png", "label": "cat"})
 @pytest.mark.parametrize(
     ("layout", "damage", "problem"),
     [
-        (
-            "webdataset",
-            cut_by(12_000),
-            r"part-000.tar .* as a tar file.*; restore the archive",
-        ),
-        (
-            "webdataset",
-            cut_by(40_000),
-            r"part-000.tar .* as a tar file.*; restore the archive",
-        ),
+        ("webdataset", cut_by(12_000), r"part-000.tar .* as a tar file.*; restore the archive"),
         ("parquet", cut_by(20), r"cannot be read as Parquet: .*; restore the file"),
         ("parquet", bad_metadata, "cannot be read as Parquet with metadata of Hugging Face"),
         ("csv", lines('file_name,label\n"open,cat\n'), "cannot be read as a table"),
         ("csv", lines("file_name,label,label\na,b,c\n"), "has 2 columns 'label' vs one; rename the others"),
         ("csv", lines(""), "but none for files"),
         ("csv", lines("file_name,label\n\udcff,cat\n"), "save it as CSV in UTF-8"),
-        ("jsonl", lines(f"{GOOD_LINE}\n{{\n"), "line 2 (is|cannot)"),
         ("jsonl", lines(f"{GOOD_LINE}\n{'[' * 100_000}\n"), "line 2 (is|cannot)"),
         ("jsonl", lines(f"{GOOD_LINE}\n[1]\n"), "line 2 (is|cannot)"),
         ("jsonl", lines(f'{GOOD_LINE}\n{{"file_name": 1}}\n'), "0 classes|1 class"),
@@ -318,20 +297,13 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
     folder = as_parquet(tmp_path / "raw", images())
     (file,) = folder.iterdir()
     content = pq.read_table(file)
-    labels = content.column("label").to_pylist()
-    labels[:2] = [-1, 3]
-    pq.write_table(content.set_column(1, content.schema.field("label"), pa.array([labels])[0].values), file)
+    labels = [-1, 3, *content.column("label").to_pylist()[2:]]
+    pq.write_table(content.set_column(1, content.schema.field("label"), pa.array(labels)), file)
     assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
-
-
-def test_a_split_whose_labels_are_no_class_is_not_read(tmp_path: Path) -> None:
-    folder = as_parquet(tmp_path / "raw", images(60), "train.parquet")
-    file = as_parquet(folder, images(12), "test.parquet") / "test.parquet"
-    content = pq.read_table(file)
-    place, field = content.schema.get_field_index("label"), content.schema.field("label")
-    pq.write_table(content.set_column(place, field, pa.array([-1] * 12, field.type)), file)
+    pq.write_table(content.set_column(1, content.schema.field("label"), pa.array([-1] * 60)), folder / "test.parquet")
+    file.rename(folder / "train.parquet")
     source = opened(folder, test_share=0.2)
-    assert (source.read, reasons(source)) == (60, {})
+    assert (source.read, len(reasons(source))) == (60, 2)
     assert "the split test has no labels, so it is not read" in source.notes()
 
 
@@ -364,3 +336,105 @@ def test_every_file_that_pillow_decodes_is_a_picture(real_data: Path) -> None:
     assert len(files) > 150
     # L*a*b*, signed and floating-point numbers, planes of 16 bits: refused with these reasons
     assert len(refused) <= 0.07 * len(files), refused
+
+
+VERSION = "1.0.0"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 90 images, one damaged and one twice."""
+    found = images(90)
+    found["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0 cut"
+    found["cat"]["copy.png"] = found["cat"]["000.png"]
+    more = {"cat": {f"{at}.png": encoded(drawn(3000 + at)) for at in range(5)}}
+    folder = tmp_path_factory.mktemp("prepared")
+    as_folders(folder / "folders", found)
+    as_folders(folder / "split/train", found)
+    as_folders(folder / "split/test", more)
+    as_prepared(folder / "one", found)
+    as_prepared(folder / "two", found, sequential=True, test=more, unlabelled=more)
+    return folder
+
+
+def test_it_is_the_same_as_the_images_in_folders(prepared: Path) -> None:
+    folders, source = opened(prepared / "folders"), opened(prepared / "one/drawn")
+    assert records(source) == records(folders)
+    assert (source.files, source.class_names, source.read) == (folders.files, folders.class_names, 92)
+    assert sorted(reasons(source).values()) == sorted(reasons(folders).values())
+    words = source.notes()[0]
+    assert "TensorFlow Datasets, drawn 1.0.0, shards: 3, features image, label; 3 classes" in words
+
+
+def test_its_splits_are_those_of_the_data_set(prepared: Path) -> None:
+    folders, source = opened(prepared / "split"), opened(prepared / "two/drawn" / VERSION)
+    assert source.sizes == folders.sizes
+    assert records(source) == records(folders)
+    assert {text for key, text in reasons(source).items() if "unlabelled" in key} == {
+        "is of the split 'unlabelled' vs train or test, testing, val, valid, validation"
+    }
+
+
+def features(folder: Path, **changes: object) -> None:
+    path = folder / "features.json"
+    said = json.loads(path.read_text())
+    said["featuresDict"]["features"] |= changes
+    path.write_text(json.dumps(said))
+
+
+def info(folder: Path, **changes: object) -> None:
+    path = folder / "dataset_info.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def flip(place: int) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        data = bytearray((folder / SHARD).read_bytes())
+        data[place] ^= 0x40
+        (folder / SHARD).write_bytes(data)
+
+    return change
+
+
+SHARD = "drawn-train.tfrecord-00001-of-00003"
+TRAIN = {"name": "train", "shardLengths": ["40", "40", "13"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: shutil.copytree(f, f.parent / "2.0.0"), r"2 prepared data sets .*2\.0\.0.*give the folder"),
+        (lambda f: info(f, fileFormat="array_record"), r"array_record vs tfrecord; prepare it with"),
+        (
+            lambda f: info(f, splits=[{"name": "a", "shardLengths": [None]}]),
+            r"shardLengths\.0 = None: Input should be a",
+        ),
+        (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
+        (lambda f: (f / SHARD).unlink(), "lists a shard drawn-train.tfrecord-00001, which does not exist"),
+        (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
+        (lambda f: features(f, other={"image": {}}), r"image and other: each is an encoded image; .*file_column=NAME"),
+        (
+            lambda f: features(f, label={"classLabel": {"numClasses": "4"}}),
+            r"label\.labels\.txt has 3 lines vs 4 classes",
+        ),
+        (
+            lambda f: (f / SHARD).write_bytes(framed(b"no example") * 40),
+            r"record 0 cannot be read as a tf\.train\.Example",
+        ),
+        (flip(1), r"record 0 at byte 0 is cut or damaged: its length does not"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    prepared: Path, tmp_path: Path, change: Callable[[Path], object], message: str
+) -> None:
+    shutil.copytree(prepared / "one/drawn", tmp_path / "drawn")
+    change(tmp_path / "drawn" / VERSION)
+    with pytest.raises(SourceError, match=message) as caught:
+        opened(tmp_path / "drawn")
+    assert "\n" not in str(caught.value)
+
+
+def test_one_of_several_features_is_chosen(prepared: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION
+    features(folder, other={"image": {}})
+    assert records(opened(folder, file_column="image")) == records(opened(prepared / "folders"))

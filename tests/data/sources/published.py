@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import pickle
 import struct
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -141,10 +140,6 @@ def archive_of(folder: Path, path: Path) -> Path:
     with tarfile.open(path, "w:gz") as archive:
         archive.add(folder, arcname=folder.name)
     return path
-
-
-def python3(value: Any, protocol: int) -> bytes:
-    return pickle.dumps(value, protocol=protocol)
 
 
 def names_of(source: Source, split: str) -> list[str]:

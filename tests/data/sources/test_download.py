@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -21,7 +22,6 @@ from podline.base.errors import SettingsError, SourceError, SourceUnavailableErr
 from podline.base.progress import Reporter
 from podline.data.sources import download as downloading
 from podline.data.sources.download import download, fetch_all
-from podline.data.sources.opening import open_source
 from podline.recipes.official import RemoteFile
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -129,26 +129,18 @@ def test_another_file_of_that_name_is_not_overwritten(mirror: Mirror, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("reason", "error", "words"),
+    ("reason", "words"),
     [
-        (
-            socket.gaierror(socket.EAI_NONAME, "not known"),
-            SourceError,
-            r"no such host \(not known\); check the network",
-        ),
-        (socket.gaierror(socket.EAI_AGAIN, "temporary"), SourceUnavailableError, "temporary"),
-        (ssl.SSLCertVerificationError(1, "self-signed"), SourceError, "set SSL_CERT_FILE"),
+        (socket.gaierror(socket.EAI_NONAME, "not known"), r"no such host \(not known\); check the network"),
+        (ssl.SSLCertVerificationError(1, "self-signed"), "set SSL_CERT_FILE"),
     ],
 )
 def test_without_a_network_the_first_try_is_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: OSError, error: type[Exception], words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: OSError, words: str
 ) -> None:
-    def look_up(*_: object, **__: object) -> None:
-        raise reason
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", mock.Mock(side_effect=reason))
     listener = Listener()
-    with pytest.raises(error, match=words):
+    with pytest.raises(SourceError, match=words):
         listener.fetch(Mirror("http://nowhere.invalid"), tmp_path)
     assert listener.waits == []
 
@@ -178,9 +170,8 @@ def test_a_later_call_goes_on_where_an_earlier_one_ended(mirror: Mirror, tmp_pat
     assert mirror.asked == ["bytes=500000-"], "a whole part needs no server"
 
 
-@pytest.mark.parametrize("says_length", [True, False])
-def test_a_server_without_ranges(mirror: Mirror, tmp_path: Path, says_length: bool) -> None:
-    mirror.knows_ranges, mirror.says_length, mirror.cuts = False, says_length, [700_000]
+def test_a_server_without_ranges_or_length_sends_the_file_anew(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.knows_ranges, mirror.says_length, mirror.cuts = False, False, [700_000]
     fetch(mirror, tmp_path)
 
 
@@ -205,7 +196,6 @@ def test_a_busy_server_is_asked_again_and_one_without_the_file_is_not(mirror: Mi
     [
         (b"", CONTENT[:-1] + b"x", True, f"vs .*{REMOTE.md5}"),
         (b"something else", CONTENT, True, "the received bytes were deleted"),
-        (b"", b"z" * 100, True, f"has 100 bytes vs 1,024,000 bytes with md5 {REMOTE.md5} published"),
         (b"", CONTENT + b"z", True, "has 1,024,001 bytes vs 1,024,000 bytes"),
         (CONTENT[:5000], b"z" * 5000, True, "has no byte 5,000 vs 1,024,000 bytes"),
         (b"", CONTENT * 3, False, "published; the received bytes were deleted"),
@@ -242,11 +232,3 @@ def test_places_and_addresses(mirror: Mirror, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(downloading, "RETRY_DELAYS", ())
     with pytest.raises(SourceUnavailableError, match="did not answer or broke off"):
         download("mnist", tmp_path, base_url="http://127.0.0.1:1")  # where nobody listens
-
-
-def test_mnist_from_a_mirror(mirror: Mirror, real_data: Path, tmp_path: Path) -> None:
-    """The real files have the sizes and md5 sums that are written down."""
-    mirror.files = {path.name: path.read_bytes() for path in (real_data / "mnist").iterdir()}
-    folder = download("mnist", tmp_path / "mnist", base_url=mirror.url)
-    assert {path.name for path in folder.iterdir()} == mirror.files.keys()
-    assert [len(split) for split in open_source("mnist", str(folder), tmp_path / "work").splits] == [60_000, 10_000]

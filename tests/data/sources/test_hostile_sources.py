@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import struct
 import tarfile
+import time
+import tracemalloc
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hostile_files
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from coco_files import HEIGHT, WIDTH, CocoFiles, open_coco, person
 from drawn_images import drawn, encoded, opened
-from hostile_files import KINDS, prepared
-from PIL import Image
+from hostile_files import KINDS, prepared, write_tfds
+from parsing_here import parsing_here
+from tiff_files import deep_png
 
 from podline.base.errors import SourceError
+from podline.data import bounds
+from podline.data.letterbox import LetterBox
+from podline.data.people.masks import check_outlines, ignored_mask
 from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox
+from podline.data.sources.source import Source
 
 
-def tfds(classes: str, shards: int) -> Callable[[Path], None]:
+def claims(classes: str, lengths: list[str]) -> Callable[[Path], None]:
     """Claims of a data set that TensorFlow Datasets prepared."""
-
-    def write(folder: Path) -> None:
-        features = {"image": {"image": {}}, "label": {"classLabel": {"numClasses": classes}}}
-        split = {"name": "train", "shardLengths": ["1"] * shards}
-        (folder / "features.json").write_text(json.dumps({"featuresDict": {"features": features}}))
-        (folder / "dataset_info.json").write_text(json.dumps({"name": "x", "splits": [split]}))
-        (folder / "x-train.tfrecord-00000-of-00001").touch()
-
-    return write
+    return lambda folder: write_tfds(folder, classes, lengths)
 
 
 def repeated(value: Callable[[], bytes], rows: int) -> Callable[[Path], None]:
@@ -50,9 +49,7 @@ def repeated(value: Callable[[], bytes], rows: int) -> Callable[[Path], None]:
 
 
 def large_image() -> bytes:
-    stream = io.BytesIO()
-    Image.new("L", (6850, 6850)).save(stream, "PNG")
-    return stream.getvalue()
+    return encoded(np.zeros((6850, 6850), np.uint8))
 
 
 def wide_header(folder: Path) -> None:
@@ -77,11 +74,7 @@ def linked_folders(folder: Path) -> None:
 
 def deep_pixels(folder: Path) -> None:
     """Two images of 16 bits, four channels and as many pixels as may be."""
-    header = struct.pack(">IIBBBBB", 6900, 6900, 16, 6, 0, 0, 0)
-    data = zlib.compress(bytes((1 + 6900 * 8) * 6900), 1)
-    png = b"\x89PNG\r\n\x1a\n"
-    for kind, body in ((b"IHDR", header), (b"IDAT", data), (b"IEND", b"")):
-        png += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    png = deep_png(np.zeros((6900, 6900, 4), np.uint8))
     for name in ("a", "b"):
         (folder / name).mkdir()
         (folder / name / "bomb.png").write_bytes(png)
@@ -90,15 +83,15 @@ def deep_pixels(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (tfds("999999999", 1), r"tfrecord-00000.* has 0 records"),
-        pytest.param(tfds("2", 3_000_000), r"dataset_info\.json.*3,000,000 shards", marks=pytest.mark.slow),
+        (claims("999999999", ["1"]), r"tfrecord-00000.* has 24 records"),
+        pytest.param(claims("2", ["1"] * 3_000_000), r"dataset_info\.json.*3,000,000 shards", marks=pytest.mark.slow),
         pytest.param(repeated(lambda: bytes(50_000_000), 5_000), r"bomb\.parquet", marks=pytest.mark.slow),
         pytest.param(repeated(lambda: encoded(drawn(1)), 100_000), r"bomb\.parquet", marks=pytest.mark.slow),
-        (repeated(large_image, 2_000), r"bomb\.parquet"),
+        pytest.param(repeated(large_image, 2_000), r"bomb\.parquet", marks=pytest.mark.slow),
         (wide_header, r"bomb\.csv.*first line"),
         pytest.param(empty_members, r"bomb\.tar\.gz", marks=pytest.mark.slow),
         (linked_folders, "linked to each other"),
-        (deep_pixels, r"no image|bomb"),
+        pytest.param(deep_pixels, r"no image|bomb", marks=pytest.mark.slow),
     ],
 )
 def test_a_small_source_that_asks_for_much_is_refused(
@@ -139,3 +132,105 @@ def test_mutated_inputs(outer: Sandbox, name: str, first: int, count: int) -> No
 def test_a_file_that_nothing_happened_to_is_read(tmp_path: Path, kind: str) -> None:
     """Or a reader that refuses everything would pass."""
     KINDS[kind].read(tmp_path / "whole", prepared(KINDS[kind], tmp_path / "whole"))
+
+
+CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51}
+TRAIN = "annotations/person_keypoints_train2017.json"
+
+
+def opened_coco(folder: Path) -> Source:
+    with parsing_here():
+        return open_coco(folder, folder.parent / f"{folder.name} work")
+
+
+def left_out(source: Source) -> dict[str, str]:
+    return {record.record: record.reason for record in source.quarantined}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", ["P", "0"])
+def test_a_megabyte_of_run_lengths(piece: str) -> None:
+    outline = {"size": [HEIGHT, WIDTH], "counts": piece * 1_500_000}
+    with pytest.raises(SourceError, match="annotation 1: run lengths add up to"):
+        check_outlines([person(1, 1, **CROWD, segmentation=outline)], WIDTH, HEIGHT)
+
+
+def test_many_crowds_are_drawn_once() -> None:
+    """Each drawn over all pixels, they take a minute."""
+    outlines: list[Any] = [[[4 * n, n, 4 * n + 20, n + 3, 4 * n, n + 9]] for n in range(1_000)]
+    outlines += [{"size": [4000, 5000], "counts": [n, 9, 19_999_991 - n]} for n in range(1_000)]
+    crowds = [person(1, 1, **CROWD, segmentation=outline) for outline in outlines]
+    started = time.process_time()
+    assert ignored_mask(crowds, LetterBox(5000, 4000, 64), 4).any()
+    assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("bound", "outline", "found"),
+    [
+        ("OUTLINE_PIXELS", [[1, 1, 9, 1, 9, 9]], "0 runs and 27 pixels or more vs 4,000,000 and 2 at most"),
+        ("OUTLINE_RUNS", {"size": [HEIGHT, WIDTH], "counts": [1, 1] * 768}, "768 runs and 0 pixels or more vs 2 and"),
+    ],
+)
+def test_outlines_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, outline: Any, found: str
+) -> None:
+    files = CocoFiles()
+    files.annotations[1] |= CROWD | {"segmentation": [[1, 1, 9, 1, 9, 9]] * 10_001}
+    files.annotations[2] |= CROWD | {"segmentation": outline}
+    monkeypatch.setattr(bounds, bound, 2)
+    many, large = left_out(opened_coco(files.write(tmp_path))).values()
+    assert "at most 10000 items" in many
+    assert found in large
+
+
+def test_a_zip_of_spaces(tmp_path: Path) -> None:
+    """3 GB of them were 3 MB, and took 6 GB of memory."""
+    folder = CocoFiles().write(tmp_path, zipped=True)
+    document = CocoFiles().document()[:-1]
+    for spaces in (40_000_000, 80_000_000):
+        with zipfile.ZipFile(folder / "annotations_trainval2017.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(TRAIN, document + b" " * spaces + b"}")
+        if spaces < bounds.UNPACKED_FREE:
+            assert opened_coco(folder).sizes["train"]
+    with pytest.raises(SourceError, match=r"train2017\.json has 80,\d+,\d+ bytes vs 6\d,\d+,\d+ at most"):
+        opened_coco(folder)
+
+
+def test_bytes_that_become_many_times_as_much(tmp_path: Path) -> None:
+    """It costs a process of its own, not this one."""
+    folder = CocoFiles().write(tmp_path)
+    (folder / TRAIN).write_bytes(b'{"info": "' + b"\\u0041\\ud83d\\ude00" * 1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match=r"train2017.json (takes more than|is not valid)"):
+            open_coco(folder, tmp_path / "work")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_names_that_no_file_has(tmp_path: Path, zipped: bool) -> None:
+    files, long = CocoFiles(), "a" * 252
+    for image, name in zip(files.images, (f"{long}.jpg", "\x1b[2J\0.jpg", "\udcff.jpg"), strict=False):
+        image["file_name"] = name
+    found = left_out(opened_coco(files.write(tmp_path, zipped=zipped)))
+    reasons = {found.pop(f"{long}.jp (image 1)"), found.pop("?[2J?.jpg (image 2)")}
+    assert reasons == {"is not in the source"}
+    assert "valid string" in found.pop("images[2]")  # it is no Unicode, and so no name
+    assert found == {"annotations[2]": "there is no image 3"}
+
+
+def test_members_that_cannot_be(tmp_path: Path) -> None:
+    files = CocoFiles()
+    files.files["000000000004.jpg"] += bytes(130_000_000)
+    files.files["000000000005.jpg"] += bytes(1_000_000 - len(files.files["000000000005.jpg"]))
+    path = files.write(tmp_path, zipped=True) / "train2017.zip"
+    content = path.read_bytes().replace(b"PK\3\4", b"PK\3\5", 1)
+    path.write_bytes(content.replace((1_000_000).to_bytes(4, "little"), (900).to_bytes(4, "little")))
+    found = left_out(opened_coco(tmp_path))
+    told = "cannot be read from train2017.zip: BadZipFile: Bad magic number for file header"
+    assert found["000000000001.jpg (image 1)"] == told
+    assert found["000000000004.jpg (image 4)"] == "has more than 128,000,000 bytes"
+    assert "Bad CRC-32" in found["000000000005.jpg (image 5)"], "it unpacks to more than it says"

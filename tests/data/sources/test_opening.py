@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from published import (
     write_archive,
     write_cifar10_bins,
     write_cifar10_pickles,
-    write_cifar100_bins,
     write_cifar100_pickles,
     write_mnist,
 )
@@ -32,12 +30,9 @@ from podline.store.uses import _leases
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
-@pytest.mark.parametrize(
-    ("folder", "write"), [("cifar-100-python", write_cifar100_pickles), ("cifar-100-binary", write_cifar100_bins)]
-)
-def test_every_place_gives_the_same_source(tmp_path: Path, folder: str, write: Callable[[Path], Path]) -> None:
-    work = tmp_path / "work"
-    write(tmp_path / "raw" / folder)
+def test_every_place_gives_the_same_source(tmp_path: Path) -> None:
+    work, folder = tmp_path / "work", "cifar-100-python"
+    write_cifar100_pickles(tmp_path / "raw" / folder)
     itself = open_source("cifar100", str(tmp_path / "raw" / folder), work)
     same_content(itself, open_source("cifar100", str(tmp_path / "raw"), work))
     parsed = len(list(work.glob("*/files.json")))
@@ -70,7 +65,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "other" / "train").mkdir(parents=True)
     for name in "abcdefgh":
         (folder / "other" / name).touch()
-    (folder / "data.zip").write_bytes(b"PK\x03\x04")
     write_archive(folder / "readme.tar.gz", {"readme": b"hello"})
     write_mnist(folder / "mnist")
     archive_of(write_cifar100_pickles(folder / "in" / "cifar-100-python"), folder / "in" / "cifar-100-python.tar.gz")
@@ -89,18 +83,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("dataset", "place", "told"),
     [
+        ("cifar10", "s3://bucket/cifar", "give a folder or a file as a source, on this machine or in gs://"),
         ("mnist", "no", "no does not exist; get it with `podline data download mnist /"),
         ("cifar10", "empty", "empty is empty vs data_batch_1 and the other files of CIFAR-10"),
-        ("cifar10", "empty", "`podline data download cifar10 /"),
         ("sample", "empty", "`podline data draw /"),
         ("cifar100", "other", "other holds a, b, c, d, e, f … vs train and the other files of CIFAR-100"),
-        ("cifar10", "data.zip", "cannot be read as a .tar.gz: BadGzipFile: Not a gzipped file"),
         ("cifar10", "readme.tar.gz", "readme.tar.gz does not hold data_batch_1"),
         ("cifar10", "mnist", "mnist holds MNIST vs cifar10 asked for; use `podline run mnist --source /"),
-        ("cifar10", "in/cifar-100-python", "holds CIFAR-100 in python layout vs cifar10 asked for; use `podline run"),
-        ("sample", "in/cifar-100-python.tar.gz", "holds CIFAR-100 in python layout vs sample asked for"),
         ("sample", "in", "holds CIFAR-100 in python layout vs sample asked for"),
-        ("mnist", "ten", "holds CIFAR-10 in python layout vs mnist asked for; use `podline run cifar10"),
         ("cifar10", "drawn", "has the classes of sample (disc, ring, …) vs cifar10 asked for; use `podline run sample"),
         ("sample", "bins", "has the classes of cifar10 (airplane, automobile, …) vs sample asked for"),
         ("cifar10", "lacking", "has CIFAR-10 in python layout without data_batch_2, test_batch; unpack the official"),
@@ -109,23 +99,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_is_there_instead_is_said(places: Path, tmp_path: Path, dataset: str, place: str, told: str) -> None:
-    assert told in refused(dataset, places / place, tmp_path)
-
-
-def test_only_this_machine_and_gs_are_places(tmp_path: Path) -> None:
-    told = "give a folder or a file as a source, on this machine or in gs://"
-    assert told in refused("cifar10", "s3://bucket/cifar", tmp_path)
-
-
-def test_a_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
-    write_cifar10_pickles(tmp_path / "raw")
-    members = {f"c/{path.name}": path.read_bytes() for path in (tmp_path / "raw").iterdir()}
-    (tmp_path / "in").mkdir()
-    archive = write_archive(tmp_path / "in" / "cifar-10-python.tar.gz", {**members, "../x": b"x"})
-    for place in (archive, archive.parent):
-        assert "OutsideDestinationError: '../x' would be" in refused("cifar10", place, tmp_path / "w")
-    assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
-    assert not any(tmp_path.rglob("x"))
+    assert told in refused(dataset, place if "://" in place else places / place, tmp_path)
 
 
 def _end() -> None:
@@ -158,8 +132,10 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     assert all(folder.is_dir() for folder in folders)
 
 
-def checked(dataset: str, place: Path) -> OfficialCheck | None:
-    return open_source(dataset, str(place), place.parent / "work").official
+def checked(dataset: str, place: Path) -> OfficialCheck:
+    check = open_source(dataset, str(place), place.parent / "work").official
+    assert check
+    return check
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
@@ -170,15 +146,13 @@ def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_p
     content[20] = (content[20] + 1) % 10
     labels.write_bytes(gzip.compress(content))
     check = checked("mnist", tmp_path / "other")
-    assert check is not None
     assert (check.official, [other.file for other in check.others]) == (False, ["t10k-labels-idx1-ubyte"])
 
 
 def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
     renamed = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "my.tar.gz")
     check = checked("cifar10", renamed)
-    assert check is not None
-    assert check.official is False
+    assert not check.official
     last = check.others[-1]
     assert (last.file, last.published) == ("cifar-10-python.tar.gz", CIFAR10.archive_md5("cifar-10-python.tar.gz"))
 

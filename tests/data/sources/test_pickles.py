@@ -1,3 +1,5 @@
+"""A pickle gives data or one line; nothing in it is ever run."""
+
 from __future__ import annotations
 
 import pickle
@@ -109,66 +111,50 @@ def test_code_is_refused_and_does_not_run(tmp_path: Path, protocol: int) -> None
     assert trap.exists(), "the trap does not work: this test would prove nothing"
 
 
+ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR"
+DTYPE = b"cnumpy\ndtype\n(U\x02%sK\x00K\x01tR"
+STATE = b"(K\x01%s" + DTYPE % b"u1" + b"\x89%stb."
 HOSTILE = {
     "global": (b"cos\nsystem\n(S'touch ran'\ntR.", "os.system"),
     "instance": (b"(S'touch ran'\nios\nsystem\n.", "os.system"),
     "object": (b"(cos\nsystem\nS'touch ran'\no.", "os.system"),
     "by stack": (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "os.system"),
-    "new object": (b"\x80\x02cnumpy\nndarray\n)\x81.", "damaged"),
-    "builtin": (b"cbuiltins\neval\n(S'1'\ntR.", "builtins.eval"),
     "attribute by dots": (b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93.", "numpy.ndarray.tofile"),
     "numpy's own loader": (b"cnumpy\nload\n(S'x'\ntR.", "numpy.load"),
     "persistent id": (b"Psomething\n.", "damaged"),
-    "binary persistent id": (b"NQ.", "damaged"),
     "extension": (b"\x82\x01.", "damaged"),
     "state of a function": (b"c_codecs\nencode\n}b.", "damaged"),
     "attribute of a function": (b"c_codecs\nencode\nN}U\x01xK\x01s\x86b.", "damaged"),
-    "fields": (b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NU\x01xNtb.", "a dtype with fields"),
     "call of the array type": (b"cnumpy\nndarray\n(J\xff\xff\xff\x7ftR.", "damaged"),
-    "call of a value": (b"K\x01)R.", "damaged"),
-    "state of a dictionary": (b"}}b.", "damaged"),
     "odd escapes": (b"cos\\u\nx\\q\n.", "os\\u.x\\q"),
     "terminal codes": (b"cos\x1b[2J\nx\n.", "os?[2J.x"),
+    "object dtype": (DTYPE % b"O8" + b".", "dtype O8 vs plain numbers"),
+    "compound dtype": (DTYPE % b"u1" + b"(K\x03U\x01|NU\x01xNtb.", "fields"),
+    "more elements than bytes": (ARRAY + STATE % (b"M\xff\xff\x85", b"U\x02ab"), "needs 65535 bytes vs 2"),
+    "negative size": (ARRAY + STATE % (b"J\xff\xff\xff\xff\x85", b"U\x00"), "tuple of up to four sizes"),
+    "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "an array of _Dtype in list"),
+    "another codec": (b"c_codecs\nencode\n(U\x01aU\x03zipt" + b"R.", "is encoded as zip"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_hostile_pickle_is_refused_by_what_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     content, told = HOSTILE[name]
     assert told in refused(tmp_path, content)
     assert not (tmp_path / "ran").exists()
 
 
-ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR"
-DTYPE = b"cnumpy\ndtype\n(U\x02%sK\x00K\x01tR"
-STATE = b"(K\x01%s" + DTYPE % b"u1" + b"\x89%stb."
-WRONG_ARRAYS = {
-    "object dtype": (DTYPE % b"O8" + b".", "dtype O8 vs plain numbers"),
-    "text dtype": (DTYPE % b"U4" + b".", "dtype U4"),
-    "compound dtype": (DTYPE % b"u1" + b"(K\x03U\x01|NU\x01xNtb.", "fields"),
-    "more elements than bytes": (ARRAY + STATE % (b"M\xff\xff\x85", b"U\x02ab"), "needs 65535 bytes vs 2"),
-    "negative size": (ARRAY + STATE % (b"J\xff\xff\xff\xff\x85", b"U\x00"), "tuple of up to four sizes"),
-    "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "an array of _Dtype in list"),
-    "another codec": (b"c_codecs\nencode\n(U\x01aU\x03zipt" + b"R.", "is encoded as zip"),
-    "a scalar": (b"cnumpy.core.multiarray\nscalar\n(NNtR.", "asks for numpy.core.multiarray.scalar"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_ARRAYS)
-def test_wrong_arrays(tmp_path: Path, name: str) -> None:
-    content, told = WRONG_ARRAYS[name]
-    assert told in refused(tmp_path, content)
-
-
+TEXT = b"\x80\2V" + b"a" * 1_000_000 + b"\nq\0c_codecs\nencode\nq\1U\6latin1q\2"
 BOMBS = {
+    "text encoded again and again": TEXT + b"h\1h\0h\2\x86R" * 5_000 + b".",
     "memo index": b"]r\xff\xff\xff\x7f.",
     "byte count": b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b".",
-    "text count": b"\x80\x04\x8d" + struct.pack("<Q", 1 << 62) + b".",
     "frame": b"\x80\x04\x95" + struct.pack("<Q", 1 << 62) + b".",
     "negative count": b"T" + struct.pack("<i", -5) + b".",
     "dictionaries": b"}" * 2_000_000 + b".",
-    "marks": b"(" * 2_000_000 + b".",
     "doubling tuples": b")" + b"2\x86" * 500_000 + b".",
     "a deep key": b"}" + b")" + b"\x85" * 15_000 + b"Ns.",
     "a deep name": b")" + b"\x85" * 15_000 + b")R.",

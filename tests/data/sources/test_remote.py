@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import fault_proxy
 import numpy as np
@@ -19,7 +18,6 @@ from published import same_content, write_cifar10_bins, write_mnist
 from podline.base.errors import ArtifactError, SourceError
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
-from podline.data.people.source import open_people
 from podline.data.sources import remote
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
@@ -93,19 +91,6 @@ def test_only_new_images_of_a_bucket_are_decoded(tmp_path: Path, gcs_root: str) 
     (tmp_path / "more" / "new.png").write_bytes(encoded(drawn(100)))
     upload(tmp_path / "more", f"{gcs_root}photos/a")
     assert rows() == 19
-
-
-def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: str) -> None:
-    raw = CocoFiles("train", 6).write(tmp_path / "raw")
-    dataset = datasets.find("keypoints")
-    settings: Any = dataset.settings_of({"side": 64})
-    uri = upload(raw, f"{gcs_root}keypoints")
-    found, expected = (open_people(dataset, place, settings, tmp_path / "work") for place in (uri, str(raw)))
-    assert content(found) == content(expected)
-    assert "annotations/person_keypoints_train2017.json with images in train2017/" in found.words[0]
-    (raw / "annotations" / "person_keypoints_train2017.json").write_text("{")
-    with pytest.raises(SourceError, match=f"{uri}/annotations/person_keypoints_train2017.json is not valid JSON"):
-        open_people(dataset, upload(raw, uri), settings, tmp_path / "work")
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:

@@ -65,15 +65,7 @@ def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
     )
 
 
-def test_drawing_again_changes_nothing_and_another_data_set_is_not_overwritten(drawn: Path) -> None:
-    before = {path: (path.stat().st_mtime_ns, digests.of_file(path)) for path in (drawn / FOLDER).iterdir()}
-    assert write_sample(drawn, train=1203, test=400) == drawn
-    with pytest.raises(SettingsError, match=f"{FOLDER} exists with other content; delete it"):
-        write_sample(drawn, train=1203, test=400, seed=1)
-    assert {path: (path.stat().st_mtime_ns, digests.of_file(path)) for path in (drawn / FOLDER).iterdir()} == before
-
-
-@pytest.mark.parametrize("counts", [{"train": 4}, {"test": 0}, {"train": 500_001}, {"seed": -1}])
+@pytest.mark.parametrize("counts", [{"train": 4}, {"train": 500_001}, {"seed": -1}])
 def test_counts_have_bounds(tmp_path: Path, counts: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match="vs 5 to 500,000"):
         write_sample(tmp_path, **counts)
@@ -110,8 +102,6 @@ def test_people_have_the_cases_of_real_data(people: Path) -> None:
     for rule in ("crowds", "images without instances", "instances without a labelled joint"):
         assert source.counted[rule] > 0
     assert source.counted["left as stored in spite of EXIF"] == 1
-    assert "instances whose num_keypoints is wrong" not in source.counted
-    assert "labelled joints outside the image" not in source.counted
 
 
 def test_joints_lie_on_what_was_painted_and_a_crowd_within_its_outline(people: Path) -> None:

@@ -13,11 +13,9 @@ from small_dataset import validation_of
 from support.extending import code_of, install
 
 from podline import cli
-from podline.base.errors import SourceError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split
-from podline.data.versions.fingerprint import EffectiveSpec, source_of
 from podline.data.versions.validation import validate
 from podline.documents.manifest import read_manifest
 from podline.evaluation.evaluate import evaluate
@@ -117,18 +115,6 @@ def test_without_the_package_what_was_made_is_still_there(
     assert spec.run in podline("store", "list")
     podline("store", "verify")
     assert "there is no data set 'svhn'" in podline("convert", "svhn", "--source", str(work / "raw"), code=2)
-
-
-def test_a_damaged_file_is_one_line(package: Path, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(package)
-    monkeypatch.setenv("PYTHONPATH", str(package))  # for the children that read files
-    whole = (work / "raw" / "train_32x32.mat").read_bytes()
-    (tmp_path / "test_32x32.mat").write_bytes((work / "raw" / "test_32x32.mat").read_bytes())
-    spec = ConvertSpec(root=str(tmp_path / "root"), dataset="svhn", source=str(tmp_path))
-    for damaged in (whole[:5000], b"no MATLAB" * 100, b""):
-        (tmp_path / "train_32x32.mat").write_bytes(damaged)
-        with pytest.raises(SourceError, match=r"train_32x32\.mat cannot be read as images: .+; restore the file$"):
-            source_of(EffectiveSpec(spec), open_store(spec.root))
 
 
 def test_it_is_in_the_form_of_its_kind(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import convert_spec, converted_manifest, write_raw_cifar
 from small_dataset import validation_of
 
 from podline.base.errors import ArtifactError
@@ -26,14 +26,21 @@ FRAME = 3126
 LABEL = 12 + 3109
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(tmp_path / "root")
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+    folder = tmp_path_factory.mktemp("converted")
+    return folder / "root", converted_manifest(convert_spec(folder / "root", write_raw_cifar(folder / "raw")))
 
 
 @pytest.fixture
-def manifest(tmp_path: Path, store: Store) -> Manifest:
-    return convert_plainly(convert_spec(store.root, write_raw_cifar(tmp_path / "raw")))
+def manifest(converted: tuple[Path, Manifest]) -> Manifest:
+    return converted[1]
+
+
+@pytest.fixture
+def store(tmp_path: Path, converted: tuple[Path, Manifest]) -> Store:
+    """A copy that a test may damage."""
+    return open_store(shutil.copytree(converted[0], tmp_path / "root"))
 
 
 def folder_of(store: Store, manifest: Manifest) -> Path:
@@ -42,18 +49,6 @@ def folder_of(store: Store, manifest: Manifest) -> Path:
 
 def spec_of(store: Store, manifest: Manifest, *, deep: bool = True) -> ValidateSpec:
     return validation_of(store.root, "cifar10", manifest.fingerprint, deep=deep)
-
-
-def change(path: Path, edit: Callable[[bytearray], None]) -> None:
-    data = bytearray(path.read_bytes())
-    edit(data)
-    path.write_bytes(data)
-
-
-def rewrite_manifest(store: Store, manifest: Manifest) -> None:
-    store.publish_bytes(
-        f"{dataset_folder('cifar10', manifest.fingerprint)}/{MANIFEST}", manifest.to_bytes(), replace=True
-    )
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -84,46 +79,22 @@ def test_a_flipped_bit_is_found_at_every_byte_of_a_record(store: Store, manifest
 
 
 def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest: Manifest) -> None:
-    def swap(data: bytearray) -> None:
-        data[:FRAME], data[FRAME : 2 * FRAME] = data[FRAME : 2 * FRAME], data[:FRAME]
-
     path = folder_of(store, manifest) / manifest.split("train").shards[1].file
-    change(path, swap)
+    data = path.read_bytes()
+    path.write_bytes(data[FRAME : 2 * FRAME] + data[:FRAME] + data[2 * FRAME :])
     expected = manifest.split("train").shards[1].sha256
     for deep in (False, True):
         with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)[:12]}… vs {expected[:12]}… in the"):
             validate(spec_of(store, manifest, deep=deep), silent())
 
 
-@pytest.mark.parametrize("damage", ["gone", "short", "long"])
-def test_a_shard_of_another_size(store: Store, manifest: Manifest, damage: str) -> None:
-    path = folder_of(store, manifest) / manifest.split("train").shards[4].file
-    if damage == "gone":
-        path.unlink()
-    else:
-        data = path.read_bytes()
-        path.write_bytes(data[:-1] if damage == "short" else data + b"x")
-    with pytest.raises(
-        ArtifactError, match=r"00004-of-00005( is gone|: record \d+, at byte \d+, is (cut off|damaged))"
-    ):
-        validate(spec_of(store, manifest), silent())
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("class_counts", (12,) * 10), ("mean", (1.0, 2.0, 3.0)), ("std", (0.0, 0.0, 0.0))]
-)
+@pytest.mark.parametrize(("field", "value"), [("class_counts", (12,) * 10), ("std", (0.0, 0.0, 0.0))])
 def test_a_manifest_that_says_something_else(store: Store, manifest: Manifest, field: str, value: tuple) -> None:
     train, test = manifest.splits
     wrong = manifest.model_copy(update={"splits": (train.model_copy(update={field: value}), test)})
-    rewrite_manifest(store, wrong)
+    store.publish_bytes(f"{dataset_folder('cifar10', manifest.fingerprint)}/{MANIFEST}", wrong.to_bytes(), replace=True)
     with pytest.raises(ArtifactError, match=rf"split 'train': .* vs {re.escape(str(value))} in the manifest"):
         validate(spec_of(store, wrong), silent())
-
-
-def test_another_manifest_than_the_one_named(store: Store, manifest: Manifest) -> None:
-    spec = spec_of(store, manifest).model_copy(update={"manifest_sha256": "0" * 64})
-    with pytest.raises(ArtifactError, match=r"manifest\.json has sha256 [0-9a-f]{64} vs 0{64} when it was converted"):
-        validate(spec, silent())
 
 
 def convert_with_twins(
@@ -142,7 +113,7 @@ def convert_with_twins(
         target[to_row, 1:] = rows[from_row, 1:]
         target.base.flush()
     store = open_store(tmp_path / "twin-root")
-    return store, convert_plainly(convert_spec(store.root, raw))
+    return store, converted_manifest(convert_spec(store.root, raw))
 
 
 def test_an_image_in_two_splits_is_an_error_that_names_both_records(

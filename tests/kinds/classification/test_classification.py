@@ -1,4 +1,4 @@
-"""A classifier's figures are those by hand, the same bits in any batches."""
+"""A classifier's figures are those by hand, the same bits in any batches, and over views those of the mean answer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from small_dataset import publish_dataset, small_recipe
+from small_dataset import drawn, publish_dataset, small_recipe
+from trained_runs import untrained
 
 from podline.base.errors import DivergenceError
 from podline.base.progress import silent
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
+from podline.documents.completion import read_completion
 from podline.documents.manifest import dataset_folder
+from podline.evaluation.evaluate import evaluate
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.classification import tally
 from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.views import over_views
+from podline.recipes.kind_table import read_evaluation
+from podline.recipes.settings import ModelSettings
+from podline.stages.from_recipe import evaluation_spec
+from podline.stages.specs import TrainResult
 from podline.store.opening import open_store
+from podline.training.export import load_model
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
@@ -35,13 +45,10 @@ def examples(count: int, classes: int, seed: int = 0) -> Batch:
     return logits, labels
 
 
-def guessed(batch: Batch, *sizes: int) -> Guesses:
-    """What is answered in batches of these sizes, or in one."""
-    logits, labels = batch
-    ends = np.cumsum(sizes or (len(labels),))
-    assert ends[-1] == len(labels)
-    parts = [slice(end - size, end) for end, size in zip(ends, sizes or (len(labels),), strict=True)]
-    return Guesses.joined([Guesses.of_logits(logits[part].copy(), labels[part].copy()) for part in parts])
+def guessed(batch: Batch, size: int = 10_000) -> Guesses:
+    """What is answered in batches of a size."""
+    parts = [tuple(each[start : start + size].copy() for each in batch) for start in range(0, len(batch[1]), size)]
+    return Guesses.joined([Guesses.of_logits(*part) for part in parts])
 
 
 def everything(guesses: Guesses, classes: int) -> list[object]:
@@ -56,8 +63,7 @@ def test_batches_of_1_7_and_128_give_the_same_bits(classes: int) -> None:
     batch = examples(517, classes)
     whole = everything(guessed(batch), classes)
     for size in (1, 7, 128):
-        parts = [*[size] * (517 // size), *([517 % size] if 517 % size else [])]
-        assert everything(guessed(batch, *parts), classes) == whole
+        assert everything(guessed(batch, size), classes) == whole
 
 
 def test_of_many_classes_the_mistakes_stand_for_the_matrix() -> None:
@@ -86,15 +92,10 @@ def test_the_figures_by_hand() -> None:
     assert (worst.record, worst.label, worst.prediction) == (1, 0, 2)
     assert (worst.confidence, worst.label_probability) == pytest.approx((0.8, 0.1), rel=1e-6)
     assert other.record == 3
-
-
-def test_classes_by_hand() -> None:
-    logits = np.eye(3, dtype=np.float32)[[0, 2, 1, 0]]
-    first, second, third = tally.per_class(guessed((logits, np.array([0, 0, 1, 1]))), ["a", "b", "c"])
+    first, second, third = tally.per_class(guesses, ["a", "b", "c"])
     assert (first.name, first.examples, first.correct, first.predicted) == ("a", 2, 1, 2)
     assert (second.examples, second.correct, second.predicted) == (2, 1, 1)
-    assert (third.examples, third.predicted) == (0, 1)
-    assert (third.accuracy.value, third.accuracy.low, third.accuracy.high) == (0, 0, 1)
+    assert (third.accuracy.value, third.accuracy.low, third.accuracy.high, third.predicted) == (0, 0, 1, 1)
 
 
 def test_calibration_bins_are_closed_above() -> None:
@@ -119,3 +120,35 @@ def test_outputs_that_are_not_finite_name_the_record(tmp_path: Path) -> None:
     batches = recipe.changed(evaluation_batch_size=4)
     with pytest.raises(DivergenceError, match="record 6: the model's outputs are not finite"):
         answered(kind_of(recipe), batches, model, reader, manifest, silent())  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("views", [2, 6])
+def test_answers_over_views_are_the_mean_over_mirrored_and_shifted_images(views: int) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
+    found = over_views(lambda given: tf.cast(tf.reshape(given, (len(given), -1)), tf.float32), views)(images)
+    bordered = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
+    shifted = [bordered[:, :-2, :-2], bordered[:, 2:, 2:]] if views == 6 else [images]
+    means = [np.mean([each, each[:, :, ::-1]], axis=0) for each in (images, *shifted)]
+    expected = (means[0] + np.mean(means[1:], axis=0)) / 2
+    np.testing.assert_allclose(found, expected.reshape(3, -1), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("few_layers")
+def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(tmp_path: Path) -> None:
+    manifest, store = publish_dataset(tmp_path, test=40), open_store(tmp_path)
+    recipe = small_recipe(model=ModelSettings(kind="resnet", width=0.25), task=ClassificationSettings(views=6))
+    training = untrained(tmp_path, recipe, manifest)
+    trained = TrainResult.model_validate(read_completion(store, training.folder, "train").result)
+    spec = evaluation_spec(training, trained)
+    result = evaluate(spec, silent())
+    document, examples = read_evaluation(store, spec.folder), drawn(40, 1)
+    model = load_model(store, spec.folder, trained.weights_sha256)
+    plain, averaged = (
+        int(np.sum(np.argmax(answer(examples["image"]), 1) == examples["label"]))
+        for answer in (model, over_views(model, 6))
+    )
+    assert (document.trained.correct, document.over_views.correct, document.views) == (plain, averaged, 6)
+    assert result.metrics == document.trained.metrics
+    assert f"accuracy over 6 views {averaged / 40:.1%}".replace("%", " %") in "\n".join(result.lines())
+    without = training.changed(recipe=recipe.changed(task=ClassificationSettings()))
+    assert (without.run, without.digest()) == (training.run, training.digest()), "no part of a run's name"

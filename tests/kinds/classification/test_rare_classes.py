@@ -12,7 +12,7 @@ import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.base.errors import SettingsError
-from podline.documents.manifest import Manifest, dataset_folder, read_manifest
+from podline.documents.manifest import Manifest
 from podline.kinds.classification.objective import ClassificationObjective, cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights
@@ -40,27 +40,28 @@ TEST = overlapping((100, 100, 100), 1)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with 1,920 training examples, of which 1,600 are dark, 240 stripes and 80 bright."""
-    root = tmp_path_factory.mktemp("root")
-    publish_dataset(root, splits={"train": overlapping((1600, 240, 80), 0), "test": TEST})
-    return root
+    return tmp_path_factory.mktemp("root")
 
 
-def recipe(**task: Any) -> Recipe:
-    return small_recipe(task=ClassificationSettings(**task))
+@pytest.fixture(scope="module")
+def manifest(root: Path) -> Manifest:
+    """Of 1,920 training examples, of which 1,600 are dark, 240 stripes and 80 bright."""
+    return publish_dataset(root, splits={"train": overlapping((1600, 240, 80), 0), "test": TEST})
 
 
-def manifest_of(root: Path) -> Manifest:
-    return read_manifest(open_store(root), dataset_folder("sample", FINGERPRINT))
+def test_balanced_weights_are_scikit_learn_s_and_one_for_no_class_is_refused(manifest: Manifest) -> None:
+    def weighing(weights: Any) -> Recipe:
+        return small_recipe(task=ClassificationSettings(class_weights=weights))
 
-
-def test_balanced_weights_are_scikit_learn_s(root: Path) -> None:
-    found = class_weights(recipe(class_weights="balanced"), manifest_of(root))
+    found = class_weights(weighing("balanced"), manifest)
     np.testing.assert_allclose(found, [1920 / (3 * 1600), 1920 / (3 * 240), 1920 / (3 * 80)], rtol=1e-6)
-    named = class_weights(recipe(class_weights={"bright": 5}), manifest_of(root))
+    named = class_weights(weighing({"bright": 5}), manifest)
     assert named is not None
     assert named.tolist() == [1, 1, 5]
-    assert class_weights(recipe(), manifest_of(root)) is None
+    assert class_weights(small_recipe(), manifest) is None
+    words = r"task\.class_weights: got 'brigth', expected a class of sample; did you mean 'bright'"
+    with pytest.raises(SettingsError, match=words):
+        plan_training(weighing({"brigth": 2}), manifest)
 
 
 def test_weights_multiply_the_loss_of_training_alone() -> None:
@@ -92,18 +93,13 @@ def test_focal_loss_is_keras_s_and_has_a_gradient_everywhere(gamma: float) -> No
     assert gradient[1, 0] < -0.9
 
 
-def test_a_weight_for_no_class_is_refused_before_the_first_step(root: Path) -> None:
-    words = r"task\.class_weights: got 'brigth', expected a class of sample; did you mean 'bright'"
-    with pytest.raises(SettingsError, match=words):
-        plan_training(recipe(class_weights={"brigth": 2}), manifest_of(root))
-
-
-def trained(root: Path, **task: Any) -> tuple[float, int]:
+def trained(root: Path, manifest: Manifest, **task: Any) -> tuple[float, int]:
     """Train a linear model on the imbalanced examples: the mean of the classes' accuracies, and the steps."""
     rate = ScheduleSettings(kind="cosine", learning_rate=0.003)
-    asked = recipe(**task).changed(batch_size=32, duration=Duration(epochs=10), schedule=rate, deterministic=True)
+    given = {"batch_size": 32, "duration": Duration(epochs=10), "schedule": rate, "deterministic": True}
+    asked = small_recipe(**given, task=ClassificationSettings(**task))
     strategy = configure_process(asked, "cpu")
-    trainer = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", asked, manifest_of(root), strategy)
+    trainer = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", asked, manifest, strategy)
     [phase] = trainer.plan.phases
     parts = strategy.distribute_datasets_from_function(
         lambda context: trainer.batches(phase).dataset(0, trainer.plan.total_steps, context)
@@ -113,10 +109,10 @@ def trained(root: Path, **task: Any) -> tuple[float, int]:
     return float((guesses == TEST["label"]).mean()), trainer.plan.total_steps  # its classes have one size
 
 
-def test_rare_classes_are_told_better_with_weights_and_with_balanced_sampling(root: Path) -> None:
-    plain, steps = trained(root)
-    weighted, _ = trained(root, class_weights="balanced")
-    balanced, same = trained(root, sampling="balanced")
+def test_rare_classes_are_told_better_with_weights_and_with_balanced_sampling(root: Path, manifest: Manifest) -> None:
+    plain, steps = trained(root, manifest)
+    weighted, _ = trained(root, manifest, class_weights="balanced")
+    balanced, same = trained(root, manifest, sampling="balanced")
     assert same == steps == 600
     # 0.34 vs 0.64 and 0.64: without either, nearly all are taken for the frequent class, a third of them.
     assert weighted > plain + 0.2

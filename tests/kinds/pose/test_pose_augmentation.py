@@ -1,3 +1,5 @@
+"""Images, joints, boxes and masks are moved alike, by draws that depend on seed, epoch and id alone."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -22,8 +24,7 @@ from podline.kinds.pose.augmentation import (
     moved_joints,
     moved_masks,
 )
-from podline.kinds.pose.settings import PoseAugmentationSettings, PoseTargetSettings
-from podline.kinds.pose.targets import pose_targets
+from podline.kinds.pose.settings import PoseAugmentationSettings
 
 SIDE = 64
 STRONG = PoseAugmentationSettings(
@@ -85,13 +86,6 @@ def test_turned_by_90_degrees_everything_turns():
     np.testing.assert_allclose(joints[labelled][:, 0], SIDE - 1 - arrays["keypoints"][labelled][:, 1], atol=1e-5)
     np.testing.assert_allclose(joints[labelled][:, 1], arrays["keypoints"][labelled][:, 0], atol=1e-5)
     np.testing.assert_allclose(boxes[0, 0], [SIDE - 20 - 8, 10, 8, 30], atol=1e-5)
-    before = pose_targets(arrays["keypoints"], arrays["ignored"], SIDE, PoseTargetSettings(), COCO)
-    after = pose_targets(joints, ignored, SIDE, PoseTargetSettings(), COCO)
-    turned = [np.rot90(np.asarray(values), k=-1, axes=(1, 2)) for values in before]
-    np.testing.assert_allclose(after.heatmaps, turned[0], atol=1e-5)
-    np.testing.assert_allclose(after.pafs[..., ::2], -turned[1][..., 1::2], atol=1e-5)
-    np.testing.assert_allclose(after.pafs[..., 1::2], turned[1][..., ::2], atol=1e-5)
-    np.testing.assert_allclose(after.weights, turned[2], atol=1e-6)
 
 
 @settings(deadline=None)
@@ -104,14 +98,13 @@ def test_a_spot_in_the_image_goes_where_its_joint_goes(flip, degrees, scale, x, 
     keypoints = np.zeros((1, 1, 18, 3), np.float32)
     keypoints[0, 0, COCO.index["left_wrist"]] = 70, 55, 1
     joint = moved_joints(keypoints, maps, flips, 128, COCO)[0, 0, COCO.index["right_wrist" if flip else "left_wrist"]]
+    assert joint[2] in (0, 1)
     if joint[2] and (joint[:2] > 15).all() and (joint[:2] < 112).all():
         light = moved_images(images, maps, 0)[0, ..., 0].astype(float)
         rows, columns = np.indices(light.shape)
         centre = (light * columns).sum() / light.sum(), (light * rows).sum() / light.sum()
         # OpenCV resamples at places rounded to 1/32 of a pixel.
         np.testing.assert_allclose(joint[:2], centre, atol=0.05)
-    else:
-        assert joint[2] in (0, 1)
 
 
 def test_what_leaves_the_image_is_cut_and_what_comes_in_is_filled_and_counts():

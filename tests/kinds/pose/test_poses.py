@@ -1,3 +1,5 @@
+"""People are judged by the source's annotations, with a threshold from training images, and by PCK and guessing."""
+
 from __future__ import annotations
 
 import json
@@ -5,9 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from evaluation_case import case_of
 from independent_pck import pck as independent_pck
-from pose_oracle import POSES, RECIPE, nothing, perfect
+from pose_oracle import POSES, RECIPE, case_of, nothing, perfect
 from small_coco import publish_people
 
 from podline.base.errors import ArtifactError, DivergenceError, SanityError, SettingsError
@@ -19,7 +20,8 @@ from podline.evaluation.evaluate import evaluate
 from podline.kinds.pose.document import MAPS, SEEN, people_name
 from podline.kinds.pose.judging import judge_answers
 from podline.kinds.pose.maps import maps_from_bytes
-from podline.kinds.pose.oks import evaluate_results
+from podline.kinds.pose.oks import judged as judged_people
+from podline.kinds.pose.oks import tables
 from podline.kinds.pose.pck import require_fit
 from podline.recipes.durations import Duration
 from podline.stages.from_recipe import evaluation_spec, training_spec
@@ -62,11 +64,11 @@ def lucky(batches):
         yield (heatmaps, pafs), fields
 
 
-def judged(dataset, before, after, reporter=None, **changes):
+def judged(dataset, after, reporter=None, recipe=RECIPE, **changes):
     """The document, the people of the split and of images that were trained on, the maps."""
     store, manifest = dataset
     spec = evaluate_spec(dataset, **changes)
-    judgement = judge_answers(case_of(spec, RECIPE, store, manifest, reporter), before, after)
+    judgement = judge_answers(case_of(spec, recipe, store, manifest, reporter), nothing, after)
     people, seen = (json.loads(judgement.files[people_name(which)]) for which in (spec.split, SEEN))
     maps = maps_from_bytes(judgement.files[MAPS]) if MAPS in judgement.files else None
     return SimpleNamespace(document=judgement.document, people=people, seen_people=seen, maps=maps)
@@ -79,7 +81,7 @@ def truth(dataset, split="test"):
 
 @pytest.fixture(scope="module")
 def verdict(dataset):
-    return judged(dataset, nothing, perfect)
+    return judged(dataset, perfect)
 
 
 def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, verdict):
@@ -87,7 +89,7 @@ def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, 
     counted = [person for person in wanted["annotations"] if person["num_keypoints"] and not person["iscrowd"]]
     assert document.trained.images == len(wanted["images"]) == dataset[1].split("test").records
     assert document.trained.people == len(counted) > 3
-    figures = evaluate_results(wanted, verdict.people).figures
+    figures = tables(judged_people(wanted, verdict.people)).figures
     assert document.trained.metrics["ap"].value == figures.ap > 0.6
     assert document.trained.metrics["ar"].value == figures.ar
     assert document.trained.results == len(verdict.people)
@@ -103,13 +105,10 @@ def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, 
 
 
 def test_pck_equals_an_independent_computation_from_the_written_people(dataset):
-    store, manifest = dataset
     torso = ("right_shoulder", "left_hip")
-    recipe = RECIPE.changed(task=POSES.changed(pck_joints=torso))
-    judgement = judge_answers(case_of(evaluate_spec(dataset), recipe, store, manifest), nothing, some_joints)
+    found = judged(dataset, some_joints, recipe=RECIPE.changed(task=POSES.changed(pck_joints=torso)))
     ends = tuple(map(COCO.annotated.index, torso))
-    expected = independent_pck(truth(dataset), json.loads(judgement.files[people_name("test")]), ends, 40)
-    document = judgement.document
+    expected, document = independent_pck(truth(dataset), found.people, ends, 40), found.document
     told = [document.trained.metrics["pck"], *(joint.pck for joint in document.joints)]
     np.testing.assert_array_equal(
         [[each.value, each.low, each.high] if each else [np.nan] * 3 for each in told], expected
@@ -117,19 +116,20 @@ def test_pck_equals_an_independent_computation_from_the_written_people(dataset):
     assert document.untrained.metrics["pck"].value == 0 < told[0].value < 1
     assert (document.trained.metrics["ap"].value, document.better_in, document.learned) == (0, ("pck",), True)
     assert document.verdict().startswith("Joints are found better than by guessing, whole instances are not: AP 0.000 ")
+    unknown = RECIPE.changed(task=POSES.changed(pck_joints=("left_shoulder", "tail")))
+    with pytest.raises(SettingsError, match=r"task\.pck_joints: got tail, expected two of nose, left_eye, "):
+        require_fit(unknown, dataset[1])
 
 
-def test_a_figure_that_one_lucky_image_makes_is_no_better_than_guessing(dataset):
-    document = judged(dataset, nothing, lucky).document
+def test_one_lucky_image_and_nobody_found_are_no_better_than_guessing(dataset):
+    document = judged(dataset, lucky).document
     assert document.trained.metrics["ap"].value > document.guessing.value
     assert not document.better_than_guessing
     assert "cannot be told from guessing" in document.verdict()
-
-
-def test_joints_for_the_length_that_are_unknown_are_refused(dataset):
-    recipe = RECIPE.changed(task=POSES.changed(pck_joints=("left_shoulder", "tail")))
-    with pytest.raises(SettingsError, match=r"task\.pck_joints: got tail, expected two of nose, left_eye, "):
-        require_fit(recipe, dataset[1])
+    document = judged(dataset, nothing).document
+    assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
+    assert (document.better_than_guessing, document.learned) == (False, False)
+    assert "not even on training images" in document.verdict()
 
 
 def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict):
@@ -138,17 +138,9 @@ def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict
     assert threshold.chosen_on == "train"
     assert threshold.images == len(seen["images"]) == verdict.document.seen.images
     assert not known & {person["image_id"] for person in verdict.seen_people}
-    assert threshold.seen.score == evaluate_results(seen, verdict.seen_people).score_threshold
+    assert threshold.seen.score == tables(judged_people(seen, verdict.seen_people)).score_threshold
     assert threshold.judged.score == threshold.seen.score
     assert threshold.judged.people == verdict.document.trained.people
-
-
-def test_nobody_found_is_said_and_crashes_nothing(dataset):
-    document = judged(dataset, nothing, nothing).document
-    assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
-    assert not document.better_than_guessing
-    assert not document.learned
-    assert "not even on training images" in document.verdict()
 
 
 def test_a_network_that_learned_nothing_fails_the_sanity_check(dataset):
@@ -156,51 +148,40 @@ def test_a_network_that_learned_nothing_fails_the_sanity_check(dataset):
     recipe = RECIPE.model_copy(update={"duration": Duration(steps=1), "evaluate_every": None})
     training = training_spec(store, recipe, manifest.fingerprint, "cpu")
     evaluated = evaluate(evaluation_spec(training, train(training, silent())), silent())
-    expected = (
-        r"has the AP 0\.000 and PCK@0\.2 0\.000 on \d+ test examples, and guessing gives up to AP .* "
-        r"and PCK@0\.2 0\.\d+; on training .*; what may help: more than 1 step \(--steps 400, or --minutes \d+\); "
-        r"more than \d+ training images; pretrained weights \(--set task\.model\.trunk=efficientnet-lite0 --set "
-    )
-    with pytest.raises(SanityError, match=expected):
+    with pytest.raises(SanityError, match=r"has the AP 0\.000 and PCK@0\.2 0.*--set task\.model\.trunk=") as said:
         evaluated.require_sane()
+    assert "more than 1 step (--steps 400, or --minutes " in str(said.value)
 
 
-def test_a_split_without_people_is_refused(dataset, monkeypatch):
-    unlabelled = {"keypoints": [0] * 51, "num_keypoints": 0}
-
-    def read(*given):
-        found = read_truth(*given)
-        return found | {"annotations": [annotation | unlabelled for annotation in found["annotations"]]}
-
-    monkeypatch.setattr("podline.kinds.pose.judging.read_truth", read)
-    with pytest.raises(ArtifactError, match="no image of the test split has a labelled"):
-        judged(dataset, nothing, perfect)
-
-
-def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
-    told = []
-    reporter = Reporter("evaluate", lambda event: told.append((event["done"], event["total"])))
-    found = judged(dataset, nothing, perfect, reporter, split="train")
-    images = len(truth(dataset, "train")["images"])
-    assert found.document.trained == found.document.seen
-    assert found.people == found.seen_people
-    assert found.document.trained.images == images
-    assert told[-1] == (2 * images, 2 * images)
-
-
-def test_answers_that_are_no_numbers_name_the_image(dataset):
+def test_what_cannot_be_judged_is_named(dataset, monkeypatch):
     def broken(batches):
         for (heatmaps, pafs), fields in perfect(batches):
             pafs[0, 0, 0, 0] = np.nan
             yield (heatmaps, pafs), fields
 
     with pytest.raises(DivergenceError, match=r"image \d+: the network's answers are not finite"):
-        judged(dataset, nothing, broken)
-
-
-def test_a_data_set_without_truth_is_to_be_converted_again(dataset):
+        judged(dataset, broken)
     store, manifest = dataset
     splits = tuple(split.model_copy(update={"truth": None}) for split in manifest.splits)
-    without = manifest.model_copy(update={"splits": splits})
     with pytest.raises(ArtifactError, match="no truth to judge people by; convert the data again"):
-        judge_answers(case_of(evaluate_spec(dataset), RECIPE, store, without), nothing, perfect)
+        judged((store, manifest.model_copy(update={"splits": splits})), perfect)
+
+    def unlabelled(*given):
+        nobody = {"keypoints": [0] * 51, "num_keypoints": 0}
+        found = read_truth(*given)
+        return found | {"annotations": [annotation | nobody for annotation in found["annotations"]]}
+
+    monkeypatch.setattr("podline.kinds.pose.judging.read_truth", unlabelled)
+    with pytest.raises(ArtifactError, match="no image of the test split has a labelled"):
+        judged(dataset, perfect)
+
+
+def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
+    told = []
+    reporter = Reporter("evaluate", lambda event: told.append((event["done"], event["total"])))
+    found = judged(dataset, perfect, reporter, split="train")
+    images = len(truth(dataset, "train")["images"])
+    assert found.document.trained == found.document.seen
+    assert found.people == found.seen_people
+    assert found.document.trained.images == images
+    assert told[-1] == (2 * images, 2 * images)

@@ -1,31 +1,66 @@
-"""A review is written for a person, never over one, and what cannot be is refused with its line."""
+"""Near-duplicates with other labels are suspects; a review is written for a person, never over one."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
+from drawn_images import drawn
 
 from podline.base.errors import SettingsError
+from podline.data.reader import SplitReader
+from podline.data.records import IMAGE
 from podline.documents.corrections import Correction
 from podline.documents.metric import Metric
 from podline.documents.suspects import SplitSuspects, Suspect, SuspectsDocument
+from podline.search.suspects.pairs import label_pairs
 from podline.search.suspects.review import read_review, write_review
 
 IMAGES = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
 
 
+class Images:
+    """A split with these images."""
+
+    def __init__(self, *images: np.ndarray) -> None:
+        self.images = np.stack(images)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def gather(self, ids: np.ndarray, _fields: Any) -> dict[str, np.ndarray]:
+        return {IMAGE: self.images[ids]}
+
+
+def test_many_equal_images_of_a_class_hide_no_pair() -> None:
+    frame = drawn(1, (32, 32))
+    readers = {"train": Images(*[frame] * 12, drawn(2, (32, 32))), "test": Images(drawn(3, (32, 32)), frame)}
+    labels = {"train": np.array([0] * 13), "test": np.array([1, 1])}
+    found = label_pairs(cast(dict[str, SplitReader], readers), labels)
+    assert {(pair.split, pair.record) for pair in found} == {("train", record) for record in range(12)}
+    assert {(pair.other_split, pair.other, pair.other_label) for pair in found} == {("test", 1, 1)}
+
+
 def document() -> SuspectsDocument:
-    suspects = tuple(
+    """Four suspects, of which the last one repeats another image."""
+    suspects = [
         Suspect(split="train", record=at, image=image, label="cat", suggested="dog", believed=0.01, wrong=0.9 - at / 10)
         for at, image in enumerate(IMAGES)
-    )
-    one = Metric(value=0.75, low=0.6, high=0.9)
-    split = SplitSuspects(split="train", examples=90, expected=one, precision=one, suspects=suspects, pairs=())
-    return SuspectsDocument(
-        dataset="images.pets", fingerprint="0" * 16, class_names=("cat", "dog"), runs=(), splits=(split,)
-    )
+    ]
+    pair, one = suspects[3].model_copy(update={"repeats": "test[1]"}), Metric(value=0.75, low=0.6, high=0.9)
+    found = {"suspects": tuple(suspects), "pairs": (pair,)}
+    split = SplitSuspects(split="train", examples=90, expected=one, precision=one, **found)
+    names = ("cat", "dog")
+    return SuspectsDocument(dataset="images.pets", fingerprint="0" * 16, class_names=names, runs=(), splits=(split,))
+
+
+def test_a_suspect_in_a_pair_keeps_what_it_repeats_and_comes_first() -> None:
+    found = document().suspects
+    assert [each.record for each in found] == [3, 0, 1, 2]
+    assert [each.repeats for each in found] == ["test[1]", "", "", ""]
 
 
 def filled(file: Path, *rows: tuple[str, str]) -> Path:
@@ -46,9 +81,9 @@ def test_decisions_are_read_and_empty_rows_change_nothing(tmp_path: Path) -> Non
     found = read_review(filled(tmp_path / "r.csv", ("keep", ""), (" Relabel ", ""), ("drop", "")), ("cat", "dog"))
     assert found.dataset == "images.pets"
     assert found.corrections == {
-        IMAGES[0]: Correction(decision="keep"),
-        IMAGES[1]: Correction(decision="relabel", label="dog"),
-        IMAGES[2]: Correction(decision="drop"),
+        IMAGES[3]: Correction(decision="keep"),
+        IMAGES[0]: Correction(decision="relabel", label="dog"),
+        IMAGES[1]: Correction(decision="drop"),
     }
     assert found.undecided == 1
 

@@ -1,23 +1,29 @@
-"""Deletions on links, foreign folders and wrong roots: nothing in use is lost, and a refusal is one true line."""
+"""Deletions on links, foreign folders, wrong roots and this machine: nothing in use is lost; a refusal is one line."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 from small_runs import publish_run
 
-from podline.base.errors import SettingsError, StoreError
+from podline.base.errors import OtherWriterError, SettingsError
+from podline.base.progress import beside
 from podline.documents.manifest import dataset_folder
 from podline.ledger.inventory.invalidation import forget
 from podline.ledger.inventory.inventory import holdings
-from podline.stages.specs import ValidateSpec
+from podline.stages.specs import TrainSpec
+from podline.store import locks
 from podline.store.contract import Store
+from podline.store.folder import mirror_of
 from podline.store.marker import MARKER
+from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 
 DATASET, RUN = dataset_folder("sample", FINGERPRINT), "sample-0123456789ab"
@@ -31,7 +37,8 @@ Podline = Callable[..., Any]
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, podline: Podline, monkeypatch: pytest.MonkeyPatch) -> Store:
+    del podline  # it takes settings from the environment
     monkeypatch.setattr("podline.commands.store._OTHERS_SECONDS", 0)
     return open_store(tmp_path / "root" if request.param == "folder" else request.getfixturevalue("gcs_root"))
 
@@ -41,12 +48,6 @@ def fill(store: Store) -> None:
     publish_dataset(store.uri)
     publish_run(store, RUN)
     store.publish_json(f"{BEGUN}/spec.json", {})
-
-
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".podline" not in path.parts
-    }
 
 
 def test_a_store_of_1_0_is_marked_by_its_next_publication_and_keeps_all_before(store: Store, podline: Podline) -> None:
@@ -60,9 +61,6 @@ def test_a_store_of_1_0_is_marked_by_its_next_publication_and_keeps_all_before(s
         assert (answer.code, answer.out) == (5, ""), command
         assert f"{store.uri} has no {MARKER}" in answer.err
         assert f"run `podline store mark --root {store.uri}` first" in answer.err
-    spec = ValidateSpec(root=store.uri, dataset="sample", fingerprint=FINGERPRINT, manifest_sha256="0")
-    with pytest.raises(StoreError, match=f"has no {MARKER}"):
-        forget(spec)
     assert podline("store", "list", "--root", store.uri).code == 0
     assert store.list() == before
     open_store(store.uri).publish_bytes("ledger/any", b"x")
@@ -86,7 +84,6 @@ def test_folders_of_other_programs_are_never_deleted_nor_called_damaged(store: S
         plain.publish_bytes(name, name.encode())
     store.publish_bytes("ledger/any", b"x")
     assert not store.exists(MARKER)
-    assert podline(*DELETING[0], "--root", store.uri).code == 5
     assert podline("store", "mark", "--root", store.uri).out == f"{store.where(MARKER)}\n"
     fill(store)
     assert [holding.name for holding in holdings(store)] == [DATASET, RUN_FOLDER, BEGUN]
@@ -104,10 +101,9 @@ def test_links_to_folders_are_followed_and_lead_in_no_circle(tmp_path: Path, pod
     fill(store)
     before, far_runs = store.list(), far / "runs"
     far.mkdir()
-    (tmp_path / "root" / "runs").rename(far_runs)
-    (tmp_path / "root" / "runs").symlink_to(far_runs)
-    (tmp_path / "root" / "datasets" / "sample").rename(far / "sample")
-    (tmp_path / "root" / "datasets" / "sample").symlink_to(far / "sample")
+    for name in ("runs", "datasets/sample"):
+        moved = (tmp_path / "root" / name).rename(far / Path(name).name)
+        (tmp_path / "root" / name).symlink_to(moved)
     (far_runs / RUN / "up").symlink_to(tmp_path)
     (far_runs / "itself").symlink_to("itself")
     (far_runs / "gone").symlink_to("nowhere")
@@ -115,7 +111,7 @@ def test_links_to_folders_are_followed_and_lead_in_no_circle(tmp_path: Path, pod
     (far_runs / RUN / "up").unlink()
     (far_runs / RUN / "up").symlink_to(tmp_path / "root" / "runs")
     assert store.list() == before
-    assert podline("store", "prune", "--days", "0", "--yes", "--root", store.uri).code == 0
+    assert podline(*DELETING[0], "--root", store.uri).code == 0
     assert store.list() == [name for name in before if not name.startswith(BEGUN)]
     assert podline("store", "verify", "--root", store.uri).out.splitlines()[-1].endswith(" checked, 0 problems")
     assert podline("runs", "delete", RUN, "--yes", "--root", store.uri).code == 0
@@ -136,4 +132,50 @@ def test_an_empty_variable_is_no_root(root: str, tmp_path: Path, podline: Podlin
     with pytest.raises(SettingsError, match=r"--root: got .*, expected a folder or gs://bucket/prefix"):
         open_store(root)
     assert podline(*DELETING[0], "--root", ".").code == 5
-    assert [*files_in(tmp_path)] == [str(tmp_path / "runs" / RUN / "spec.json")]
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and ".podline" not in path.parts]
+    assert files == [tmp_path / "runs" / RUN / "spec.json"]
+
+
+def aged(path: Path, days: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"content")
+    os.utime(path, times=(time.time() - 86_400 * days,) * 2)
+    return path
+
+
+def test_old_lock_files_logs_and_mirrors_go_but_for_those_in_use(store: Store, podline: Podline) -> None:
+    store.publish_bytes("ledger/any", b"x")
+    scratch, run = store.own_folder("locks").parent, "runs/sample-0123456789ab"
+    store.own_folder("uses")
+    old = [aged(scratch / name, 8) for name in ("locks/a.lock", "locks/b.lock", "uses/c.lock", "logs/train-0.log")]
+    young = [aged(scratch / "locks" / "d.lock", 1), aged(scratch / "mirror" / "runs" / "sample-ba9876543210" / "x", 1)]
+    failed = aged(scratch / "mirror" / run / "checkpoints" / "step-00000010.npz", 8)
+    with store.using([run]):
+        kept = podline("store", "prune", "--yes", "--root", store.uri).out
+    assert f"{failed.parents[1]} stays: a living process uses it" in kept
+    assert not any(path.exists() for path in old)
+    with locks.locked(aged(old[0], 8)):
+        for options in ((), ("--yes",)):
+            out = podline("store", "prune", *options, "--json", "--root", store.uri).out
+            held = {held["folder"] for held in json.loads(out)["holdings"]}
+            assert held == {str(scratch / "locks"), str(failed.parents[1])}
+            assert old[0].exists()
+            assert failed.exists() == (not options)
+            assert all(path.exists() for path in young)
+
+
+def test_a_training_that_begins_anew_forgets_both_sides_but_not_while_it_is_trained(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "0.6")
+    store.mark()
+    spec = TrainSpec(root=store.uri, recipe=small_recipe(), fingerprint=FINGERPRINT)
+    far, near = f"{spec.folder}/checkpoints/step-00000010.npz", mirror_of(store)
+    store.publish_bytes(far, b"x")
+    near.publish_bytes(f"{spec.folder}/checkpoints/step-00000020.npz", b"x")
+    night = Writer(store, spec.folder, "the night on another machine")
+    night.take(tmp_path / "night.owner", lambda holder: None)
+    with beside(night.keep, 0.1, "lease"), pytest.raises(OtherWriterError, match="end it or wait for it: the night"):
+        forget(spec)
+    night.give_back()
+    assert store.list("runs") == [far]
+    forget(spec)
+    assert store.list("runs") == near.list() == []

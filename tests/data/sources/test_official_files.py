@@ -1,7 +1,9 @@
-"""CIFAR in both layouts gives its authors' pixels and labels; what is damaged or cut is named."""
+"""CIFAR and MNIST are read in every official form, and a wrong file is named with what is wrong."""
 
 from __future__ import annotations
 
+import gzip
+import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,17 +14,21 @@ import pytest
 from published import (
     CIFAR10_BATCHES,
     CIFAR10_NAMES,
+    MNIST_NAMES,
     cifar10_batch,
     cifar100_batch,
+    idx,
     labels_of,
+    mnist_files,
     names_of,
     noise,
     python2,
-    python3,
+    write_archive,
     write_cifar10_bins,
     write_cifar10_pickles,
     write_cifar100_bins,
     write_cifar100_pickles,
+    write_mnist,
 )
 
 from podline.base.errors import SourceError
@@ -30,7 +36,6 @@ from podline.data.records import label_feature
 from podline.data.shards import SourceSplit
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
-from podline.data.sources.pickles import Label, read_batch, read_names
 from podline.store import digests
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -38,10 +43,7 @@ pytestmark = pytest.mark.usefixtures("parsed_here")
 
 def images_of(rows: np.ndarray) -> np.ndarray:
     """CIFAR's rows as images, by the authors' description: red plane, green plane, blue plane, row by row."""
-    images = np.empty((len(rows), 32, 32, 3), np.uint8)
-    for channel in range(3):
-        images[..., channel] = rows[:, channel * 1024 : (channel + 1) * 1024].reshape(-1, 32, 32)
-    return images
+    return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
 def everything(split: SourceSplit) -> dict[str, np.ndarray]:
@@ -57,7 +59,7 @@ def pickled(protocol: int, folder: Path) -> Path:
             batch["data"] = np.asfortranarray(batch["data"])
         if number == 2:
             batch["labels"] = np.array(batch["labels"])
-        (folder / name).write_bytes(python3(batch, protocol))
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=protocol))
     return folder
 
 
@@ -129,6 +131,17 @@ def test_own_class_names(tmp_path: Path) -> None:
     assert open_source("cifar10", str(pickled), tmp_path).class_names == names
 
 
+def test_the_real_one_is_what_its_pickles_hold(real_data: Path, tmp_path: Path) -> None:
+    source = open_source("cifar10", str(real_data / "cifar10"), tmp_path / "work")
+    assert source.class_names == CIFAR10_NAMES
+    folder = real_data / "cifar10" / "cifar-10-batches-py"
+    batches = [pickle.loads((folder / name).read_bytes(), encoding="bytes") for name in CIFAR10_BATCHES]
+    for split, members in zip(source.splits, (batches[:5], batches[5:]), strict=True):
+        found = everything(split)
+        np.testing.assert_array_equal(found["image"], images_of(np.concatenate([batch[b"data"] for batch in members])))
+        assert found["label"].tolist() == [label for batch in members for label in batch[b"labels"]]
+
+
 def refused(dataset: str, folder: Path) -> str:
     with pytest.raises(SourceError) as caught:
         open_source(dataset, str(folder), folder.parent / "work")
@@ -137,26 +150,9 @@ def refused(dataset: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ({"label_names": list(range(10))}, "not a list of texts"),
-        ({"label_names": 10}, "not a list of texts"),
-        ([], "a list vs a dictionary"),
-    ],
-)
-def test_pickled_class_names_that_are_none(tmp_path: Path, content: Any, told: str) -> None:
-    (tmp_path / "batches.meta").write_bytes(python2(content))
-    with pytest.raises(SourceError, match=rf"batches\.meta.*{told}"):
-        read_names(tmp_path / "batches.meta", ["label_names"])
-
-
-@pytest.mark.parametrize(
     ("name", "told"),
     [
         ("a\u2028b", "has the character U+2028"),
-        ("a\x85b", "has the character U+0085"),
-        ("\ud800", "has the character U+D800"),
-        ("\x1b[2J", "has the character U+001B"),
         (" ", "is empty"),
         ("x" * 256, "has 256 letters vs 255 at most"),
         ("grün", ""),
@@ -167,71 +163,59 @@ def test_class_names_that_are_no_line(name: str, told: str) -> None:
     assert bool(class_names.problem_of(name)) == bool(told)
 
 
+GOOD = mnist_files()
 ROWS = noise("data_batch_3", 6)
+LABELS = [0, 1, 2, 3, 4, 5]
+BINS, IDX = write_cifar10_bins, partial(write_mnist, packed=False)
+Change = Callable[[bytes], bytes]
+
+
+def batch(**content: Any) -> tuple[str, Callable[[Path], Path], str, Change]:
+    """A wrong pickled batch."""
+    return "cifar10", write_cifar10_pickles, "data_batch_3", lambda _: pickle.dumps(content, protocol=2)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("wrong", "told"),
     [
-        ({"labels": [0] * 6, "data": ROWS[:5]}, "6 labels vs 5 images"),
-        ({"labels": [0] * 4, "data": ROWS[:5]}, "4 labels vs 5 images"),
-        ({"labels": [0, 1, 10, 11, 0, 0], "data": ROWS}, "labels[2] is 10 vs 0 to 9"),
-        ({"labels": [0, 1, 0, -1, 0, 0], "data": ROWS}, "labels[3] is -1 vs 0 to 9"),
-        ({"labels": [2**80] + [0] * 5, "data": ROWS}, f"labels[0] is {2**80} vs 0 to 9"),
-        ({"labels": [1 << 20_000] + [0] * 5, "data": ROWS}, "labels[0] is a number of"),
-        ({"labels": np.array([0, 0, 0, 0, 0, 256]), "data": ROWS}, "labels[5] is 256 vs 0 to 9"),
-        ({"labels": [0.0] * 6, "data": ROWS}, "not a list of whole numbers"),
-        ({"labels": np.eye(10)[:6], "data": ROWS}, "not a list of whole numbers"),
-        ({"labels": {}, "data": ROWS}, "not a list of whole numbers"),
-        ({"labels": [0] * 6, "data": ROWS / 255}, "shape (6, 3072) and dtype float64 vs (rows, 3072)"),
-        ({"labels": [0] * 6, "data": ROWS.reshape(6, 3, 32, 32)}, "shape (6, 3, 32, 32)"),
-        ({"labels": [0] * 6, "data": [1, 2]}, "the data is a list vs an array of uint8"),
-        ({"data": ROWS}, "keys ['data'] vs ['data', 'labels'] needed"),
-        ({"fine_labels": [], "data": ROWS}, "is not a batch of CIFAR-10: keys ['data', 'fine_labels']"),
-        ([1], "a list vs ['data', 'labels'] needed"),
+        (batch(labels=LABELS, data=ROWS[:5]), "6 labels vs 5 images"),
+        (batch(labels=[0, 1, 10, 11, 0, 0], data=ROWS), "labels[2] is 10 vs 0 to 9"),
+        (batch(labels=[1 << 20_000, *LABELS[1:]], data=ROWS), "labels[0] is a number of"),
+        (batch(labels=[0.0] * 6, data=ROWS), "not a list of whole numbers"),
+        (batch(labels=LABELS, data=ROWS / 255), "shape (6, 3072) and dtype float64 vs (rows, 3072)"),
+        (batch(labels=LABELS, data=[1, 2]), "the data is a list vs an array of uint8"),
+        (batch(data=ROWS), "keys ['data'] vs ['data', 'labels'] needed"),
+        (("cifar10", write_cifar10_pickles, "batches.meta", lambda _: python2([])), "a list vs a dictionary"),
+        (("cifar10", BINS, "batches.meta.txt", lambda _: b"a\nb"), "2 class names vs 10 classes"),
+        (("cifar10", BINS, "batches.meta.txt", lambda _: b"a\n" * 10), "two classes are called 'a'"),
+        (("cifar10", BINS, "batches.meta.txt", lambda data: data[:-4] + b"\x1b"), "has the character U+001B"),
+        (("cifar10", BINS, "batches.meta.txt", lambda data: data + b"\n" * 10**6), "vs 1,000,000 at most for class"),
+        (("cifar10", BINS, "data_batch_2.bin", lambda data: b"\x0a" + data[1:]), "labels[0] is 10 vs 0 to 9"),
+        (("cifar10", BINS, "data_batch_3.bin", lambda _: b""), "is empty: 0 bytes"),
+        (("cifar100", write_cifar100_bins, "test.bin", lambda data: b"\x14" + data[1:]), "coarse_labels[0] is 20 vs"),
+        (("mnist", IDX, MNIST_NAMES[0], lambda _: GOOD[MNIST_NAMES[1]]), "of images: magic 0x00000801 vs 0x00000803"),
+        (("mnist", IDX, MNIST_NAMES[0], lambda data: data[:-1]), "is truncated: 5,503 bytes vs 5,504 by its header"),
+        (("mnist", IDX, MNIST_NAMES[2], lambda data: data + b"!!"), "bytes after its end: 3,938 bytes vs 3,936"),
+        (("mnist", IDX, MNIST_NAMES[1], lambda _: idx(np.zeros(6, np.uint8))), "has 7 images vs 6 labels in"),
+        (("mnist", IDX, MNIST_NAMES[3], lambda data: data[:-2] + b"\x0a\0"), "labels[3] is 10 vs 0 to 9"),
+        (("mnist", IDX, MNIST_NAMES[0], lambda _: idx(np.zeros((7, 32, 32), np.uint8))), "of 32×32 pixels vs 28×28"),
+        (("mnist", write_mnist, f"{MNIST_NAMES[0]}.gz", lambda _: gzip.compress(b"x")), "magic 0x78 vs 0x00000803"),
     ],
 )
-def test_wrong_batches(tmp_path: Path, content: Any, told: str) -> None:
-    path = tmp_path / "data_batch_3"
-    path.write_bytes(python3(content, 2))
-    with pytest.raises(SourceError) as caught:
-        read_batch(path, "CIFAR-10", [Label("label", "labels", class_names.CIFAR10)])
-    assert told in str(caught.value)
-    assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "file", "change", "told"),
-    [
-        ("cifar10", "batches.meta.txt", lambda _: b"a\nb", "2 class names vs 10 classes"),
-        ("cifar10", "batches.meta.txt", lambda _: b"a\nb\nc\nd\ne\nf\ng\nh\ni\na", "two classes are called 'a'"),
-        (
-            "cifar10",
-            "batches.meta.txt",
-            lambda data: data.replace(b"bird", b"a\x1b"),
-            "'a\\x1b' has the character U+001B",
-        ),
-        ("cifar10", "batches.meta.txt", lambda data: data + b"\n" * 10**6, "bytes vs 1,000,000 at most for class"),
-        ("cifar10", "data_batch_2.bin", lambda data: data[:-1], "15,364 bytes vs 4 or 5 rows of 3,073"),
-        ("cifar10", "data_batch_2.bin", lambda data: data[:3073] + b"\x0a" + data[3074:], "labels[1] is 10 vs 0 to 9"),
-        ("cifar10", "data_batch_3.bin", lambda _: b"", "is empty: 0 bytes"),
-        ("cifar100", "test.bin", lambda data: b"\x14" + data[1:], "coarse_labels[0] is 20 vs 0 to 19"),
-        ("cifar100", "test.bin", lambda data: data[:1] + b"d" + data[2:], "fine_labels[0] is 100 vs 0 to 99"),
-    ],
-)
-def test_wrong_files_in_binary_layout(
-    tmp_path: Path, dataset: str, file: str, change: Callable[[bytes], bytes], told: str
+def test_a_wrong_file_is_named(
+    tmp_path: Path, wrong: tuple[str, Callable[[Path], Path], str, Change], told: str
 ) -> None:
-    path = {"cifar10": write_cifar10_bins, "cifar100": write_cifar100_bins}[dataset](tmp_path / "cifar") / file
+    dataset, write, file, change = wrong
+    path = write(tmp_path / "raw") / file
     path.write_bytes(change(path.read_bytes()))
     message = refused(dataset, path.parent)
     assert told in message
-    assert str(path) in message
+    assert str(path.with_suffix("") if path.suffix == ".gz" else path) in message
 
 
 @pytest.mark.parametrize(
     ("rows", "cut"),
-    [((5, 5, 4, 5, 5), 3), ((5, 5, 5, 1, 2), 4), ((5, 5, 5, 5, 2), 0), ((5, 5, 4, 4, 4), 0), ((1, 2, 3, 4, 5), 0)],
+    [((5, 5, 4, 5, 5), 3), ((5, 5, 5, 5, 2), 0), ((1, 2, 3, 4, 5), 0)],
 )
 def test_a_batch_that_is_cut_at_a_row(tmp_path: Path, rows: tuple[int, ...], cut: int) -> None:
     folder = write_cifar10_bins(tmp_path / "cifar", 6)
@@ -252,3 +236,46 @@ def test_the_last_official_batch_is_as_long_as_the_others(tmp_path: Path, monkey
         path = folder / f"data_batch_{number}.bin"
         path.write_bytes(path.read_bytes()[: 3073 * (4 if number < 5 else 3)])
     assert "data_batch_5.bin is cut short: 9,219 bytes vs 12,292" in refused("cifar10", folder)
+
+
+DOTTED = {name.replace("-idx", ".idx"): data for name, data in GOOD.items()}
+ZIPPED = {f"mnist/{name}.gz": gzip.compress(data) for name, data in GOOD.items()}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_mnist,
+        lambda folder: write_mnist(folder, content=DOTTED),
+        lambda folder: write_mnist(folder, content=DOTTED, packed=False),
+        # Not gzipped though its name says so, as some browsers save it.
+        lambda folder: write_mnist(folder, content={f"{name}.gz": GOOD[name] for name in GOOD}, packed=False),
+        lambda folder: write_mnist(folder / "MNIST" / "raw").parents[1],  # where torchvision puts them
+        lambda folder: write_archive(folder.with_name("mnist.tar.gz"), ZIPPED),
+    ],
+)
+def test_every_place_and_name_gives_the_same_source(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    place = str(write(tmp_path / "mnist"))
+    source = open_source("mnist", place, tmp_path / "work")
+    assert source.class_names == tuple("0123456789")
+    assert [(feature.name, feature.shape) for feature in source.features] == [("image", (28, 28, 1)), ("label", ())]
+    for split, name, count in zip(source.splits, ("train", "t10k"), (7, 5), strict=True):
+        found = split.read(np.arange(count)[::-1])
+        np.testing.assert_array_equal(found["image"], noise(name, count, 784).reshape(-1, 28, 28, 1)[::-1])
+        assert found["label"].tolist() == labels_of(name, count)[::-1]
+        assert names_of(source, split.name)[2] == f"{name}-images-idx3-ubyte[2]"
+    assert [(file.name, file.sha256) for file in source.files] == [
+        (name, digests.of_bytes(data)) for name, data in GOOD.items()
+    ]
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/*ubyte")}
+    open_source("mnist", place, tmp_path / "work")
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "unpacked once"
+
+
+def test_no_images_or_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no image"):
+        open_source("mnist", str(write_mnist(tmp_path / "m", content=mnist_files(test=0))), tmp_path / "work")
+    folder = write_mnist(tmp_path / "mnist")
+    (folder / f"{MNIST_NAMES[1]}.gz").unlink()
+    with pytest.raises(SourceError, match=r"has MNIST without train-labels-idx1-ubyte; .*podline data download mnist"):
+        open_source("mnist", str(folder), tmp_path / "work")

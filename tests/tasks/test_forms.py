@@ -1,7 +1,8 @@
-"""The form: what it allows, what it refuses, what it means."""
+"""A form changes the recipe, refuses what cannot be by the titles of its fields, and is a command line as well."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import shlex
 from datetime import UTC, datetime
@@ -17,12 +18,12 @@ from podline.data.people.settings import CocoSettings
 from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
 from podline.recipes.durations import Duration
+from podline.recipes.published_weights import PUBLISHED
 from podline.settings.machine import Settings
 from podline.store.opening import open_store
 from podline.tasks.forms import TrainingForm, TrainingGroup, read_form
 from podline.tasks.nights import run_name
 from podline.tasks.sources import conversion
-from podline.tasks.stops import in_form_words
 
 
 def test_what_is_filled_in_changes_the_recipe() -> None:
@@ -41,10 +42,7 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
     [
         ({"training": {"steps": 1}, "epochs": 2}, "epochs=2 and steps=1: give one of"),
         ({"recipe": "mnist"}, "the recipe mnist needs a source: give the folder of its raw data .--source DIR."),
-        (
-            {"source": "https://me:hush@host/x.tgz"},
-            r"source https://\*\*\*@host/x.tgz: a source has no user or password",
-        ),
+        ({"source": "https://me:hush@host/x.tgz"}, r"source https://\*\*\*@host/x.tgz: a source has no user"),
         ({"training": {"assignments": ("model.kin=linear",)}}, "no 'model.kin'; did you mean 'model.kind'"),
     ],
 )
@@ -69,7 +67,6 @@ def test_a_value_that_cannot_be_is_told_by_the_title_of_its_field(given: dict[st
 @pytest.mark.parametrize(
     ("deployed", "scheduled", "named", "expected"),
     [
-        (True, False, "baseline-resnet", "sample: baseline-resnet"),
         (True, False, "sample: baseline-resnet", "sample: baseline-resnet"),
         (True, True, "brave-fish", "sample 2026-11-05 02:00:00"),
         (False, False, "brave-fish", "sample 2026-11-05"),
@@ -89,15 +86,11 @@ def test_a_run_is_named_by_its_recipe_and_by_what_a_person_called_it(
         assert run_name(TrainingForm, lambda form: form.recipe)().startswith(expected)
 
 
-# With these the source need not be opened to count its images.
-OWN_NETWORK = ("task.side=96", "task.model.width=0.5")
-
-
 def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Path) -> None:
-    drawn, given = (
-        TrainingForm(recipe="coco_pose", training=TrainingGroup(steps=7)),
-        TrainingForm(recipe="coco_pose", source="coco", training=TrainingGroup(assignments=OWN_NETWORK)),
-    )
+    # With its network, the source need not be opened to count its images.
+    own_network = TrainingGroup(assignments=("task.side=96", "task.model.width=0.5"))
+    drawn = TrainingForm(recipe="coco_pose", training=TrainingGroup(steps=7))
+    given = TrainingForm(recipe="coco_pose", source="coco", training=own_network)
     assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
     assert given.drawn is None
     assert PoseSettings.of(given.training_recipe()).side == 96
@@ -110,16 +103,25 @@ def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Pat
 def test_the_command_does_the_same_again(tmp_path: Path) -> None:
     file = tmp_path / "my recipe.py"
     file.write_text("from podline.recipes.settings import *\nRECIPE = Recipe(name='own', dataset='mnist')\n")
-    own = TrainingForm(recipe=str(file), source="m")
-    assert shlex.split(own.command("r")) == ["podline", "run", str(file), "--root", "r", "--source", "m"]
-    parameters = TrainingForm(
-        recipe="mnist", source="my data/mnist", training=TrainingGroup(steps=7, assignments=("model.width=0.5",))
-    )
-    assert parameters.command("/root dir") == (
-        "podline run mnist --root '/root dir' --source 'my data/mnist' --steps 7 --set model.width=0.5"
-    )
+    group = TrainingGroup(steps=7, assignments=("model.width=0.5",))
+    command = TrainingForm(recipe=str(file), source="my data", training=group).command("/root dir")
+    command_line = ["podline", "run", str(file), "--root", "/root dir", "--source", "my data"]
+    assert shlex.split(command) == [*command_line, "--steps", "7", "--set", "model.width=0.5"]
 
 
-def test_a_message_of_the_command_line_names_the_fields_of_the_form() -> None:
-    said = in_form_words("give --source, or choose another --root; raise --allow-left-out, not --runner=x")
-    assert said == "give Source, or choose another Store; raise Allow left out, not --runner=x"
+def test_a_missing_package_of_weights_ends_a_run_before_its_conversion_unless_the_store_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: ())
+    store = open_store(str(tmp_path / "root"))
+    pretrained = ("model.kind=efficientnet-lite0", "model.width=1", "model.weights=imagenet")
+
+    def planned(**values: object) -> str:
+        group = TrainingGroup.model_validate({"assignments": pretrained, **values})
+        return conversion(TrainingForm(recipe="mnist", source="mnist", training=group), store, Settings()).dataset
+
+    with pytest.raises(SettingsError, match=r"^model\.weights=imagenet: got no \S+, .* install .*weights=none$"):
+        planned(further="champion")
+    assert planned(init="weights.npz") == planned(further="mnist-0123456789ab") == "mnist"
+    store.publish_bytes(PUBLISHED["efficientnet-lite0"].name, b"the weights")
+    assert planned() == "mnist"
