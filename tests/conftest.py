@@ -32,6 +32,10 @@ LONGEST = (
     "training/test_train.py",
     "beam_jobs/test_dask.py",
     "training/test_plan.py",
+    "training/test_decisions.py",
+    "champions/test_promote.py",
+    "training/test_findings.py",
+    "training/test_own_models.py",
     "training/test_beginnings.py",
     "damage/test_damage.py",
 )

@@ -223,15 +223,21 @@ def test_one_that_does_not_get_its_turn_is_told(tmp_path: Path) -> None:
         pass_gate(it)
 
 
-def test_a_node_on_which_something_hung_is_restarted_first(tmp_path: Path) -> None:
-    with bench(tmp_path) as it:
+@pytest.mark.parametrize(
+    ("changes", "repair", "why"),
+    [({}, "restart", "its last use hung"), ({"machine": HERE}, "wait", "its last user has just left")],
+)
+def test_a_node_on_which_something_hung_is_restarted_first_except_from_itself(
+    tmp_path: Path, changes: dict[str, Any], repair: str, why: str
+) -> None:
+    with bench(tmp_path, **changes) as it:
         with pytest.raises(errors.HangError), it.admitted():
             raise errors.HangError("no progress for 900 s")
         pass_gate(it)
         it.clock.turn(3600)
         pass_gate(it)
-    assert it.events() == ["go", "hang", "restart", "go", "leave", "go", "leave"]
-    assert "its last use hung" in it.tpu_log.entries[2].what
+    assert it.events() == ["go", "hang", repair, "go", "leave", "go", "leave"]
+    assert why in it.tpu_log.entries[2].what
 
 
 @pytest.mark.parametrize("error", [errors.DivergenceError("the loss is nan"), KeyboardInterrupt()])

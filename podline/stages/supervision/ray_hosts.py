@@ -77,7 +77,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
 
 
 class _Node(NamedTuple):
-    """A node of Ray that is held for one process."""
+    """A node of Ray that is reserved for one process."""
 
     address: str
     place: Any
@@ -85,11 +85,11 @@ class _Node(NamedTuple):
 
 
 def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]:
-    """Hold as many nodes as are wanted, there, and able to share the batches equally, all at once.
+    """Reserve as many living nodes as the settings allow and as can share the batches equally, all at once.
 
     Raises:
-        SettingsError: no number of them is.
-        WorkerLostError: there are too few, or others have them.
+        SettingsError: no allowed number of nodes can share the batches.
+        WorkerLostError: too few nodes are alive or free.
     """
     alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
     least, _ = wanted.bounds

@@ -39,7 +39,7 @@ class RayJobs:
             submission_id=number,
             entrypoint=shlex.join(command).replace("{job}", number),
             metadata={"run": name, "root": root},
-            # Ray sends SIGKILL so long after SIGTERM, by default in 3 s.
+            # The seconds from SIGTERM to SIGKILL; Ray's default is 3.
             runtime_env={"env_vars": variables(machine) | {"RAY_JOB_STOP_WAIT_TIME_S": f"{machine.grace + 5:.0f}"}},
         )
         return number
@@ -67,6 +67,6 @@ class RayJobs:
             return getattr(jobs.JobSubmissionClient(self._address), method)(*arguments, **more)
         except Exception as error:  # of requests, of Ray, and RuntimeError
             raise WorkerLostError(
-                f"launch=ray:{self._address}: got {one_line(error)!r}, expected Ray's Jobs API; see whether the head "
+                f"launch=ray:{self._address}: got {one_line(error)!r}, expected Ray's Jobs API; check that the head "
                 "node is up, or correct the address"
             ) from None

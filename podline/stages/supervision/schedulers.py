@@ -38,25 +38,27 @@ class ScheduledJob(NamedTuple):
 
 
 class Scheduler(Protocol):
-    """A scheduler of jobs; each method raises WorkerLostError if it does not answer, SettingsError if it is not there.
+    """A scheduler of jobs.
+
+    Each method raises WorkerLostError if the scheduler does not answer, and SettingsError if it is not installed.
 
     Attributes:
-        NAME: for messages.
-        PROGRAM: the beginning of a job's command; a spec and a file for events of the chief follow.
+        NAME: the scheduler's name in messages.
+        PROGRAM: the first words of a job's command; the file of the spec and the file for the chief's events follow.
     """
 
     NAME: str
     PROGRAM: Sequence[str]
 
     def submit(self, name: str, root: str, command: Sequence[str], machine: Settings, output: str, /) -> str:
-        """Submit a command that trains on several hosts; return the job's id, ``{job}`` in the command and the output.
+        """Submit a command that trains on several hosts; return the job's id.
 
         Args:
-            name: of the job.
-            root: of the store; tells it from jobs of the same name for other stores.
-            command: of a process.
-            machine: the setting ``hosts`` says how many.
-            output: a file for what is printed, unless the scheduler keeps it.
+            name: the job's name.
+            root: the store's location, which distinguishes jobs of the same name for other stores.
+            command: the command of each process; ``{job}`` in it stands for the job's id.
+            machine: settings with the number of hosts.
+            output: the file for the job's output, with ``{job}`` as above, unless the scheduler keeps the output.
 
         Raises:
             SettingsError: the scheduler refuses the job.
@@ -64,7 +66,7 @@ class Scheduler(Protocol):
         ...
 
     def find(self, name: str, root: str) -> ScheduledJob | None:
-        """Return the newest job of a name for a store, of those that the scheduler remembers."""
+        """Return the newest job with a name for a store, among those that the scheduler remembers."""
         ...
 
     def cancel(self, number: str) -> None:
@@ -72,5 +74,5 @@ class Scheduler(Protocol):
         ...
 
     def where(self, number: str, output: str, /) -> str:
-        """Return the file or page that has what a job prints; ``output`` as for :meth:`submit`."""
+        """Return the file or page with a job's output; ``output`` as for :meth:`submit`."""
         ...

@@ -1,4 +1,4 @@
-"""Slurm as a :class:`podline.stages.supervision.schedulers.Scheduler`; its commands, and nothing else.
+"""Slurm as a :class:`podline.stages.supervision.schedulers.Scheduler`, by its commands.
 
 Partition, account, time limit and the like come from sbatch's own variables (``SBATCH_PARTITION``, …).
 """
@@ -23,8 +23,8 @@ PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "podline.stages.supervisio
 def submit(name: str, root: str, command: Sequence[str], machine: Settings, output: str) -> str:
     """Submit a command that runs once on each host; return the job's id.
 
-    Slurm starts it when earlier jobs of the name have ended, and never again: who waits for it submits another. Without
-    the setting ``hosts``, it gets two.
+    Slurm starts the job when earlier jobs of the same name have ended. It does not requeue a failed job; the stage's
+    retry submits a new one. Without the setting ``hosts``, the job gets two hosts.
     """
     words = " ".join(shlex.quote(word).replace("{job}", "'\"$SLURM_JOB_ID\"'") for word in command)
     script = f"export PODLINE_CLUSTER_PORT=$((20000 + SLURM_JOB_ID % 400 * 100))\nsrun --ntasks-per-node=1 {words}\n"
@@ -45,10 +45,10 @@ def submit(name: str, root: str, command: Sequence[str], machine: Settings, outp
 
 
 def find(name: str, root: str) -> ScheduledJob | None:
-    """Return this user's newest job of a name for a store, of those that Slurm remembers."""
+    """Return this user's newest job with a name for a store, among those that Slurm remembers."""
     done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
     if done.returncode:
-        raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; see whether slurmctld is up")
+        raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; check that slurmctld is up")
     rows = [line.split("|", 3) for line in done.stdout.splitlines()]
     ours = [ScheduledJob(*row[:3]) for row in rows if row[3:] == [root]]
     return max(ours, key=lambda job: int(job.number), default=None)
@@ -60,7 +60,7 @@ def cancel(number: str) -> None:
 
 
 def where(number: str, output: str) -> str:
-    """Return the file that has what a job prints."""
+    """Return the file with a job's output."""
     return output.replace("{job}", number)
 
 
@@ -80,7 +80,7 @@ def _ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             f"launch=slurm: got no program {program}, expected Slurm's commands; install them where the flow runs"
         ) from None
     except subprocess.TimeoutExpired:
-        raise WorkerLostError(f"{program}: got no answer in {_SECONDS:g} s; see whether slurmctld is up") from None
+        raise WorkerLostError(f"{program}: got no answer in {_SECONDS:g} s; check that slurmctld is up") from None
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

@@ -39,7 +39,7 @@ for line in sys.stdin.buffer:
 
 
 def quiet_tensorflow() -> None:
-    """Let this process import TensorFlow without its noise, whenever that is; a second call changes nothing."""
+    """Filter standard error during this process's import of TensorFlow; a second call changes nothing."""
     if _TENSORFLOW not in sys.modules and not any(isinstance(finder, _Quietly) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Quietly())
 

@@ -86,5 +86,5 @@ def test_what_slurm_refuses_is_one_line(two_nodes: Path, monkeypatch: pytest.Mon
     with pytest.raises(SettingsError, match=refused):
         slurm.submit("t-1", ROOT, ["true"], Settings(), str(two_nodes / "out"))
     (two_nodes / "slurm" / "slurm.conf").write_text("ClusterName=test\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
-    with pytest.raises(WorkerLostError, match=r"squeue: got '.*', expected a list of jobs; see whether"):
+    with pytest.raises(WorkerLostError, match=r"squeue: got '.*', expected a list of jobs; check that"):
         slurm.find("t-1", ROOT)
