@@ -133,7 +133,7 @@ class SplitReader:
         return first + self._index[places], first + self._index[places + 1]
 
     def _physical(self, indices: Ids) -> Ids:
-        """Return the positions of examples among all records of the shards."""
+        """Map positions in the split to positions in its shards, which may have records of other versions too."""
         return indices if self._places is None else self._places[indices].astype(np.int64)
 
     def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:

@@ -53,12 +53,12 @@ _NO_MEMORY = re.compile(
 class Sandbox:
     """Child processes that parse untrusted items, one for each thread that parses at the same time.
 
-    Leaving the ``with`` block ends them.
+    Leaving the ``with`` block ends the processes.
 
     Args:
-        maker: ``module:name`` of a function that a child calls once with ``arguments``. It returns the function that
-            parses one item and returns JSON. It should do all imports, which then do not count towards an item's
-            limits.
+        maker: ``module:name`` of a function that a child calls once with ``arguments``. This function does all imports,
+            so that they do not count towards an item's limits. It returns another function, which parses one item and
+            returns JSON-compatible values.
         arguments: picklable arguments.
     """
 

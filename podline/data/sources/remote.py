@@ -179,15 +179,17 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
         wanted: returns whether a file of a bucket is needed; see :func:`downloaded`.
 
     Raises:
-        SourceError: the source does not exist, or an error of the body.
+        SourceError: the source does not exist, or the body raises this error.
         ArtifactError: an object has a new generation.
-        StoreError: an object cannot be fetched.
+        StoreError: an object cannot be downloaded.
     """
     if is_remote(source):
         local = downloaded(source, work, wanted)
         with renaming({str(local): source.rstrip("/")}):
             yield local
     elif "://" in source:
-        raise SourceError(f"{source}: give a folder or a file as a source, on this machine or in {BUCKET_SCHEME}")
+        raise SourceError(
+            f"{source} is not supported; give a folder or a file as a source, on this machine or in {BUCKET_SCHEME}"
+        )
     else:
         yield Path(source).expanduser().absolute()
