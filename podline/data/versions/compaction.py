@@ -21,7 +21,7 @@ from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
-from podline.data.versions.draft import Written, written_splits
+from podline.data.versions.manifest_building import Written, written_splits
 from podline.data.versions.publishing import publish_last
 from podline.data.versions.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion

@@ -28,8 +28,8 @@ from podline.data.record_table import (
 )
 from podline.data.records import IMAGE, stored_layout
 from podline.data.sources.source import Source
-from podline.data.versions.draft import Written
 from podline.data.versions.fingerprint import converter_settings, record_form
+from podline.data.versions.manifest_building import Written
 from podline.data.versions.version_changes import KnownRecords, version_changes
 from podline.documents.manifest import (
     MANIFEST,

@@ -16,9 +16,9 @@ from podline.data.record_table import publish_records
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_files
-from podline.data.versions.draft import class_names_of, manifest_of, written_splits
 from podline.data.versions.fingerprint import EffectiveSpec
 from podline.data.versions.growth import Growth, fitting_base, growth_of
+from podline.data.versions.manifest_building import class_names_of, manifest_of, written_splits
 from podline.data.versions.record_names import NAMES, publish_names
 from podline.documents.manifest import (
     MANIFEST,
