@@ -313,7 +313,7 @@ def test_records_are_found_by_name_also_after_a_file_was_renamed(tmp_path: Path)
     assert said["image"] == identified(file.read_bytes()).identity.hex()
     assert said["name"] == open_dataset("images", str(root), split=said["split"]).names(said["record"])
     assert shown(root, f"{said['split']}[{said['record']}]") == [said]
-    assert "expected a place as train[0]" in str(asked(root, "cat/000.png").exception)
+    assert "expected a position such as train[0]" in str(asked(root, "cat/000.png").exception)
 
 
 def asked(root: Path, record: str) -> Any:
