@@ -227,7 +227,7 @@ def test_later_phases_and_the_last_call_of_a_hook_are_rehearsed(root: Path, monk
 @pytest.mark.slow
 def test_a_new_architecture_is_loaded_in_other_processes_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(root)
-    with pytest.raises(SettingsError, match=r"model dated: the model in a new process gives answers that differ by "):
+    with pytest.raises(SettingsError, match=r"model dated: the model in a new process gives outputs that differ by "):
         trained(root, "dated", preflight=True)
     assert not (root / "architectures").exists()
     trained(root, "residual", preflight=True)

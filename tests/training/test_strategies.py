@@ -191,7 +191,7 @@ def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(root, batch_
 def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
     with pytest.raises(SettingsError, match=r"strategy=gpu: TensorFlow sees no GPU .*make setup-gpu"):
         replicas("gpu")
-    with pytest.raises(SettingsError, match="strategy=cpu:9: this process has made its devices already"):
+    with pytest.raises(SettingsError, match="strategy=cpu:9: TensorFlow has already created the devices"):
         replicas("cpu:9")
 
 
