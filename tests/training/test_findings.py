@@ -334,7 +334,7 @@ def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
     message = failing(root, model=RESNET, schedule=rate, optimizer={"weight_decay": 1e35}, checkpoint_steps=8)
     assert re.match(r"the loss is (nan|inf) at step \d+: batch \d+ of 25 in epoch 1, 32 examples", message)
     assert "no single example is the cause: with the initial weights, as none are saved" in message
-    assert "the weights are the cause, or the device's precision: the largest output is " in message
+    assert "the weights are the cause, or the device's precision; the largest output is " in message
     assert "a lower learning rate" in message
     [folder] = (root / "runs").iterdir()
     assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
@@ -349,7 +349,7 @@ def test_a_loss_that_explodes_and_stays_a_number_is_no_examples_fault(root: Path
         explosion=ExplosionSettings(factor=3.0),
     )
     assert "the loss has exploded" in message
-    assert "no single example is the cause: with the weights after the stretch of this step, their losses" in message
+    assert "no single example is the cause: with the weights after the stretch of this step, the losses" in message
     assert "of layer classifier" in message
 
 
