@@ -79,7 +79,7 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
 
 NUMBERS = "annotation {}00: its keypoints"
 BROKEN: list[tuple[dict[str, Any], str]] = [
-    ({"keypoints": [1, 2, 2]}, f"{NUMBERS} are 3 numbers vs 51"),
+    ({"keypoints": [1, 2, 2]}, f"{NUMBERS} have 3 numbers vs 51"),
     ({"keypoints": [float("nan")] * 51}, f"{NUMBERS} 0 is nan: Input"),
     ({"keypoints": [10**400] * 51}, f"{NUMBERS} 0 is 1000"),
     ({"keypoints": [1, 1, 7] * 17}, "annotation {}00: a keypoint has the visibility 7"),
@@ -280,7 +280,7 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
     folder = CocoFiles().write(tmp_path / "a")
     (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles("val", 2, 201).document())
     CocoFiles("val", 2, 101).write(folder)
-    with pytest.raises(SourceError, match="3 files of keypoints vs one"):
+    with pytest.raises(SourceError, match="3 files of keypoints; expected one file"):
         opened(folder)
     lost = CocoFiles()
     lost.files = {}

@@ -72,7 +72,7 @@ def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     listed = remote.objects_of(uri)
     upload(write_cifar10_bins(tmp_path / "raw", rows=5), uri)
     monkeypatch.setattr(remote, "objects_of", lambda _uri: listed)
-    with pytest.raises(ArtifactError, match=r"raw/.* is generation \d+ now, and was \d+ at the first look"):
+    with pytest.raises(ArtifactError, match=r"raw/.* has generation \d+ now, but had \d+ when it was first read"):
         open_source("cifar10", uri, tmp_path / "work")
 
 
