@@ -265,8 +265,8 @@ class _Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
-        said = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
-        breach = _breach_of(code, said, limits, what)
+        output = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
+        breach = _breach_of(code, output, limits, what)
         if not self._started:
             error = ChildKilledError if breach.killed else SourceError
             raise error(f"a process that reads untrusted files {breach.reason} while it starts")
@@ -282,15 +282,15 @@ def _last(begun: Sequence[bytes], limits: ParseLimits, factor: float) -> tuple[P
     return current, what
 
 
-def _breach_of(code: int | None, said: str, limits: ParseLimits, what: str) -> Breach:
+def _breach_of(code: int | None, output: str, limits: ParseLimits, what: str) -> Breach:
     if code == -signal.SIGPROF:
         return Breach(f"takes more than {limits.seconds:.3g} s of CPU time", limited=True, what=what)
     if code == -signal.SIGALRM:
         return Breach(f"takes more than {limits.patience:.3g} s", limited=True, what=what)
-    if _NO_MEMORY.search(said):
+    if _NO_MEMORY.search(output):
         return too_much_memory(limits, what)
     name = signal_name(-code) if code is not None and code < 0 else f"exit code {code}"
-    last = said.strip().splitlines()[-1:] if code is not None and code >= 0 else []
+    last = output.strip().splitlines()[-1:] if code is not None and code >= 0 else []
     killed = code == -signal.SIGKILL
     return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=killed, what=what, killed=killed)
 

@@ -89,11 +89,11 @@ def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -
     for label in family.labels:
         file = files.get(label.names_file)
         labels.append(_named(label, _lines(file) if file else None, file))
-    _refuse_cut(family, files)
+    _refuse_truncated(family, files)
     return _arrays(dataset, files, labels, ".bin", read_binary)
 
 
-def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
+def _refuse_truncated(family: Family, files: Mapping[str, RawFile]) -> None:
     """Refuse a file that is shorter than most others of its split, since nothing in a file shows that rows are missing.
 
     Only the last file, with the remainder, may be shorter, unless the others have the official size.
