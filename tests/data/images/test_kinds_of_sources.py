@@ -309,7 +309,7 @@ REFUSED: dict[str, tuple[Write, str]] = {
     ),
     "a folder above in one split": (
         files("train/animals/cat/*", "train/animals/dog/*", "test/cat/*", "test/dog/*"),
-        "'cat' and 'animals/cat'.*give it one name",
+        "'cat' and 'animals/cat'.*use one name",
     ),
     "a store": (
         lambda folder: [(folder / name).mkdir(parents=True) for name in (".podline", "datasets")],
