@@ -199,7 +199,7 @@ def test_other_json_is_passed_over_and_files_that_cannot_be_read_are_named(tmp_p
     for number, files in enumerate(("mice.json", "images/*.png")):
         for path in written(tmp_path / str(number), document()).glob(files):
             path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n")
-        with pytest.raises(SourceError, match=r"Git LFS pointer .*git lfs pull"):
+        with pytest.raises(SourceError, match=r"Git LFS pointer, .*git lfs pull"):
             opened(tmp_path / str(number))
 
 
