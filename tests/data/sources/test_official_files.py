@@ -111,7 +111,7 @@ def test_cifar100(tmp_path: Path, write: Callable[[Path], Path]) -> None:
 def test_batches_without_rows_are_passed_over(tmp_path: Path) -> None:
     folder = write_cifar100_pickles(tmp_path / "cifar")
     (folder / "test").write_bytes(python2(cifar100_batch("test", 0)))
-    assert "the test split has no image vs 1 at least" in refused("cifar100", folder)
+    assert "the test split has no image, expected at least one" in refused("cifar100", folder)
     folder = write_cifar10_pickles(tmp_path / "ten")
     (folder / "data_batch_1").write_bytes(python2(cifar10_batch("data_batch_1", 0)))
     source = open_source("cifar10", str(folder), tmp_path / "work")
