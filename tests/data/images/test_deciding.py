@@ -235,9 +235,9 @@ def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) 
     assert sum(split.records for split in was.splits) - 1 == sum(split.records for split in now.splits)
     for options, words in (
         (["--label", "no class"], "got --label no class, expected a class of images.pets: "),
-        (["--label", CLASSES[1], "--drop"], "got no --label and no --drop, or both"),
+        (["--label", CLASSES[1], "--drop"], "got neither --label nor --drop, or both"),
     ):
         said = podline("data", "correct", "images.pets", "--record", told[0], *options, "--root", store.uri)
         assert (said.code, words in said.err) == (2, True)
     published = podline("data", "correct", "sample", "--record", "test[1]", "--drop", "--root", store.uri)
-    assert "the labels of a published data set do not change" in published.err
+    assert "whose labels are fixed" in published.err
