@@ -21,7 +21,7 @@ from podline.recipes.settings import (
 
 _UPPER: dict[str, Json] = {
     "augmentation.views": 0,
-    # Convolutions without their norms: statistics of a few images are worse than those of ImageNet.
+    # No batch norms: statistics of few images are worse than those of ImageNet.
     "trainable_layers": ["block5*conv", "block6*conv", "block7*conv", "head_conv", "classifier"],
 }
 _PRETRAINED: dict[str, Json] = {
@@ -32,7 +32,7 @@ _PRETRAINED: dict[str, Json] = {
     "evaluation_batch_size": 64,
     "optimizer.kind": "adamw",
     "optimizer.weight_decay": 0.01,
-    # Without a warm-up of their own, most channels of the last blocks die in their first steps.
+    # Without a warm-up in each phase, most channels of the last blocks die in their first steps.
     "schedule.by_phase": True,
     "task.label_smoothing": 0.1,
     "augmentation.pad": 0,
