@@ -1,4 +1,4 @@
-"""Computes figures of a model by the measures of its kind, see :mod:`podline.recipes.measures`."""
+"""Computes a model's figures by the measures of its kind; see :mod:`podline.recipes.measures`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def figures_of(
 ) -> dict[str, Metric]:
     """Return every measure of a kind with its 95 % interval.
 
-    A share gets Wilson's interval, any other mean the normal one, an estimate its own, a single number the bootstrap's
-    over examples.
+    The interval is Wilson's for a share, the normal one for any other mean, the bootstrap's over examples for a single
+    number, and :meth:`Estimate.metric`'s for an estimate.
 
     Args:
         answers: the answers.
         kind: name of the kind.
-        classes: number of classes; a measure may need more.
-        failed: called with the reason why a measure is left out.
+        classes: number of classes; measures that need more classes are left out.
+        failed: called with the reason if a measure is left out because it fails.
 
     Raises:
         SettingsError: the kind's main measure cannot be loaded, raises, or does not return finite numbers.
@@ -50,7 +50,7 @@ def figures_of(
                     failed(str(error))
     if main not in found:
         raise SettingsError(
-            "; ".join((f"there is no measure {main}, the main one of the kind {kind}", *loaded().problems))
+            "; ".join((f"there is no measure {main}, the main measure of the kind {kind}", *loaded().problems))
         )
     return found
 
@@ -86,7 +86,7 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
 
 
 def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
-    """Return the improvement of each example's answer, (n,); empty for a measure that is a single number."""
+    """Return how much each example's value of the measure improves, (n,); empty for a measure with a single number."""
     found = [values_of(measure, each) for each in (before, after)]
     then, now = (np.atleast_1d(each.value if isinstance(each, Estimate) else each).astype(float) for each in found)
     gain = now - then if measure.higher_is_better else then - now
@@ -94,7 +94,7 @@ def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
 
 
 def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
-    """Return a measure's number, of shape (), or its values, of shape (n,); or its estimate.
+    """Compute a measure: one number, shape (), or a value per example, shape (n,), or an estimate.
 
     Raises:
         SettingsError: see :func:`figures_of`.
@@ -117,7 +117,7 @@ def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
 
 
 def drawn_rows(examples: int, samples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield samples of example indices with replacement; the same samples in every call."""
+    """Yield bootstrap samples of example indices, (examples,) each; every call yields the same samples."""
     random = np.random.default_rng(0)
     for _ in range(samples):
         yield random.integers(0, examples, examples)

@@ -1,4 +1,4 @@
-"""A network for the user's own images: with few of them one that begins with ImageNet's weights, else a small one.
+"""A network for the user's own images: with few images EfficientNet-Lite0 with ImageNet's weights, else a small one.
 
 podline run images --source DIR --root ROOT
 
@@ -39,12 +39,12 @@ _PRETRAINED: dict[str, Json] = {
     "augmentation.crop": 0.5,
     "trainable_layers": ["classifier"],
 }
-# Rates of the classifier alone, and of the last blocks.
+# Learning rates of the phase that trains the classifier alone, and of the phase that also trains the last blocks.
 _CLASSIFIER, _BLOCKS = 0.004, 0.001
 
 
 def _few(images: int, side: int, views: int, rate: float = 1.0, *, blocks: bool = True) -> FewSettings:
-    """Return the values for up to a number of training images: the side of their records, and what fits the number."""
+    """Return the settings for up to ``images`` training images."""
     changes = _UPPER | {"schedule.learning_rate": rate * _BLOCKS}
     by_number: dict[str, Json] = {
         "conversion.side": side,
@@ -68,7 +68,7 @@ RECIPE = Recipe(
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
     few=(
-        # 126 photographs of ants and bees: the classifier alone 94.8 %, and 92.2 % after the last blocks trained too.
+        # On 126 photographs of ants and bees, training the classifier alone gives 94.8 %, the last blocks too 92.2 %.
         _few(300, side=224, views=8, rate=0.3, blocks=False),
         _few(1_000, side=224, views=8, rate=0.3),
         _few(5_000, side=192, views=2),
