@@ -12,13 +12,11 @@ from podline.base.arrays import Array
 from podline.base.errors import SettingsError
 from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
-from podline.documents.intervals import mean_interval, wilson_interval
+from podline.documents.intervals import ENDS, RESAMPLES, mean_interval, wilson_interval
 from podline.documents.metric import Metric
 from podline.kinds.by_example.estimate import Estimate
 from podline.recipes.kind_table import facts_named
 from podline.recipes.measures import Measure, loaded, of_kind
-
-_RESAMPLES = 1_000
 
 
 def figures_of(
@@ -81,7 +79,7 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
     if not measure.has_interval:
         return Metric(value=value, low=value, high=value)
     drawn = [value_of(measure, answers.at(rows)) for rows in drawn_rows(len(answers.labels))]
-    low, high = np.quantile(drawn, (0.025, 0.975))
+    low, high = np.quantile(drawn, ENDS)
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
@@ -116,7 +114,7 @@ def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
     return found
 
 
-def drawn_rows(examples: int, samples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
+def drawn_rows(examples: int, samples: int = RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
     """Yield bootstrap samples of example indices, (examples,) each; every call yields the same samples."""
     random = np.random.default_rng(0)
     for _ in range(samples):

@@ -22,6 +22,7 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.any_evaluation import EVALUATION
+from podline.documents.intervals import TAIL
 from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
@@ -51,8 +52,6 @@ _SEEN_AT_LEAST = 200
 _UNKNOWN = Metric(value=0.0, low=0.0, high=1.0)
 _LEAST = 0.001
 """The least difference from guessing that counts: the smallest that three decimals show."""
-_WORST = 2.5
-"""The percentile over bootstrap samples of images at which the difference from guessing must be large enough."""
 
 
 class _Split(NamedTuple):
@@ -310,7 +309,7 @@ class _Judged(NamedTuple):
         return tuple(
             name
             for name in self.drawn
-            if all(np.nanpercentile(self.drawn[name] - each.drawn[name], _WORST) >= _LEAST for each in others)
+            if all(np.nanquantile(self.drawn[name] - each.drawn[name], TAIL) >= _LEAST for each in others)
         )
 
 

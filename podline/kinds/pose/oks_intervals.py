@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
+from podline.documents.intervals import ENDS, RESAMPLES
 from podline.documents.metric import Metric
 from podline.kinds.pose.oks import OksFigures
 
-DRAWS = 1000
-_PERCENTILES = (2.5, 97.5)
 # Of pycocotools' ten figures: whether it is a precision or a recall, its OKS threshold (None for the mean over all),
 # and its range of areas: all, medium or large.
 _FIGURES: dict[str, tuple[bool, float | None, int]] = {
@@ -53,7 +52,7 @@ class _Results(NamedTuple):
     people: npt.NDArray[np.int64]
 
 
-def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
+def figures_within(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -> dict[str, Metric]:
     """Return pycocotools' figures with 95 % intervals, by name; leave out figures for sizes that no person has."""
     drawn = drawn_figures(evaluation, draws, seed)
     return {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
@@ -65,7 +64,7 @@ def figures_of(evaluation: COCOeval) -> dict[str, float]:
     return {name: value for name, value in values if value >= 0}
 
 
-def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
+def drawn_figures(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
     """Return pycocotools' figures of each bootstrap sample of images, by name, (draws,).
 
     Two evaluations of the same images use the same samples. A sample without people of a figure's size gives NaN;
@@ -84,7 +83,7 @@ def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> di
     return drawn
 
 
-def drawn_times(images: int, draws: int = DRAWS, seed: int = 0) -> Iterator[npt.NDArray[np.int64]]:
+def drawn_times(images: int, draws: int = RESAMPLES, seed: int = 0) -> Iterator[npt.NDArray[np.int64]]:
     """Yield bootstrap samples: how often each sample contains each image, (images,); none without images."""
     rng = np.random.default_rng(seed)
     for _ in range(draws if images else 0):
@@ -93,7 +92,7 @@ def drawn_times(images: int, draws: int = DRAWS, seed: int = 0) -> Iterator[npt.
 
 def interval_of(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
     """Return a figure with the 95 % percentile interval of its values in bootstrap samples, (draws,)."""
-    low, high = np.percentile(drawn[~np.isnan(drawn)], _PERCENTILES).tolist()
+    low, high = np.quantile(drawn[~np.isnan(drawn)], ENDS).tolist()
     return Metric(value=value, low=low, high=high)
 
 
