@@ -204,7 +204,7 @@ def few_draws() -> Iterator[None]:
     from podline.kinds.pose import oks_intervals  # noqa: PLC0415
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measures, "_RESAMPLES", 40)
+        patch.setattr(measures.drawn_rows, "__defaults__", (40,))
         for function in (oks_intervals.figures_within, oks_intervals.drawn_figures, oks_intervals.drawn_times):
             patch.setattr(function, "__defaults__", (40, 0))
         yield

@@ -30,7 +30,7 @@ from podline.contract.kind import kind_of
 from podline.contract.noise import Noise, assumed_spread, luck_of, seeds_of
 from podline.contract.rules import MAIN, PARTS, Compared, Figure
 from podline.data.versions.version_changes import change_between
-from podline.documents.intervals import sampling_variance
+from podline.documents.intervals import TAIL, sampling_variance
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metric import Metric
 from podline.documents.origins import read_origin
@@ -41,8 +41,6 @@ from podline.store.contract import Store
 
 # Number of classes or joints that a line names.
 _NAMED = 5
-# The one-sided share of equal models outside a 95 % interval.
-_OUTSIDE = 0.025
 
 
 class Difference(Frozen):
@@ -76,7 +74,7 @@ class Difference(Frozen):
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, **values: Any) -> Difference:
         """Return a change with its interval and its chance."""
-        half, found = float(noise.limit(sampled, _OUTSIDE)), ChanceCase.of(change, noise, sampled)
+        half, found = float(noise.limit(sampled, TAIL)), ChanceCase.of(change, noise, sampled)
         ends = {"low": change - half, "high": change + half}
         known = {"measured": noise.measured, "trainings": noise.trainings}
         return cls(value=change, chance=found, **ends, **known, **values)

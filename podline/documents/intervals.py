@@ -10,7 +10,13 @@ from typing import TypeVar
 from podline.documents.metric import Metric
 
 Key = TypeVar("Key")
-Z = NormalDist().inv_cdf(0.975)
+TAIL = 0.025
+"""The share of values beyond either end of a 95 % interval."""
+ENDS = TAIL, 1 - TAIL
+"""The quantiles at both ends of a 95 % interval."""
+RESAMPLES = 1_000
+"""Number of samples of a bootstrap."""
+Z = NormalDist().inv_cdf(1 - TAIL)
 """1.96: a normal variable is within ± 1.96 standard deviations of its mean with a probability of 95 %."""
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from podline.base.figures import percent
 from podline.base.plurals import plural
 from podline.contract.noise import Noise, assumed_spread, scale
+from podline.documents.intervals import TAIL
 from podline.search.trials import SearchDocument, Trial
 
 # Largest probability that chance alone, among all the trials, gives as large a difference.
@@ -50,7 +51,7 @@ def judged(document: SearchDocument) -> Verdict:
     shares = default.value or 0.0, best.value or 0.0
     sampled = sum(float(scale(share, count)) / 4 / count for share in shares)
     noise = Noise(0.0, spread**2 * float(scale(shares[0], count)), 1)
-    half = float(noise.limit(sampled, 0.025))
+    half = float(noise.limit(sampled, TAIL))
     low, high = change - half, change + half
     better = change > noise.limit(sampled, _LEVEL / others / 2)
     interval = f"{100 * change:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"

@@ -71,8 +71,8 @@ def split_folders(folder: Path, **splits: dict[str, int]) -> Path:
 def test_a_test_split_that_can_prove_nothing_is_refused_by_the_check_and_before_the_training(tmp_path: Path) -> None:
     source = split_folders(tmp_path / "raw", train={"ant": 9, "bee": 9}, test={"ant": 5, "bee": 1})
     words = (
-        "the test split can prove nothing: always naming 'ant', the class of 5 of 6 images, may be right for up to "
-        "100.0 %, so even 6 of 6 right are no better than guessing; 24 test images would be enough: give more"
+        "the test split can prove nothing: always predicting 'ant', the class of 5 of 6 images, may be right for up to "
+        "100.0 %, so even 6 of 6 correct answers are no better than guessing; 24 test images would be enough: give more"
     )
     refused = check(source, "--set", "conversion.side=16")
     assert "bee" in refused.stdout
@@ -83,7 +83,7 @@ def test_a_test_split_that_can_prove_nothing_is_refused_by_the_check_and_before_
     as_folders(source / "test", {"bee": {f"more{at}.png": encoded(drawn(100 + at)) for at in range(4)}})
     found = check(source, "--set", "conversion.side=16")
     assert found.exit_code == 0
-    assert "the test split is small: always naming 'ant', the class of 5 of 10 images" in found.stdout
+    assert "the test split is small: always predicting 'ant', the class of 5 of 10 images" in found.stdout
     told: list[str] = []
     manifest = converted(tmp_path / "root", source)
     training_spec(open_store(str(tmp_path / "root")), registry.get("images"), manifest.fingerprint, "cpu", told.append)

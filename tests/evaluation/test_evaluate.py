@@ -95,7 +95,7 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_which_names_a_small
     spec = trained(tmp_path, duration=Duration(steps=1))
     failure = evaluate(spec, silent()).failure
     assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 8 test examples, and guessing gives", failure)
-    assert f"the test split is small: always naming {CLASS_NAMES[0]!r}, the class of 5 of 8 images" in failure
+    assert f"the test split is small: always predicting {CLASS_NAMES[0]!r}, the class of 5 of 8 images" in failure
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
     assert find(spec, silent()).failure == failure
 

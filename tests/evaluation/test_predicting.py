@@ -80,7 +80,7 @@ def test_people_on_pictures_of_any_size(network, tmp_path):
     told = []
     result = run(spec_of(network, tmp_path / "out", *files), Reporter("predict", told.append))
     assert result.threshold == 0
-    assert "every instance is drawn, however low the score: no evaluation chose a threshold" in told[0]["message"]
+    assert "instances of any score are drawn, since no evaluation chose a score threshold" in told[0]["message"]
     assert told[-1]["done"] == told[-1]["total"] == len(files)
     assert [Path(found.picture).name for found in result.pictures] == [
         "wide.png", "wide-2.png", "Wide-3.png", "000000000785.png",

@@ -158,7 +158,7 @@ def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> Non
         pixels = np.rint(255 * shown[..., :3]).astype(np.uint8)
         assert np.array_equal(pixels.reshape(-1), frames[mistake.record, offset : offset + 3072])
         assert f"labelled {CIFAR_NAMES[mistake.label]}" in words
-        assert f"taken for {CIFAR_NAMES[mistake.prediction]}" in words
+        assert f"predicted as {CIFAR_NAMES[mistake.prediction]}" in words
 
 
 def test_the_page_needs_nothing_but_itself(reported: Reported) -> None:
@@ -213,13 +213,13 @@ def test_many_classes_with_hostile_names_are_text_and_a_small_split_and_guessing
         assert "<script" not in text
     assert r"$a$\|b" in reported.markdown
     assert [row[0] for row in _rows(reported.tables("page"), "class|train")] == list(names)
-    assert len(_rows(reported.tables("page"), "label|taken for")) == 10
+    assert len(_rows(reported.tables("page"), "label|predicted as")) == 10
     few = _reported(finished_run(tmp_path / "few", class_names=("cat", "dog"), records=20, accuracy=0.0))
     first = few.html.split("Look at this")[1][:300]
     assert "Only 20 test examples: the figure may be anything from " in first
     assert 'class="warning"' in few.html
-    assert "cannot be told from guessing" in few.html
-    assert "cannot be told from guessing" in few.markdown
+    assert "is not better than guessing" in few.html
+    assert "is not better than guessing" in few.markdown
 
 
 def test_what_needs_a_look_and_what_is_next_come_first(reported: Reported) -> None:

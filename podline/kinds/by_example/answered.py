@@ -1,4 +1,4 @@
-"""A model's answers for each example, in the form of the target."""
+"""A model's answers for each example, in the shape and type of the targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Answered(PerExample):
     """One entry per example, in the order of the split; ``labels`` are the targets.
 
     Attributes:
-        answers: the model's answers, in the form of the targets, (n, …).
+        answers: the model's answers, in the shape and type of the targets, (n, …).
     """
 
     file, holds, decides = "answers.npz", "answers", "answers"

@@ -1,4 +1,4 @@
-"""Provides a model's answers for promotion rules: from an evaluation, or by running the model."""
+"""Provides a model's answers to promotion rules: from an evaluation, or by running the model."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class ExampleAnswers(Answers[A, A], Generic[A]):
         return answers if examples.places is None else answers.at(examples.places)
 
     def judged(self, examples: CommonExamples, answers: A) -> A:
-        """Return the answers themselves, which need no further step."""
+        """Return the answers unchanged: the rules of these kinds read them directly."""
         return answers
 
     def main(self, examples: CommonExamples, answers: A) -> Metric:
-        """Return the main measure."""
+        """Return the figure of the kind's main measure."""
         return figure_of(measure_named(self._kind.measure), answers)
 
     def differing(self, one: A, other: A) -> int:

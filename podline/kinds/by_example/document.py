@@ -23,9 +23,9 @@ class ImageEvaluation(RunEvaluation[F_co], Generic[F_co]):
 
     Attributes:
         class_names: names in the order of the logits.
-        seen: of the first training records, at most as many as the judged split has.
+        seen: the figures on the first training records, at most as many as the judged split has.
         views: number of views of each image that ``over_views`` averages; see docs/how-to/train.md.
-        over_views: the trained model's figures on the split with averaged views; other figures use one view.
+        over_views: the trained model's figures on the split with averaged views; all other figures use one view.
     """
 
     class_names: tuple[str, ...]
@@ -39,6 +39,6 @@ class ImageEvaluation(RunEvaluation[F_co], Generic[F_co]):
 
 
 class ExampleEvaluation(ImageEvaluation[ImageFigures]):
-    """The evaluation of a kind that uses measures; a kind's own subclass sets ``measure``."""
+    """The evaluation of a kind whose figures are its measures; the kind's subclass sets ``measure``."""
 
     class_names: tuple[str, ...] = ()

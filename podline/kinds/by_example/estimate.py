@@ -19,12 +19,12 @@ from podline.documents.metric import Metric
 
 
 class Estimate(NamedTuple):
-    """A share estimated from several images.
+    """An estimated share, such as an AP or F1, with the influence of every image.
 
     Attributes:
         value: 0…1.
         influence: influence of each image, (n,); the sum is 0.
-        positives: number of answers that should be yes.
+        positives: number of positive labels behind the estimate.
     """
 
     value: float
@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
         return float((self.influence**2).sum())
 
     def metric(self) -> Metric:
-        """Return the value with its 95 % interval, symmetric in log-odds; 0 and 1 have Wilson's of the positives."""
+        """Return the value with its 95 % interval: symmetric in log-odds; for 0 and 1, Wilson's for ``positives``."""
         value = self.value
         room = value * (1 - value)
         if room <= 0 or self.variance <= 0:
@@ -51,7 +51,7 @@ def _share(odds: float) -> float:
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of several estimates from the same images; 0 with the widest interval for none."""
+    """Return the mean of several estimates from the same images; without estimates, 0 with the widest interval."""
     influence = np.sum([each.influence for each in estimates], axis=0) / max(1, len(estimates))
     value = math.fsum(each.value for each in estimates) / max(1, len(estimates))
     return Estimate(value, influence, sum(each.positives for each in estimates))

@@ -1,4 +1,4 @@
-"""What a kind whose models answer each image separately gives: its answers, their words and figures."""
+"""The methods that a kind of separately answered images implements: answers, their text and their figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ A = TypeVar("A", bound=PerExample)
 
 
 class Views(NamedTuple):
-    """A model that averages its answers over a number of views of each image."""
+    """The number of views of each image, and a model that averages its answers over them."""
 
     number: int
     model: Callable[..., Tensor]
@@ -38,14 +38,14 @@ class Views(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged(Generic[A]):
-    """A run's judged model.
+    """The answers of a run's trained model, from which the evaluation's fields are computed.
 
     Attributes:
-        class_names: the classes of its data set.
-        trained: the trained model's answers on the split.
-        held_out: its answers to the examples that choose thresholds: held out of the training, or seen in it.
-        thresholds: the thresholds, (classes,); empty without.
-        chosen_on: the split of these examples.
+        class_names: the class names of the data set.
+        trained: the answers to the judged split.
+        held_out: the answers to the examples on which thresholds are chosen: held-out or training examples.
+        thresholds: the thresholds, (classes,); empty for kinds without thresholds.
+        chosen_on: the split of ``held_out``.
     """
 
     class_names: Sequence[str]
@@ -56,14 +56,14 @@ class Judged(Generic[A]):
 
 
 class ExampleHooks(ReportedKind, Generic[A]):
-    """The part of an :class:`podline.kinds.by_example.kind.ExampleKind` that a kind gives.
+    """The methods of an :class:`podline.kinds.by_example.kind.ExampleKind` that a kind implements or overrides.
 
     Attributes:
         target: the record field that the answer is compared with.
-        read_by: the class of its models' answers.
+        read_by: the class that stores the models' answers.
         tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
-        about: the words after the main figure in a report; ``split`` and ``dataset`` are filled in.
-        guess: the words before the figure of guessing.
+        about: the text after the main figure in a report; ``{split}`` and ``{dataset}`` are replaced.
+        guess: the text before the figure of guessing.
     """
 
     target: ClassVar[str]
@@ -77,18 +77,18 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return classes
 
     def network(self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> keras.Model | None:
-        """Return the kind's own network, from normalised images to one output; None for the model of the recipe.
+        """Build the kind's own network, from normalised images to one output; return None to use the recipe's model.
 
         Args:
             recipe: the recipe.
             image_shape: (height, width, channels) of every image.
-            classes: number of classes of the data set.
+            classes: number of classes in the data set.
         """
         return None
 
     @abstractmethod
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> A:
-        """Return the answers to some examples.
+        """Return a model's answers to some examples, together with the targets.
 
         Args:
             outputs: the model's outputs, float32, (n, …).
@@ -108,14 +108,14 @@ class ExampleHooks(ReportedKind, Generic[A]):
     def prediction(
         self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
     ) -> PicturePrediction:
-        """Return a picture's prediction with the answer, classes by falling probability.
+        """Return a picture's prediction with the answer filled in; classes are listed most probable first.
 
         Args:
             picture: the prediction without an answer.
-            output: the model's output, (…).
+            output: the model's output for the picture, float32, (…).
             recipe: the model's recipe.
-            manifest: the manifest of its data set.
-            thresholds: the thresholds of its classes; empty without.
+            manifest: the manifest of the model's data set.
+            thresholds: the threshold of each class, (classes,); empty for kinds without thresholds.
         """
 
     def figures(self, answers: A, classes: int, failed: Callable[[str], object] | None = None) -> ImageFigures:
@@ -124,26 +124,26 @@ class ExampleHooks(ReportedKind, Generic[A]):
         Args:
             answers: the answers.
             classes: number of classes.
-            failed: called with the reason why a measure is left out.
+            failed: called with the reason if a measure is left out.
         """
         return ImageFigures(
             examples=len(answers.labels), metrics=figures_of(answers, self.name, classes or None, failed)
         )
 
     def fields(self, judged: Judged[A]) -> Mapping[str, object]:
-        """Return further fields of the evaluation."""
+        """Return the fields that the kind adds to the evaluation."""
         return {}
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return a model that answers by the mean over views of an image, for further figures; or None."""
+        """Return a model that averages its answers over views of each image, for additional figures; None for none."""
         return None
 
     def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:
-        """Return the thresholds that an evaluation chose, (classes,); empty without."""
+        """Return the thresholds that an evaluation chose, (classes,); empty for kinds without thresholds."""
         return np.empty(0)
 
     def lost_order(self, before: A, after: A) -> Floats:
-        """Return a sort key for each example, (n,); lost examples are shown in its order, lowest first."""
+        """Return a sort key for each example, (n,); reports show lost examples with the lowest key first."""
         return gains_of(measure_named(self.measure), before, after)
 
     def truths(self, labels: Array, manifest: Manifest) -> list[str]:
@@ -153,11 +153,11 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
 
 def shares_of(class_names: Sequence[str], shares: Floats, labels: Sequence[int]) -> tuple[ClassShare, ...]:
-    """Return some classes with their probabilities, in order.
+    """Return some classes with their names and probabilities.
 
     Args:
         class_names: names of all classes.
-        shares: their probabilities, (classes,).
-        labels: the classes to list.
+        shares: the probability of each class, (classes,).
+        labels: indices of the classes to list, in the order of the result.
     """
     return tuple(ClassShare(name=class_names[label], probability=float(shares[label])) for label in labels)

@@ -31,7 +31,7 @@ _HELD_OUT, _OVER_VIEWS = "held_out", "over_views"
 
 
 def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
-    """Evaluate a run's model; write its answers to each example beside the document.
+    """Evaluate a run's model; return the document, and files with the model's answer to each example.
 
     Raises:
         ArtifactError: the data have changed, before or during reading.
@@ -72,7 +72,7 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
 
 
 def _found(kind: ExampleHooks[A], case: Case, views: Views | None) -> dict[str, A]:
-    """Return the answers of each model to its examples, by the names of the document's fields."""
+    """Run the models; return the answers that each field of the document is computed from, by the field's name."""
     spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
     holds_out = kind.read_by.has_thresholds and plan.evaluated in (TRAIN, VALIDATION)
     splits = (spec.split, TRAIN, *([plan.evaluated] if holds_out else []))
@@ -123,8 +123,8 @@ def _answers(
         for outputs, fields in answers(batches):
             for place in np.flatnonzero(~np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))):
                 raise DivergenceError(
-                    f"record {done + place}: the model's outputs are not finite, as its training diverged; train again "
-                    "with a lower learning rate"
+                    f"record {done + place}: the model's outputs are not finite, since its training diverged; train "
+                    "again with a lower learning rate"
                 )
             if problem := kind.facts.targets.check(fields, batches.manifest):
                 raise ArtifactError(f"record {done + problem[0]} {problem[1]}")

@@ -1,6 +1,6 @@
 """The base of kinds whose models answer each image separately: one output with one array per image.
 
-Its models are the networks of recipes. The code that needs TensorFlow is imported by the methods that run a model.
+The methods that run a model import the code that needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class ExampleKind(ExampleHooks[A]):
         return described(trainable_model(own, self.name, [0.0] * channels, [1.0] * channels, recipe.seed))
 
     def measured(self, outputs: Array, targets: Array, measures: Sequence[Measure], recipe: Recipe) -> dict[str, float]:
-        """Return measures of a model's outputs, by name."""
+        """Return the figures of some measures for a model's outputs, by the measure's name."""
         answers = self.answered(outputs, targets, recipe)
         return {measure.name: value_of(measure, answers) for measure in measures}
 
     def judge(self, case: Case) -> Judgement:
-        """Evaluate a model by the measures of the kind; write its answers beside the document."""
+        """Evaluate a run's model by the measures of the kind; also return files with the model's answers."""
         from podline.kinds.by_example.judging import judge
 
         return judge(self, case)
@@ -90,13 +90,13 @@ class ExampleKind(ExampleHooks[A]):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader of pictures for a model."""
+        """Return the reader that fits pictures for a run's model and formats the answers."""
         from podline.kinds.by_example.predicting import reader
 
         return reader(self, store, training, manifest, threshold, reporter)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
-        """Return images with their targets as text; mixed images list the share of each."""
+        """Return the records' images, captioned with their targets; mixed images list the share of each target."""
         from podline.base.drawing.picture_sheet import SheetPicture
         from podline.input.mixing import captions
 
@@ -112,7 +112,7 @@ class ExampleKind(ExampleHooks[A]):
         return sheet_block(self, spec, model, store, manifest, reporter)
 
     def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
-        """Return the images with colours on the places that support the model's answer."""
+        """Return the images with colours on the regions that support the model's answer (Grad-CAM)."""
         from podline.evaluation import forward, grad_cam
 
         return grad_cam.saliency(forward.finished_model(store, run), images)
@@ -124,7 +124,7 @@ class ExampleKind(ExampleHooks[A]):
         return sections.headline(run, self.about, self.guess)
 
     def sections(self) -> Iterable[Section]:
-        """Return a table of all figures; a kind adds its own sections."""
+        """Return the section with the table of all figures; kinds override it to add sections."""
         from podline.kinds.by_example import sections
 
         return (sections.metrics,)
@@ -141,22 +141,22 @@ class ExampleKind(ExampleHooks[A]):
         before: AnyEvaluation,
         after: AnyEvaluation,
     ) -> LostExamples:
-        """Return examples that the first model answered better."""
+        """Return the examples that the first model answered better than the second."""
         return lost_answers.lost_examples(self, compared, reader, manifest)
 
     def answers(self) -> ExampleAnswers[A]:
-        """Return the provider of answers."""
+        """Return the provider of this kind's answers for promotion rules."""
         return ExampleAnswers(self)
 
 
 class ValueKind(ExampleKind[Answered]):
-    """A kind whose models answer each image with a value in the form of its target."""
+    """A kind whose models answer each image with a value in the shape and type of the target."""
 
     read_by = Answered
 
     @abstractmethod
     def decoded(self, outputs: Array, recipe: Recipe) -> Array:
-        """Convert a model's outputs to the form of the target.
+        """Convert a model's outputs to values in the shape and type of the targets.
 
         Args:
             outputs: float32, (n, …).
@@ -165,7 +165,7 @@ class ValueKind(ExampleKind[Answered]):
 
     @abstractmethod
     def guesses(self, labels: Array) -> Array:
-        """Return the best answers that ignore the images.
+        """Return the best answers to these examples that do not depend on the image, (n, …).
 
         Args:
             labels: the targets, (n, …).
@@ -176,17 +176,17 @@ class ValueKind(ExampleKind[Answered]):
         return Answered(targets, self.decoded(outputs, recipe))
 
     def guessing(self, trained: Answered) -> Metric:
-        """Return the figure of the guesses."""
+        """Return the main measure of :meth:`guesses`."""
         return figure_of(measure_named(self.measure), Answered(trained.labels, self.guesses(trained.labels)))
 
     def words(self, answers: Answered, manifest: Manifest) -> list[str]:
-        """Return answers as the text of targets."""
+        """Return the answers as text, in the way of targets."""
         return self.truths(answers.answers, manifest)
 
     def prediction(
         self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
     ) -> PicturePrediction:
-        """Return the answer and its text."""
+        """Return the picture's prediction with the decoded answer and its text."""
         decoded = self.decoded(output[np.newaxis], recipe)
         answer: Any = decoded[0].tolist()
         return picture.changed(answer=answer, words=self.truths(decoded, manifest)[0])

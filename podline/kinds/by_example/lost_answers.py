@@ -1,4 +1,4 @@
-"""Finds the examples that one model answered better than another."""
+"""Lists the examples that one model answered better than another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lost_examples(
 ) -> LostExamples:
     """Return the examples that only the first model answered correctly, or that it answered better.
 
-    The result is empty for a main measure that is not a mean over examples, if answers are not right or wrong.
+    The result is empty if answers are neither right nor wrong and the main measure is not a mean over examples.
     """
     before, after = compared.known[0], compared.candidate
     was, now = before.right, after.right

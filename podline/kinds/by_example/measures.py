@@ -1,4 +1,4 @@
-"""Computes figures of a model by the measures of its kind, see :mod:`podline.recipes.measures`."""
+"""Computes a model's figures by the measures of its kind; see :mod:`podline.recipes.measures`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from podline.base.arrays import Array
 from podline.base.errors import SettingsError
 from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
-from podline.documents.intervals import mean_interval, wilson_interval
+from podline.documents.intervals import ENDS, RESAMPLES, mean_interval, wilson_interval
 from podline.documents.metric import Metric
 from podline.kinds.by_example.estimate import Estimate
 from podline.recipes.kind_table import facts_named
 from podline.recipes.measures import Measure, loaded, of_kind
-
-_RESAMPLES = 1_000
 
 
 def figures_of(
@@ -26,14 +24,14 @@ def figures_of(
 ) -> dict[str, Metric]:
     """Return every measure of a kind with its 95 % interval.
 
-    A share gets Wilson's interval, any other mean the normal one, an estimate its own, a single number the bootstrap's
-    over examples.
+    The interval is Wilson's for a share, the normal one for any other mean, the bootstrap's over examples for a single
+    number, and :meth:`Estimate.metric`'s for an estimate.
 
     Args:
         answers: the answers.
         kind: name of the kind.
-        classes: number of classes; a measure may need more.
-        failed: called with the reason why a measure is left out.
+        classes: number of classes; measures that need more classes are left out.
+        failed: called with the reason if a measure is left out because it fails.
 
     Raises:
         SettingsError: the kind's main measure cannot be loaded, raises, or does not return finite numbers.
@@ -50,7 +48,7 @@ def figures_of(
                     failed(str(error))
     if main not in found:
         raise SettingsError(
-            "; ".join((f"there is no measure {main}, the main one of the kind {kind}", *loaded().problems))
+            "; ".join((f"there is no measure {main}, the main measure of the kind {kind}", *loaded().problems))
         )
     return found
 
@@ -81,12 +79,12 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
     if not measure.has_interval:
         return Metric(value=value, low=value, high=value)
     drawn = [value_of(measure, answers.at(rows)) for rows in drawn_rows(len(answers.labels))]
-    low, high = np.quantile(drawn, (0.025, 0.975))
+    low, high = np.quantile(drawn, ENDS)
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
 def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
-    """Return the improvement of each example's answer, (n,); empty for a measure that is a single number."""
+    """Return how much each example's value of the measure improves, (n,); empty for a measure with a single number."""
     found = [values_of(measure, each) for each in (before, after)]
     then, now = (np.atleast_1d(each.value if isinstance(each, Estimate) else each).astype(float) for each in found)
     gain = now - then if measure.higher_is_better else then - now
@@ -94,7 +92,7 @@ def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
 
 
 def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
-    """Return a measure's number, of shape (), or its values, of shape (n,); or its estimate.
+    """Compute a measure: one number, shape (), or a value per example, shape (n,), or an estimate.
 
     Raises:
         SettingsError: see :func:`figures_of`.
@@ -116,8 +114,8 @@ def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
     return found
 
 
-def drawn_rows(examples: int, samples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield samples of example indices with replacement; the same samples in every call."""
+def drawn_rows(examples: int, samples: int = RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield bootstrap samples of example indices, (examples,) each; every call yields the same samples."""
     random = np.random.default_rng(0)
     for _ in range(samples):
         yield random.integers(0, examples, examples)

@@ -1,4 +1,4 @@
-"""Answers any pictures with a model."""
+"""Prepares pictures for a model, and formats the model's answers to them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class AnswerReader(PictureReader):
-    """Fits pictures like the data set's conversion, and formats a model's answers.
+    """Fits pictures into the model's input like the data set's conversion, and formats the model's answers.
 
     Attributes:
         kind: the kind of the model.
         recipe: the recipe of the model.
-        manifest: the manifest of its data set.
-        threshold: the least probability of labels that a caller gave.
+        manifest: the manifest of the model's data set.
+        threshold: the caller's threshold for the probability of every label, or None.
         thresholds: the threshold of each class, (classes,), if the kind has thresholds.
     """
 
@@ -78,7 +78,8 @@ def reader(
 ) -> AnswerReader:
     """Return a reader of a run's answers.
 
-    If its kind has thresholds, and none is given, it uses those that the run's evaluation chose; without one, 0.5.
+    If the kind has thresholds and ``threshold`` is None, the thresholds are those that the run's evaluation chose, or
+    0.5 without an evaluation.
     """
     thresholds = np.empty(0)
     if kind.read_by.has_thresholds:
@@ -86,5 +87,5 @@ def reader(
         if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
             thresholds = kind.thresholds_in(read_evaluation(store, training.folder))
         elif threshold is None:
-            reporter.warn("labels are predicted from 50 % on, since no evaluation chose thresholds; give --threshold")
+            reporter.warn("labels need a probability of 50 %, since no evaluation chose thresholds; give --threshold")
     return AnswerReader(kind, training.recipe, manifest, threshold, thresholds)

@@ -28,7 +28,11 @@ def main(compared: Compared[PerExample], settings: PromotionSettings) -> Iterato
 
 @rule("guard")
 def guards(compared: Compared[PerExample], settings: PromotionSettings) -> Iterator[Figure]:
-    """Require that the measures named by the settings are not worse."""
+    """Require that the measures in ``promotion.guards`` are not worse.
+
+    Raises:
+        SettingsError: the kind has no such measure.
+    """
     measures = {measure.name: measure for measure in of_kind(compared.kind)}
     for name in settings.guards:
         if name not in measures:
@@ -39,7 +43,10 @@ def guards(compared: Compared[PerExample], settings: PromotionSettings) -> Itera
 
 
 def measured(compared: Compared[PerExample], measure: Measure, settings: PromotionSettings) -> Figure:
-    """Return a measure as a figure of the rules, with an automatic margin: a share, an estimate, or by drawing."""
+    """Return a measure as a figure of the promotion rules with an automatic margin.
+
+    The sampling variance is that of a share or an estimate, otherwise of the bootstrap.
+    """
     *known, now = [values_of(measure, each) for each in (*compared.known, compared.candidate)]
     spread = compared.spread(settings).main
     if isinstance(now, Estimate):
@@ -59,8 +66,7 @@ def estimated(
     """Return a figure like :func:`podline.contract.rules.shares`, from influences instead of correct answers."""
     values, influences = np.array([[each.value] for each in known]), np.stack([each.influence for each in known])
     trainings, images = influences.shape
-    # An image's value is the figure plus its influence times the number of images, so the mean of the values is the
-    # figure.
+    # An image's value is the figure plus the number of images times the image's influence; their mean is the figure.
     within = images**2 * influences.var(axis=0, ddof=1).mean() if trainings > 1 else 0.0
     luck = float(luck_of(images * known[0].variance, images, within, trainings))
     [seeds] = seeds_of(values, math.inf, luck, spread)

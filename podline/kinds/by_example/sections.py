@@ -1,4 +1,4 @@
-"""Report sections with examples and their figures, and the shared start of a kind's report."""
+"""The report's headline, its table of figures and its example pictures, for kinds that answer images separately."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def headline(run: RunFacts, about: str, guess: str) -> Headline:
         measures.metric_text(found.measure, metric)
         for metric in (found.guessing, *(side.metrics[found.measure] for side in (found.untrained, found.seen)))
     )
-    judged = "" if found.better_than_guessing else " The result cannot be told from guessing: find the cause first."
+    judged = "" if found.better_than_guessing else " The result is not better than guessing: find the cause first."
     return Headline(
         about=about.format(split=found.split, dataset=found.dataset),
         guessing=(
             f"{guess} {guessing}. The network with random weights has {untrained}.{judged} On "
-            f"{figures.count(found.seen.examples)} examples of the training the model has {seen}."
+            f"{figures.count(found.seen.examples)} training examples the model has {seen}."
         ),
         tiles=further_tiles(run),
     )
@@ -45,14 +45,14 @@ def _evaluation(run: RunFacts) -> ImageEvaluation[ImageFigures]:
 
 
 def further_tiles(run: RunFacts) -> list[verdict.Tile]:
-    """Return a tile for each metric except the main one."""
+    """Return a tile for the top of the page for each metric except the main one."""
     metrics, main = run.evaluation.trained.metrics, run.evaluation.measure
     return [verdict.metric_tile(run, measure.name) for measure in shown(metrics) if measure.name != main]
 
 
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every measure of the trained and the untrained model, and on training examples."""
+    """Show every measure of the trained and the untrained model, and of the trained model on training examples."""
     sides, measure = sides_of(run), measure_named(run.evaluation.measure)
     right = {"": "right"} | {
         title: figures.count(round(side.metrics[measure.name].value * side.examples)) for title, side in sides.items()
@@ -62,13 +62,13 @@ def metrics(run: RunFacts) -> Iterator[Block]:
 
 
 INTERVALS = (
-    "Intervals are 95 % intervals: Wilson’s for shares, the normal one for other means, the bootstrap’s for other "
+    "Intervals are 95 % intervals: Wilson’s for shares, the normal interval for other means, the bootstrap for other "
     "measures. evaluation.json has every figure in full precision."
 )
 
 
 def sides_of(run: RunFacts) -> dict[str, ImageFigures]:
-    """Return the figures of every evaluation by column title."""
+    """Return the figures of each column: trained, untrained, on training examples, averaged over views."""
     found = _evaluation(run)
     sides = {
         f"trained, {found.split} split": found.trained,
@@ -96,7 +96,7 @@ def figures_table(sides: Mapping[str, ImageFigures], *further: dict[str, str]) -
 
 
 class Wrong(NamedTuple):
-    """A wrong answer: its record, and the three texts for its picture: in its place, below it, and below that."""
+    """A wrong answer: the example's position in the split; the picture's alternative text, caption and second line."""
 
     record: int
     alt: str
@@ -105,7 +105,7 @@ class Wrong(NamedTuple):
 
 
 def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
-    """Yield examples of the judged split as pictures with their names in the source, and how to correct a label."""
+    """Yield pictures of wrongly answered examples with their names in the source, and how to correct their labels."""
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
     records = np.array([each.record for each in wrong], np.int64)
@@ -118,5 +118,5 @@ def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
     yield Pictures(found)
     if names[0] and run.manifest.class_names and "." in run.manifest.dataset:  # a person's own images
         name, words = run.manifest.dataset, shlex.quote(names[0])
-        yield Text("Names are those of the source. To correct a label, or leave an image out (--drop):", "note")
+        yield Text("Names are file names in the source. To correct a label, or leave out an image (--drop):", "note")
         yield Code(f"podline data correct {name} --record {words} --label CLASS")

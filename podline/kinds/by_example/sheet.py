@@ -1,4 +1,4 @@
-"""Pictures for a sheet of a run: its answers to test examples."""
+"""Test examples with a run's answers, as pictures for the sheet of ``podline show``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _MISTAKE_ROWS = 2
 def sheet_block(
     kind: ExampleHooks[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[SheetBlock, int, int]:
-    """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""
+    """Return the first test examples with a run's answers, then its most confident mistakes.
+
+    Also return the numbers of judged and of correct test examples; both are 0 if answers are neither right nor wrong.
+    """
     reader = open_split(store, spec.dataset_folder, manifest, TEST)
     answers: PerExample = answered(kind, spec.recipe, model, reader, manifest, reporter)
     answers = at_its_thresholds(kind, answers, store, f"runs/{spec.run}")
@@ -42,7 +45,7 @@ def sheet_block(
         rows.append(PictureRow(label, _pictures(kind, answers, mistakes[start : start + wide], reader, manifest)))
     if right is None:
         measure = measure_named(kind.measure)
-        figure = f"its {measure.label} on all of them is {metric_text(measure.name, figure_of(measure, answers))}"
+        figure = f"the {measure.label} on the whole split is {metric_text(measure.name, figure_of(measure, answers))}"
         return SheetBlock(f"Answers of {spec.run}", f"test examples with its answers; {figure}", rows), 0, 0
     correct = int(right.sum())
     share = f"{count(correct)} of {count(examples)} are right, {percent(correct / examples)}"
@@ -57,7 +60,7 @@ def _pictures(
     reader: SplitReader,
     manifest: Manifest,
 ) -> list[SheetPicture]:
-    """Return records as pictures with answers; captions have the colour of right or wrong ones."""
+    """Return records as pictures with the answer, and a wrong answer's truth, in a caption coloured by correctness."""
     shown = answers.at(records)
     images, words = reader.gather(records, (IMAGE,))[IMAGE], kind.words(shown, manifest)
     truths, right = kind.truths(shown.labels, manifest), shown.right

@@ -15,10 +15,10 @@ from podline.documents.metric import Metric
 from podline.kinds.classification.document import CalibrationBin, Evaluation
 from podline.report.charts import DASHED, THOUSANDS, interval, percent_axis, words_on_the_left
 
-# Above this number of classes the matrix is drawn as an image without numbers.
+# Above this number of classes, the matrix is drawn as an image without numbers.
 MANY_CLASSES = 20
 MATRIX_ROWS = 400
-"""Number of rows of a drawn confusion matrix."""
+"""Largest number of rows of the confusion matrix in the chart; larger matrices are summed to it."""
 
 
 def confusion(evaluation: Evaluation) -> Svg:
@@ -27,7 +27,7 @@ def confusion(evaluation: Evaluation) -> Svg:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     classes, names, worst = len(counts), evaluation.class_names, "No confusion at all."
     for label, prediction, times in evaluation.confusions[:1]:
-        worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {times} times."
+        worst = f"Most frequent confusion: {names[label]} predicted as {names[prediction]}, {times} times."
     alt = f"Confusion matrix of {len(names)} classes. {worst}"
     with chart("confusion", alt, height=4.6) as drawing:
         (axes,) = drawing.axes()
@@ -41,7 +41,7 @@ def confusion(evaluation: Evaluation) -> Svg:
         if classes <= MANY_CLASSES:
             axes.set_xticks(range(classes), names, rotation=90)
             axes.set_yticks(range(classes), names)
-        elif classes < len(names):  # ticks are numbers of classes, not of rows
+        elif classes < len(names):  # tick labels are class numbers; a row stands for several classes
             step = len(names) / classes
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_formatter(FuncFormatter(lambda row, _: f"{round(row * step):,}"))
@@ -51,7 +51,7 @@ def confusion(evaluation: Evaluation) -> Svg:
 
 
 def _summed(evaluation: Evaluation) -> np.ndarray:
-    """Sum neighbouring classes of a large matrix, so that its number of rows is drawable."""
+    """Return the confusion matrix; sum neighbouring classes of a large one, to :data:`MATRIX_ROWS` rows."""
     rows = min(len(evaluation.class_names), MATRIX_ROWS)
     right = [(label, label, found.correct) for label, found in enumerate(evaluation.per_class)]
     labels, predictions, times = np.array([*right, *evaluation.confused]).T
@@ -61,9 +61,13 @@ def _summed(evaluation: Evaluation) -> np.ndarray:
 
 
 def per_class(classes: Mapping[str, Metric], overall: float, most: int, what: str) -> Svg:
-    """Draw each class's share with its interval, best first; a line marks the share of all classes.
+    """Draw each class's share with its 95 % interval, best first; a dashed line marks the overall share.
 
-    Of many classes, only those with the lowest shares are drawn.
+    Args:
+        classes: the share of each class, by name.
+        overall: the share over all classes.
+        most: largest number of classes to draw; of more classes, those with the lowest shares are drawn.
+        what: description of the share, for the alternative text.
     """
     ranked = sorted(classes.items(), key=lambda each: each[1].value)[:most]
     (lowest, worst), (highest, best) = ranked[0], ranked[-1]
@@ -85,7 +89,7 @@ def per_class(classes: Mapping[str, Metric], overall: float, most: int, what: st
 
 
 def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
-    """Draw the reliability diagram: the accuracy per confidence, and below it the number of guesses."""
+    """Draw the reliability diagram: accuracy by confidence, and below it a histogram of the confidences."""
     filled = [entry for entry in bins if entry.examples]
     alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
     with chart("calibration", alt, height=3.9) as drawing:
@@ -114,12 +118,12 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
         histogram.set_ylabel("examples")
         histogram.set_xlim(0, 1)
         percent_axis(histogram, "x")
-        histogram.set_xlabel("confidence in the first guess")
+        histogram.set_xlabel("probability of the predicted class")
     return drawing.svg
 
 
 def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
-    """Draw a square with its count for each pair; correct answers and mistakes have different colours."""
+    """Draw a square with its count per (label, prediction); correct answers and mistakes have different colours."""
     for (label, prediction), share in np.ndenumerate(shares):
         colour = ACCENT if label == prediction else SECOND
         strength = share if label == prediction else min(1.0, 2.5 * share)
@@ -137,10 +141,10 @@ def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
 
 
 def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
-    """Draw one pixel per pair, transparent for 0, so that it fits a light and a dark page."""
+    """Draw one pixel per (label, prediction); 0 is transparent, for light and dark pages."""
     picture = np.empty((*shares.shape, 4))
     picture[..., :3] = (0.85, 0.47, 0.18)
     picture[np.arange(len(shares)), np.arange(len(shares)), :3] = (0.25, 0.5, 0.8)
-    # The root makes rare confusions visible beside the diagonal.
+    # The square root makes rare confusions visible next to the diagonal.
     picture[..., 3] = np.sqrt(shares)
     axes.imshow(picture, interpolation="none")

@@ -1,6 +1,6 @@
-"""``evaluation.json`` of a classifier: its figures. Needs no TensorFlow.
+"""``evaluation.json`` of a classifier. Needs no TensorFlow.
 
-Report and ledger show these figures. The document's checksum identifies the evaluation: the same weights on the same
+Report and ledger show its figures. The document's checksum identifies the evaluation: the same weights on the same
 records give the same document.
 """
 
@@ -20,7 +20,7 @@ class Figures(ImageFigures):
     """A model's figures on some examples.
 
     Attributes:
-        correct: number of examples whose first guess is correct.
+        correct: number of examples whose predicted class is correct.
         metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` for at least six classes),
             ``loss`` (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error``
             (expected calibration error, 0…1, without an interval), and the measures of installed packages.
@@ -30,10 +30,10 @@ class Figures(ImageFigures):
 
 
 class ClassFigures(Frozen):
-    """A class's figures: ``accuracy`` is the ``correct`` share of its ``examples`` (recall), with Wilson's interval.
+    """The figures of a class: ``accuracy`` is the share of its ``examples`` that are ``correct`` (recall).
 
-    ``predicted`` is the number of examples that the model assigned to this class. A class without examples has the
-    accuracy 0 and the interval 0…1.
+    ``predicted`` is the number of examples that the model assigned to this class. The interval is Wilson's; a class
+    without examples has the accuracy 0 and the interval 0…1.
     """
 
     name: str
@@ -44,24 +44,24 @@ class ClassFigures(Frozen):
 
 
 class CalibrationBin(Frozen):
-    """The examples whose first guess had a probability in (``low``, ``high``]; means are 0 for an empty bin."""
+    """The examples whose predicted class has a probability in (``low``, ``high``]; an empty bin has means of 0."""
 
     low: float
     high: float
     examples: int
-    confidence: float = Field(description="mean probability of the first guess")
-    accuracy: float = Field(description="share of correct first guesses")
+    confidence: float = Field(description="mean probability of the predicted class")
+    accuracy: float = Field(description="share of correct predictions")
 
 
 class Mistake(Frozen):
     """A wrong answer for one example.
 
     Attributes:
-        record: its position in the split, for ``SplitReader.gather``.
-        label: its class.
-        prediction: the predicted class.
-        confidence: the probability of the prediction.
-        label_probability: the probability of the label.
+        record: the example's position in the split, for ``SplitReader.gather``.
+        label: index of the true class.
+        prediction: index of the predicted class.
+        confidence: the predicted probability of ``prediction``.
+        label_probability: the predicted probability of ``label``.
     """
 
     record: int
@@ -72,7 +72,7 @@ class Mistake(Frozen):
 
 
 def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """Sort (label, prediction, times) by frequency, for display."""
+    """Sort (label, prediction, times) by times, highest first."""
     return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
 
 
@@ -82,11 +82,11 @@ class Evaluation(ImageEvaluation[Figures]):
     Attributes:
         guessing: the accuracy of always predicting the split's most frequent class, with the range that chance gives
             it; see :func:`podline.documents.intervals.guessing_interval`.
-        per_class: one entry per class, by label.
-        confusion: counts; ``confusion[label][prediction]``; empty above :data:`podline.documents.manifest.MANY_CLASSES`
-            classes.
-        confused: above that number of classes, (label, prediction, times) of every mistake, most frequent first.
-        calibration: bins of equal width over 0…1.
+        per_class: one entry per class, in the order of the class names.
+        confusion: numbers of examples, ``confusion[label][prediction]``; empty above
+            :data:`podline.documents.manifest.MANY_CLASSES` classes.
+        confused: above ``MANY_CLASSES`` classes, (label, prediction, times) of every mistake, most frequent first.
+        calibration: the reliability diagram, in bins of equal width over 0…1.
         mistakes: at most 25 mistakes, most confident first.
     """
 

@@ -22,8 +22,8 @@ class Guesses(PerExample):
     Attributes:
         labels: the true classes, int64.
         predictions: the classes with the largest logit, int64; the first class of equal logits.
-        ranks: number of classes that the model preferred to the label, int64; of equal logits, the lower class is
-            preferred.
+        ranks: number of classes with a larger logit than the label, int64; of equal logits, the lower class counts as
+            larger.
         losses: cross-entropies in nats, float64.
         confidences: the probabilities of the predictions, float64.
         probabilities: probabilities of all classes, float16 of shape (n, classes); of shape (n, 0) above
@@ -41,13 +41,13 @@ class Guesses(PerExample):
 
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Guesses:
-        """Compute the answers from logits (n, classes) and labels (n,)."""
+        """Compute the entries from logits (n, classes) and labels (n,)."""
         rows, classes = np.arange(len(labels)), np.arange(int(logits.shape[1]))
         of_label = logits[rows, labels][:, None]
         preferred = (logits > of_label) | ((logits == of_label) & (classes < labels[:, None]))
         below_best = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         odds = np.exp(below_best)
-        # Adds one class after the other, since the order of NumPy's own sum may depend on the shape of the batch.
+        # Adds the classes one by one, since the order of additions in np.sum may depend on the shape of the batch.
         total = odds.cumsum(axis=1)[:, -1]
         kept = len(classes) if len(classes) <= MANY_CLASSES else 0
         return cls(
@@ -65,7 +65,7 @@ class Guesses(PerExample):
         return self.labels == self.predictions
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:
-        """Return the places of the mistakes with the highest confidence, (m,); ties keep the order of the split."""
+        """Return the indices of the mistakes, highest confidence first, (m,); ties keep the order of the split."""
         wrong = np.flatnonzero(~self.right)
         return wrong[np.argsort(-self.confidences[wrong], kind="stable")]
 
@@ -75,7 +75,7 @@ class Guesses(PerExample):
         return np.exp(-self.losses)
 
     def calibration(self) -> tuple[CalibrationBin, ...]:
-        """Return confidence and accuracy in bins of equal width: the reliability diagram.
+        """Return the reliability diagram: mean confidence and accuracy in bins of equal width.
 
         Guo et al.: "On Calibration of Modern Neural Networks", ICML 2017.
         """
@@ -96,6 +96,6 @@ class Guesses(PerExample):
         return tuple(found)
 
     def calibration_error(self) -> float:
-        """Return the expected calibration error: the mean distance of confidence and accuracy over the examples."""
+        """Return the expected calibration error: the mean over examples of their bin's |confidence - accuracy|."""
         gaps = [each.examples * abs(each.accuracy - each.confidence) for each in self.calibration()]
         return math.fsum(gaps) / len(self.labels)

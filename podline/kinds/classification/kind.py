@@ -38,10 +38,10 @@ class ClassificationKind(ExampleKind[Guesses]):
     read_by = Guesses
     tells = "classes"
     about = "of the {split} split of {dataset} labelled correctly"
-    guess = "Always naming the most frequent class would be right for"
+    guess = "Always predicting the most frequent class would be right for"
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Check the class weights, and that the augmentation fits images of this shape."""
+        """Check that the class weights fit the data set, and the augmentation the images' shape."""
         from podline.kinds.classification.weights import class_weights
 
         class_weights(recipe, manifest)
@@ -54,15 +54,15 @@ class ClassificationKind(ExampleKind[Guesses]):
         return class_objective(recipe, manifest)
 
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Guesses:
-        """Return the guesses of logits, (n, classes)."""
+        """Return the guesses of logits (n, classes) for labels (n,)."""
         return Guesses.of_logits(outputs, targets.astype(np.int64))
 
     def guessing(self, trained: Guesses) -> Metric:
-        """Return the accuracy of always naming the most frequent class."""
+        """Return the accuracy of always predicting the most frequent class, and the range that chance gives it."""
         return guessing_interval(np.bincount(trained.labels).tolist())
 
     def words(self, answers: Guesses, manifest: Manifest) -> list[str]:
-        """Return the names of the guesses with their probabilities."""
+        """Return the names of the predicted classes with their probabilities."""
         said = zip(answers.predictions.tolist(), answers.confidences.tolist(), strict=True)
         return [f"{manifest.class_names[label]}, {100 * confidence:.0f} %" for label, confidence in said]
 
@@ -98,7 +98,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         return Views(views, over_views(model, views)) if views > 1 else None
 
     def lost_order(self, before: Guesses, after: Guesses) -> Floats:
-        """Return the first model's confidences, the most confident first."""
+        """Return the first model's negative confidences, (n,), so that the most confident answers come first."""
         return -before.confidences
 
     def sections(self) -> Iterable[Section]:

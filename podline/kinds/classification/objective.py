@@ -1,4 +1,4 @@
-"""A classifier's objective: cross-entropy, focal or an installed loss, and the accuracy."""
+"""A classifier's objective: cross-entropy, focal loss or a loss of an installed package, and the accuracy."""
 
 # pyright: standard
 from __future__ import annotations
@@ -26,7 +26,7 @@ from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
 
 Loss = Callable[[Any, Any], Any]
-# TensorFlow's operations that end a model in probabilities, and those that change no value.
+# TensorFlow's operations that compute probabilities, and operations after them that change no value.
 _PROBABILITIES = ("Softmax", "Sigmoid")
 _SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze")
 
@@ -65,11 +65,11 @@ class ImageObjective(Objective):
 
     @property
     def evaluated(self) -> Self:
-        """Return the objective without smoothing and weights."""
+        """Return the objective for evaluations: without label smoothing and class weights."""
         return type(self)(settings=self.settings)
 
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """Return the loss by its name; ``cross_entropy`` is in nats.
+        """Return the loss of each example by the loss's name, float32 (n,); ``cross_entropy`` is in nats.
 
         Args:
             batch: a batch with the target, (n, …); for mixed images (:mod:`podline.input.mixing`),
@@ -77,7 +77,7 @@ class ImageObjective(Objective):
             outputs: logits, float32, (n, classes).
 
         Raises:
-            SettingsError: an installed loss fails, or does not return one number per example; or the model gives
+            SettingsError: a package's loss fails or does not return one number per example, or the model's outputs are
                 probabilities.
         """
         _require_logits(outputs)
@@ -88,12 +88,12 @@ class ImageObjective(Objective):
         return {self.settings.kind: losses}
 
     def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """Return the loss of each example for some targets, float32, (n,); see :meth:`terms`."""
+        """Return the loss of each example, float32 (n,), for targets (n, …) and outputs (n, classes)."""
         name = self.settings.kind
         with entry_points.explained(LOSSES.title(name), tf.errors.OpError):
             losses = tf.cast(self._loss(targets, outputs), tf.float32)
         if losses.shape.rank != 1:
-            raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): return one number per example")
+            raise SettingsError(f"loss {name} gives shape {losses.shape}, expected (n,): return one number per example")
         return losses
 
     @abstractmethod
@@ -150,7 +150,7 @@ def _require_logits(outputs: tf.Tensor) -> None:
     """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid.
 
     Raises:
-        SettingsError: it is; the message names the layer.
+        SettingsError: the last operation is one of them; the message names its layer.
     """
     if not tf.is_symbolic_tensor(outputs):
         return
@@ -160,8 +160,8 @@ def _require_logits(outputs: tf.Tensor) -> None:
     if operation.type in _PROBABILITIES:
         layer = re.sub(r"_\d+$", "", operation.name.split("/")[-2])  # a number follows the name of a layer's scope
         raise SettingsError(
-            f"layer {layer}: the model ends in its {operation.type.lower()}, expected logits, as the loss computes "
-            "probabilities itself; leave out the last activation"
+            f"layer {layer}: the model's last operation is {operation.type.lower()}, expected logits, since the loss "
+            "computes probabilities itself; leave out the last activation"
         )
 
 

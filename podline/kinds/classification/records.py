@@ -1,4 +1,4 @@
-"""The target of an image with one class: the class number; its text is the class name."""
+"""The target of an image with one class: the class number, written as text by the class name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClassTargets(TextTargets):
     least_classes = 2
 
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
-        """Return a class's name; see :meth:`TextTargets.text`."""
+        """Return the class name for a label of a source; see :meth:`TextTargets.text`."""
         if class_names and not isinstance(value, str):
             label = _number(value)
             if not 0 <= label < len(class_names):
@@ -45,11 +45,11 @@ class ClassTargets(TextTargets):
         return tuple(sorted(names))
 
     def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
-        """Return the feature of the label."""
+        """Return the record field of the label."""
         return (label_feature(LABEL, class_names),)
 
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
-        """Return the labels with the smallest integer type."""
+        """Return the class numbers, (n,), with the smallest integer type."""
         numbers = {name: number for number, name in enumerate(class_names)}
         dtype = np.min_scalar_type(len(class_names) - 1)
         return {LABEL: np.fromiter((numbers[text] for text in texts), dtype, len(texts))}
@@ -60,17 +60,17 @@ class ClassTargets(TextTargets):
         return [class_names[label] for label in labels]
 
     def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:
-        """Count labels; see :meth:`Targets.census`."""
+        """Count the records of each class; see :meth:`Targets.census`."""
         return np.bincount(records[LABEL], minlength=classes)
 
     def doubt(
         self, names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is_hashed: bool
     ) -> Doubt | None:
-        """Return what the test split cannot prove; see :meth:`Targets.doubt`."""
+        """Return why the test split cannot show that a model is better than guessing; see :meth:`Targets.doubt`."""
         return doubt(names, test, every, is_hashed=is_hashed)
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """Return the first invalid label; see :meth:`Targets.check`."""
+        """Return the first record with an invalid label, and the problem; see :meth:`Targets.check`."""
         labels, classes = records[LABEL], len(manifest.class_names)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes))
         return (int(wrong[0]), f"has label={labels[wrong[0]]} vs 0 to {classes - 1}") if wrong.size else None
@@ -80,4 +80,4 @@ def _number(value: Any) -> int:
     try:
         return int(value)
     except TypeError:
-        raise ValueError(f"has the label {value!r}, expected the number of a class") from None
+        raise ValueError(f"has the label {value!r}, expected a class number") from None

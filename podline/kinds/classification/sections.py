@@ -16,7 +16,7 @@ from podline.report.sections import section
 
 # Number of class pairs in the list of frequent confusions, and of classes in the list of weakest classes.
 _CONFUSIONS = _WEAKEST = 10
-_CALIBRATED = 0.02  # difference of mean confidence and accuracy that needs no word
+_CALIBRATED = 0.02  # largest difference of mean confidence and accuracy that counts as agreement
 
 
 @section("Classes")
@@ -27,7 +27,7 @@ def classes(run: RunFacts) -> Iterator[Block]:
     many = count > charts.MANY_CLASSES
     caption = "A row is a label, a column a prediction; the stronger the colour, the larger the share of the row."
     if count > charts.MATRIX_ROWS:
-        caption += f" Each stands for {count / charts.MATRIX_ROWS:.3g} classes that follow each other."
+        caption += f" Each row and column stands for {count / charts.MATRIX_ROWS:.3g} neighbouring classes."
     yield Grid(
         Chart(charts.confusion(evaluation), "Confusion matrix", caption),
         Column(
@@ -40,7 +40,7 @@ def classes(run: RunFacts) -> Iterator[Block]:
         yield Fold("The matrix as a table", _matrix(evaluation))
     top1 = evaluation.trained.metrics["top1"].value
     shares = {found.name: found.accuracy for found in evaluation.per_class}
-    listed = _by_accuracy(evaluation)[:MOST_CLASSES][::-1]  # as the chart
+    listed = _by_accuracy(evaluation)[:MOST_CLASSES][::-1]  # in the order of the chart
     accuracies = Grid(
         Chart(
             charts.per_class(shares, top1, MOST_CLASSES, "Accuracy of each class"),
@@ -63,14 +63,14 @@ def _by_accuracy(evaluation: Evaluation) -> list[int]:
 
 
 def _weakest(evaluation: Evaluation) -> list[int]:
-    """Return the classes with examples whose accuracy is surely lowest, by the upper end of its interval, first."""
+    """Return the classes with examples, sorted by the upper end of the interval of their accuracy, lowest first."""
     found = evaluation.per_class
     judged = [label for label, scored in enumerate(found) if scored.examples]
     return sorted(judged, key=lambda label: (found[label].accuracy.high, found[label].accuracy.value))
 
 
 def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
-    """Return the number of examples, correct answers and predictions of each class, and its accuracy."""
+    """Return a table by class: number of examples, of correct answers and of predictions, and the accuracy."""
     return Table.of(
         {
             "class": found.name,
@@ -96,9 +96,9 @@ def _confusions(evaluation: Evaluation) -> Table:
     rows = [
         {
             "label": names[label],
-            "taken for": names[prediction],
+            "predicted as": names[prediction],
             "times": figures.count(times),
-            "of its class": figures.percent(times / evaluation.per_class[label].examples),
+            "share of the label": figures.percent(times / evaluation.per_class[label].examples),
         }
         for label, prediction, times in evaluation.confusions[:_CONFUSIONS]
     ]
@@ -107,7 +107,7 @@ def _confusions(evaluation: Evaluation) -> Table:
 
 @section("Calibration")
 def calibration(run: RunFacts) -> Iterator[Block]:
-    """Show the accuracy per confidence."""
+    """Show the reliability diagram: the accuracy of the predictions by their confidence."""
     evaluation = Evaluation.of(run.evaluation)
     bins = Table.of(
         {
@@ -125,9 +125,9 @@ def calibration(run: RunFacts) -> Iterator[Block]:
         Chart(charts.calibration(evaluation.calibration, error)),
         Column(
             Text(
-                "How many of the guesses with a given confidence are correct? On the dashed line accuracy equals "
-                "confidence; below it the model is too confident, above it too cautious. A dot’s area is its share "
-                "of the examples."
+                "The share of correct predictions by their confidence. On the dashed line accuracy equals confidence; "
+                "below the line the model is too confident, above it too cautious. A dot’s area is the share of "
+                "examples with this confidence."
             ),
             Fold("The bins as a table", bins),
         ),
@@ -135,17 +135,17 @@ def calibration(run: RunFacts) -> Iterator[Block]:
 
 
 def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
-    """Return whether the model is too confident or too cautious, over all guesses."""
+    """Return a sentence: whether the model is too confident or too cautious on average, with a remedy."""
     bins = evaluation.calibration
     excess = sum(entry.examples * (entry.confidence - entry.accuracy) for entry in bins if entry.examples)
     excess /= max(1, sum(entry.examples for entry in bins))
     if abs(excess) < _CALIBRATED:
-        return "Confidence and accuracy agree on the whole."
+        return "On average, confidence and accuracy agree."
     points = f"by {100 * abs(excess):.1f} points"
     if excess > 0:
         return f"The model is too confident, {points}: more data, augmentation or label smoothing help."
     why = "; label smoothing does that" if smoothed else "; more training helps"
-    return f"The model is too cautious, {points}{why}. Its order of classes is not affected."
+    return f"The model is too cautious, {points}{why}. The order in which it ranks classes is not affected."
 
 
 @section("The most confident mistakes")
@@ -156,7 +156,7 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
     wrong = [
         Wrong(
             mistake.record,
-            f"labelled {names[mistake.label]}, taken for {names[mistake.prediction]}",
+            f"labelled {names[mistake.label]}, predicted as {names[mistake.prediction]}",
             f"{names[mistake.prediction]} {figures.percent(mistake.confidence)}",
             f"label: {names[mistake.label]} {figures.percent(mistake.label_probability)}",
         )

@@ -26,8 +26,8 @@ class ImageSettings(TaskSettings):
         """Refuse label smoothing with another loss."""
         if self.label_smoothing and loss != "cross_entropy":
             raise ValueError(
-                f"task.label_smoothing={self.label_smoothing} vs loss.kind={loss}: it needs "
-                "cross_entropy; give task.label_smoothing=0"
+                f"task.label_smoothing={self.label_smoothing} needs loss.kind=cross_entropy, got loss.kind={loss}; "
+                "give task.label_smoothing=0"
             )
 
 
@@ -36,8 +36,8 @@ class ClassificationSettings(ImageSettings):
 
     Attributes:
         views: number of views of each test image for additional, averaged figures (docs/how-to/train.md); 1 for none.
-        class_weights: factors for the loss of each class's examples: ``balanced`` (all classes weigh the same), or
-            class → factor, by default 1.
+        class_weights: factors for the loss of each class's examples: ``balanced`` (all classes have the same total
+            weight), or class → factor, 1 for classes without an entry.
         sampling: ``shuffled`` (each example once per epoch), or ``balanced`` (equally many of each class).
     """
 
@@ -56,5 +56,5 @@ class ClassificationSettings(ImageSettings):
 
     @property
     def balanced_by(self) -> str | None:
-        """Return the label field with ``sampling=balanced``, else None."""
+        """Return the record field whose values are sampled equally often: the label with ``balanced``, else None."""
         return LABEL if self.sampling == "balanced" else None

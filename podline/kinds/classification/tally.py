@@ -15,7 +15,7 @@ MOST_MISTAKES = 25
 
 
 def confusion(judged: Guesses, classes: int) -> tuple[tuple[int, ...], ...]:
-    """Return counts of examples: ``confusion[label][prediction]``; empty above :data:`MANY_CLASSES` classes."""
+    """Return the confusion matrix, ``confusion[label][prediction]``; empty above :data:`MANY_CLASSES` classes."""
     if classes > MANY_CLASSES:
         return ()
     counts = np.bincount(judged.labels * classes + judged.predictions, minlength=classes**2)
@@ -23,7 +23,7 @@ def confusion(judged: Guesses, classes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def confused(judged: Guesses, classes: int) -> tuple[tuple[int, int, int], ...]:
-    """Return (label, prediction, times) of every mistake above :data:`MANY_CLASSES` classes; empty below."""
+    """Return (label, prediction, times) of every mistake; empty up to :data:`MANY_CLASSES` classes."""
     if classes <= MANY_CLASSES:
         return ()
     pairs = np.stack([judged.labels, judged.predictions])[:, ~judged.right]
@@ -32,7 +32,7 @@ def confused(judged: Guesses, classes: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def per_class(judged: Guesses, names: Sequence[str]) -> tuple[ClassFigures, ...]:
-    """Return one entry per class, in the order of the labels."""
+    """Return the figures of each class, in the order of the class names."""
     examples, predicted, correct = (
         np.bincount(labels, minlength=len(names)).tolist()
         for labels in (judged.labels, judged.predictions, judged.labels[judged.right])
@@ -50,7 +50,7 @@ def per_class(judged: Guesses, names: Sequence[str]) -> tuple[ClassFigures, ...]
 
 
 def mistakes(judged: Guesses) -> tuple[Mistake, ...]:
-    """Return the mistakes with the highest confidence, in descending order."""
+    """Return the mistakes with the highest confidence, highest first."""
     return tuple(
         Mistake(
             record=record,

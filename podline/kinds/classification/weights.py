@@ -13,10 +13,10 @@ from podline.settings.machine import nearest
 
 
 def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32] | None:
-    """Return the factors for the loss of each class's examples, (classes,); None for a factor of 1.
+    """Return the factors for the loss of each class's examples, (classes,); None if all are 1.
 
-    ``balanced`` is n / (classes × count), as in scikit-learn: among n training examples all classes have the same total
-    weight, and the mean weight is 1. Classes without examples do not count.
+    ``balanced`` is n / (classes × count), like in scikit-learn: over n training examples all classes have the same
+    total weight, and the mean weight is 1. ``classes`` is the number of classes with examples.
 
     Raises:
         SettingsError: a weight names a class that the data set lacks.

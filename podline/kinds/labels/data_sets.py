@@ -32,5 +32,5 @@ class LabelledImages(ImagesSettings):
 
     @property
     def joining(self) -> str | None:
-        """Return the separator of labels in a text, "" for none; None to detect it for each column."""
+        """Return the separator of the labels in a text: "" for one label per text, None to detect it in each column."""
         return {AUTO: None, "nothing": ""}.get(self.joined_by, self.joined_by)

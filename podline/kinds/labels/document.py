@@ -15,10 +15,10 @@ class LabelFigures(Frozen):
     Attributes:
         name: name of the label.
         positives: number of examples with the label.
-        named: number of examples for which the model predicts it.
+        named: number of examples for which the model predicts the label.
         right: number of correct predictions.
-        threshold: least probability at which it is predicted.
-        own_threshold: whether the threshold was chosen for this label; a label with few examples uses the common one.
+        threshold: least probability at which the label is predicted.
+        own_threshold: whether the threshold was chosen for this label; labels with few examples share one threshold.
         ap: average precision; None without examples.
         f1: F1 at the threshold; None without examples.
     """
@@ -39,7 +39,7 @@ class LabelMistake(Frozen):
     Attributes:
         record: the example's position in the split.
         label: number of the label.
-        named: whether the model predicts the label; if not, it misses it.
+        named: whether the model predicts the label wrongly; False if the model misses the label.
         probability: the predicted probability.
     """
 
@@ -54,12 +54,12 @@ class LabelsEvaluation(ImageEvaluation[ImageFigures]):
 
     Attributes:
         guessing: see :meth:`podline.kinds.labels.scores.Scores.guessing`.
-        thresholds_on: the examples that chose the thresholds: ``validation``, the images held out of the training
-            split, or ``train``, training images, if none were held out. It is never the judged split.
-        threshold_examples: number of these examples.
+        thresholds_on: the split on which the thresholds were chosen: ``validation``, the images held out of the
+            training split, or ``train`` if none were held out; never the judged split.
+        threshold_examples: number of examples on which the thresholds were chosen.
         labels: one entry per label, in the order of the logits.
-        wrongly_beside: (label, other, times): number of examples with a label for which the model predicts another,
-            missing label; at most 25, most frequent first.
+        wrongly_beside: (label, other, times): ``times`` examples have ``label`` but not ``other``, and the model
+            predicts ``other``; at most 25 pairs, most frequent first.
         mistakes: at most 25 mistakes, at most one per example, most confident first.
     """
 
@@ -79,5 +79,5 @@ class LabelsEvaluation(ImageEvaluation[ImageFigures]):
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """The labels without examples, which mAP ignores."""
+        """The names of the labels without examples, which mAP ignores."""
         return tuple(found.name for found in self.labels if found.ap is None)

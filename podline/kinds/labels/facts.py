@@ -13,5 +13,5 @@ LABELS = KindFacts(
     kind="podline.kinds.labels.kind:LabelsKind",
     caption="mAP; bars are 95 % intervals (infinitesimal jackknife over images).",
     lost="All labels correct before, not now: {shown} of {lost}",
-    says="what {} names",
+    says="labels predicted by {}",
 )

@@ -40,7 +40,7 @@ class LabelsKind(ExampleKind[Scores]):
     read_by = Scores
     tells = "labels"
     about = "over the labels of the {split} split of {dataset}"
-    guess = "Guessing, the same scores for other images, gives"
+    guess = "Guessing (the same scores, assigned to the images at random) gives"
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Build the objective of a recipe for several labels."""
@@ -49,11 +49,11 @@ class LabelsKind(ExampleKind[Scores]):
         return labels_objective(recipe, manifest)
 
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Scores:
-        """Return the scores of logits, (n, labels), from one half on until thresholds are chosen."""
+        """Return the scores of logits (n, labels), with the threshold 0.5 until thresholds are chosen."""
         return Scores.of_logits(outputs, targets, np.full(targets.shape[1:], 0.5))
 
     def guessing(self, trained: Scores) -> Metric:
-        """Return the mAP of the same scores for other images.
+        """Return the mAP of the trained model's scores when they are assigned to the images at random.
 
         Raises:
             ArtifactError: no example has a label.
@@ -75,12 +75,12 @@ class LabelsKind(ExampleKind[Scores]):
         return picture.changed(classes=shares_of(manifest.class_names, shares, named))
 
     def figures(self, answers: Scores, classes: int, failed: Callable[[str], object] | None = None) -> ImageFigures:
-        """Return every measure, and the loss: the mean of an example's summed cross-entropies, in nats."""
+        """Return every measure, and the loss: cross-entropy in nats, summed over labels, averaged over examples."""
         found = super().figures(answers, classes, failed)
         return found.changed(metrics={**found.metrics, "loss": mean_interval(answers.losses.tolist())})
 
     def fields(self, judged: Judged[Scores]) -> Mapping[str, object]:
-        """Return the figures of each label, and the mistakes."""
+        """Return the fields of :class:`LabelsEvaluation` about thresholds, labels and mistakes."""
         return {
             "thresholds_on": judged.chosen_on,
             "threshold_examples": len(judged.held_out.labels),
@@ -94,7 +94,7 @@ class LabelsKind(ExampleKind[Scores]):
         return np.array([label.threshold for label in LabelsEvaluation.of(evaluation).labels])
 
     def lost_order(self, before: Scores, after: Scores) -> Floats:
-        """Return the change of the losses, the largest loss of certainty first."""
+        """Return the loss before minus the loss after, (n,): the example whose loss rose most comes first."""
         return before.losses - after.losses
 
     def sections(self) -> Iterable[Section]:

@@ -41,7 +41,7 @@ class LabelsObjective(ImageObjective):
         return tf.reduce_sum(focal(entropies, gamma), axis=-1)
 
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """Return ``correct``: the share of an example's labels with a correct answer."""
+        """Return ``correct``: the share of an example's labels that are predicted correctly, float32, (n,)."""
         right = (outputs > 0) == (batch[LABELS] > 0)
         return {"correct": tf.reduce_mean(tf.cast(right, tf.float32), axis=-1)}
 

@@ -1,4 +1,4 @@
-"""Computes average precision and F1 of yes-or-no answers, with the influence of every image. Pure functions.
+"""Computes average precision and F1 of binary predictions, with the influence of every image. Pure functions.
 
 The intervals of :mod:`podline.kinds.by_example.estimate` contain the true AP in 88 to 96 % of simulations, those of the
 percentile bootstrap in 79 to 93 %. The simulations have 100 to 5,000 images with 10 to 200 positives.
@@ -30,7 +30,7 @@ def average_precision(labels: Array, scores: Array) -> Estimate:
     gained = np.diff(right, prepend=0.0)
     positives, precision = right[-1], right / named
     value = float((gained * precision).sum() / positives)
-    # Sums over the thresholds from each one down: the gain of precision by a positive, and the loss by any image.
+    # Cumulative sums from the lowest threshold up to each: a positive adds precision there, any image takes some away.
     adds, takes = (np.cumsum(each[::-1])[::-1] for each in (gained / named, gained * precision / named))
     at = ranked.at
     influence = (labels * (precision[at] + adds[at] - value) - takes[at]) / positives
@@ -41,8 +41,8 @@ def f1(labels: Array, named: Array) -> Estimate:
     """Return F1, the harmonic mean of precision and recall, over all answers.
 
     Args:
-        labels: whether each image has a label, (n,), or several, (n, labels); with none, F1 is 0.
-        named: whether the model answers yes, of the same shape.
+        labels: whether each image has the label, (n,), or each label, (n, labels).
+        named: whether the model predicts the label, in the shape of ``labels``; if both are all false, F1 is 0.
     """
     right, answered = ((each.reshape(len(labels), -1).sum(axis=1)) for each in (labels & named, labels * 1 + named))
     total = max(1, int(answered.sum()))
@@ -51,11 +51,11 @@ def f1(labels: Array, named: Array) -> Estimate:
 
 
 def best_threshold(labels: Array, scores: Array) -> float:
-    """Return the threshold with the highest F1, midway between two scores; the highest one of equals.
+    """Return the threshold with the highest F1, midway between two scores; of equally good thresholds the highest.
 
     Args:
-        labels: whether each answer should be yes, (n,); at least one is.
-        scores: scores, (n,); the answer is yes at or above the threshold.
+        labels: whether each image has the label, (n,); at least one has it.
+        scores: scores, (n,); the label is predicted at or above the threshold.
     """
     ranked = _ranked(labels, scores)
     best = int(np.argmax(2 * ranked.right / (ranked.right[-1] + ranked.named)))
@@ -64,13 +64,13 @@ def best_threshold(labels: Array, scores: Array) -> float:
 
 
 class _Ranked(NamedTuple):
-    """Answers sorted by score, highest first.
+    """The scores of images, highest first, with cumulative counts.
 
     Attributes:
         scores: the distinct scores, (k,).
-        named: number of answers with at least this score, (k,).
-        right: number of these that should be yes, (k,).
-        at: the index of each answer's score, (n,).
+        named: number of images with at least this score, (k,).
+        right: number of these images that have the label, (k,).
+        at: the index in ``scores`` of each image's score, (n,).
     """
 
     scores: Floats

@@ -1,4 +1,4 @@
-"""The targets of an image with any number of labels: zeros and ones; their text is a JSON list of sorted names."""
+"""The target of an image with any number of labels: a 0 or 1 per label; as text, a JSON list of sorted names."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class LabelTargets(TextTargets):
     least_classes = 1
 
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
-        """Return the names as a JSON list; see :meth:`TextTargets.text`.
+        """Return an image's label names as a JSON list; see :meth:`TextTargets.text`.
 
         Args:
             value: a list of names, empty for none; a text with a separator; a list of names as text in JSON or Python;
                 or an object of zeros and ones by name.
-            class_names: the label names if known beforehand.
+            class_names: the names of all labels, if known beforehand.
 
         Raises:
             ValueError: the value is not a target; the message is a phrase after the image's name.
@@ -53,11 +53,11 @@ class LabelTargets(TextTargets):
         return _CLASSES.class_names({name for text in texts for name in json.loads(text)})
 
     def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
-        """Return the feature of the labels."""
+        """Return the record field of the labels."""
         return (Feature(LABELS, "uint8", (len(class_names),)),)
 
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
-        """Return an array with a one for each label of an image."""
+        """Return the labels as uint8 (n, labels): 1 for each label of an image."""
         numbers = {name: number for number, name in enumerate(class_names)}
         different = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         rows = np.zeros((len(different), len(class_names)), np.uint8)
@@ -74,10 +74,10 @@ class LabelTargets(TextTargets):
         return records[LABELS].sum(axis=0, dtype=np.int64)
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """Return the first record with another value than 0 or 1; see :meth:`Targets.check`."""
+        """Return the first record with a value other than 0 or 1, and the problem; see :meth:`Targets.check`."""
         for record, label in np.argwhere(records[LABELS] > 1)[:1].tolist():
             value = records[LABELS][record, label]
-            return record, f"has the value {value} at the label {manifest.class_names[label]} vs 0 or 1"
+            return record, f"has the value {value} for the label {manifest.class_names[label]}, expected 0 or 1"
         return None
 
 
@@ -87,11 +87,7 @@ def words_of(labels: Array, names: Sequence[str]) -> str:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return the names in a value.
-
-    Raises:
-        ValueError: the value is not a list, a text or an object of zeros and ones.
-    """
+    """Return the label names in a value of a source; see :meth:`LabelTargets.text`."""
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):
             return _list_in(value)
@@ -105,7 +101,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return cast("Iterable[Any]", value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
         return [value]
-    raise ValueError(f"has the labels {shortened(value)} vs a list of names, [] for none")
+    raise ValueError(f"has the labels {shortened(value)}, expected a list of names ([] for no label)")
 
 
 def _list_in(text: str) -> list[Any]:
@@ -116,4 +112,4 @@ def _list_in(text: str) -> list[Any]:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise ValueError(f'has the labels {shortened(text)} vs a list, as ["cat", "dog"]') from None
+        raise ValueError(f'has the labels {shortened(text)}, expected a list such as ["cat", "dog"]') from None

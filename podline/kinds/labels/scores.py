@@ -43,7 +43,7 @@ class Scores(PerExample):
 
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: Array, thresholds: Floats) -> Scores:
-        """Compute the scores of examples with each label's threshold, a probability, (labels,)."""
+        """Compute the scores of logits (n, labels) and labels (n, labels), by probability thresholds (labels,)."""
         return cls(labels.astype(bool), logits, probabilities(logits) >= thresholds)
 
     @property
@@ -75,7 +75,7 @@ class Scores(PerExample):
         return f1(self.labels[:, label], self.named[:, label])
 
     def f1_micro(self) -> Estimate:
-        """Return F1 over all answers."""
+        """Return F1 over the predictions of all labels together."""
         return f1(self.labels, self.named)
 
     def f1_macro(self) -> Estimate:
@@ -83,7 +83,7 @@ class Scores(PerExample):
         return mean_of([self.f1(label) for label in self.judged.tolist()])
 
     def thresholds(self) -> Floats:
-        """Return the probabilities with the highest F1, (labels,); for labels with few examples a common one."""
+        """Return the probability with the highest F1 for each label, (labels,); labels with few examples share one."""
         shares = probabilities(self.logits)
         shared = best_threshold(self.labels.ravel(), shares.ravel()) if self.labels.any() else 0.5
         own = enough(self.labels)
@@ -91,7 +91,7 @@ class Scores(PerExample):
         return np.array(chosen)
 
     def at_thresholds(self, thresholds: Floats) -> Scores:
-        """Return the scores with each label's threshold, a probability, (labels,)."""
+        """Return these scores with new predictions, by each label's threshold: probabilities, (labels,)."""
         return Scores.of_logits(self.logits, self.labels, thresholds)
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:
@@ -99,7 +99,7 @@ class Scores(PerExample):
         return self.surest_wrong_labels()[:, 0]
 
     def surest_wrong_labels(self) -> npt.NDArray[np.int64]:
-        """Return (example, label) of each example's most confident mistake, in descending order, (m, 2).
+        """Return (example, label) of each example's most confident mistake, most confident first, (m, 2).
 
         The most confident mistake is the label whose truth has the lowest predicted probability.
         """
@@ -110,7 +110,7 @@ class Scores(PerExample):
         return np.stack([examples[worst], labels[worst]], axis=1)
 
     def guessing(self) -> Metric:
-        """Return the mAP of these logits assigned to the images at random, and the range of 95 % of such assignments.
+        """Return the mAP of these logits when assigned to the images at random, and the range of 95 % of assignments.
 
         It is near the mean share of images that have a label; with few images it is higher by chance.
         """
@@ -123,7 +123,7 @@ class Scores(PerExample):
 
 
 def enough(labels: Array) -> npt.NDArray[np.bool_]:
-    """Return which labels have enough examples for a threshold of their own, (labels,)."""
+    """Return which labels have enough examples to choose their own threshold, bool (labels,)."""
     return labels.sum(axis=0) >= LEAST_POSITIVES
 
 

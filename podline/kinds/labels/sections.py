@@ -29,10 +29,10 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         else "images that the model was trained on, since none were held out (validation_share)"
     )
     yield Text(
-        f"mAP is the mean of the labels’ average precision and needs no threshold. A label is named from its own "
-        f"threshold on, the one with the highest F1 on {figures.count(found.threshold_examples)} {where}. Intervals "
-        "are 95 % intervals: of mAP and F1 by the infinitesimal jackknife over images, of shares Wilson’s, of the loss "
-        "the normal one.",
+        "mAP is the mean of the labels’ average precision and needs no threshold. A label is predicted if its "
+        "probability reaches the label’s threshold, which has the highest F1 on "
+        f"{figures.count(found.threshold_examples)} {where}. Intervals are 95 % intervals: the infinitesimal jackknife "
+        "over images for mAP and F1, Wilson’s for shares, the normal interval for the loss.",
         "note",
     )
 
@@ -49,14 +49,16 @@ def labels(run: RunFacts) -> Iterator[Block]:
     chart = charts.per_class(judged, mean, MOST_CLASSES, "Average precision of each label")
     yield Grid(
         Chart(chart, caption="Average precision of each label; the dashed line is mAP."),
-        Column(Heading("Wrongly named beside"), _beside(found) or Text("No label is named wrongly beside another.")),
+        Column(Heading("Labels predicted wrongly for images of another label"), _beside(found) or Text("None.")),
     )
     which = "the weakest" if len(weakest) > MOST_CLASSES else "each label"
     yield Fold(f"Figures of {which}", Table.of(map(_row, weakest[:MOST_CLASSES])))
     if never := [label.name for label in found.labels if label.positives and not label.named]:
-        yield Text(f"Never named, though some images have them: {_some(never)}.", "warning")
+        yield Text(f"Never predicted, though some images have them: {_some(never)}.", "warning")
     if found.unjudged:
-        yield Text(f"No image of the {found.split} split has {_some(found.unjudged)}: left out of mAP and macro F1.")
+        yield Text(
+            f"mAP and macro F1 leave out {_some(found.unjudged)}: no image of the {found.split} split has them.",
+        )
 
 
 def _some(names: tuple[str, ...] | list[str]) -> str:
@@ -68,11 +70,11 @@ def _row(label: LabelFigures) -> dict[str, str]:
     return {
         "label": label.name,
         "examples": figures.count(label.positives),
-        "named": figures.count(label.named),
+        "predicted": figures.count(label.named),
         "right": figures.count(label.right),
         "AP": ap,
         "F1": f1,
-        "named from": figures.percent(label.threshold) + ("" if label.own_threshold else " (of all labels)"),
+        "threshold": figures.percent(label.threshold) + ("" if label.own_threshold else " (shared)"),
     }
 
 
@@ -82,9 +84,9 @@ def _beside(found: LabelsEvaluation) -> Table:
         (
             {
                 "images with": names[label],
-                "are also named": names[other],
+                "wrongly predicted": names[other],
                 "times": figures.count(times),
-                "of its images": figures.percent(times / found.labels[label].positives),
+                "share of these images": figures.percent(times / found.labels[label].positives),
             }
             for label, other, times in found.wrongly_beside[:_PAIRS]
         ),
@@ -100,8 +102,8 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
     wrong = [
         Wrong(
             mistake.record,
-            f"{names[mistake.label]} {'wrongly named' if mistake.named else 'missed'}",
-            f"{'named' if mistake.named else 'missed'}: {names[mistake.label]}",
+            f"{names[mistake.label]} {'wrongly predicted' if mistake.named else 'missed'}",
+            f"{'wrongly predicted' if mistake.named else 'missed'}: {names[mistake.label]}",
             f"probability {figures.percent(mistake.probability)}",
         )
         for mistake in found.mistakes

@@ -1,1 +1,1 @@
-"""The kind of task that finds people and their joints."""
+"""The kind of task that detects people and their joints."""

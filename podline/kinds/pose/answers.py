@@ -1,4 +1,4 @@
-"""Provides the people found by pose networks for promotion rules: from an evaluation, or by running the network."""
+"""Provides the people that pose networks detect to promotion rules: from an evaluation, or by running the network."""
 
 # pyright: standard
 from __future__ import annotations
@@ -28,14 +28,14 @@ from podline.store.contract import Store
 
 
 class PoseAnswers(Answers[Results, COCOeval]):
-    """The people found by pose networks, as COCO results."""
+    """The people that pose networks detect, as COCO results."""
 
     def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Results:
-        """Read the people from an evaluation's folder."""
+        """Read the detected people from an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
     def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Any]) -> Results:
-        """Run a network on the examples."""
+        """Run a network on the examples, and return the detected people."""
         poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size, ids=examples.places)
@@ -45,7 +45,7 @@ class PoseAnswers(Answers[Results, COCOeval]):
         return people
 
     def part(self, examples: CommonExamples, answers: Results) -> Results:
-        """Return the people in the judged images."""
+        """Return the detected people of the judged images only."""
         images = {image["id"] for image in _truth(examples)["images"]}
         return [person for person in answers if person["image_id"] in images]
 
@@ -54,13 +54,13 @@ class PoseAnswers(Answers[Results, COCOeval]):
         return oks.judged(_truth(examples), answers)
 
     def main(self, examples: CommonExamples, answers: Results) -> Metric:
-        """Return the AP."""
+        """Return the AP; 0 within 0…1 without people."""
         found = figures_within(self.judged(examples, answers))
         return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
 def _truth(examples: CommonExamples) -> Truth:
-    """Return the annotations of the judged images."""
+    """Return the COCO annotations of the judged images."""
     store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
     truth = read_truth(store, folder, manifest, split)
     if examples.places is None:

@@ -1,8 +1,8 @@
 """Augments images together with their people: mirrors, rotates, scales, shifts and recolours them.
 
-The whole geometry of an example is one affine map, so its image is resampled once, and the same map moves joints, boxes
-and masks. All colour changes are one matrix. Maps are in pixels; an integer is a pixel's centre. An example's random
-draws depend on the seed, the epoch and its id (:mod:`podline.data.order`), but not on its batch.
+All geometric changes of an example are one affine map, so its image is resampled once, and the same map moves joints,
+boxes and masks. All colour changes are one matrix. Maps are in pixels; an integer is a pixel's centre. An example's
+random values depend on the seed, the epoch and its id (:mod:`podline.data.order`), but not on its batch.
 
 The code uses NumPy and OpenCV on the host; images stay uint8.
 """
@@ -38,10 +38,10 @@ def augmented(
     epoch: int,
     manifest: Manifest,
 ) -> dict[str, Array]:
-    """Augment a batch without changing the given arrays; pixels from outside an image get the mean colour.
+    """Return an augmented copy of a batch; pixels from outside an image get the mean colour of the training split.
 
     The arrays are ``keypoints`` float32 (n, people, joints, 3) and ``ignored`` uint8 (n, m, m); optionally, ``image``
-    uint8 (n, side, side, 3), RGB, and ``boxes`` float32 (n, people, 4). Other arrays stay unchanged.
+    uint8 (n, side, side, 3), RGB, and ``boxes`` float32 (n, people, 4). Other arrays are returned as they are.
     """
     changed, chance, side = dict(arrays), Chance(seed, epoch, ids), MASK_STRIDE * arrays["ignored"].shape[1]
     colours = draw_colours(chance.named("pose "), **settings.colours) if settings.colours else None
@@ -61,7 +61,7 @@ def augmented(
 
 
 def scaled(arrays: Arrays, side: int, new_side: int) -> dict[str, Array]:
-    """Scale images, their people and masks to another side; a mask keeps its values per pixel."""
+    """Scale the arrays of :func:`augmented` from side to new side, in pixels; masks keep their stride."""
     factor = new_side / side
     cells = round(factor * arrays["ignored"].shape[1])
     keypoints = arrays["keypoints"].copy()
@@ -75,10 +75,10 @@ def scaled(arrays: Arrays, side: int, new_side: int) -> dict[str, Array]:
 
 
 def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Doubles, npt.NDArray[np.bool_]]:
-    """Draw each example's affine map, (n, 2, 3), and whether it mirrors, (n,).
+    """Choose a random affine map for each example, (n, 2, 3); also return whether the map mirrors, (n,).
 
-    A map leads from places in the given image to places in the new one: it mirrors, scales and rotates about the
-    image's centre, and then shifts.
+    A map takes a point of the given image to its point in the new image. It mirrors, scales and rotates about the
+    image's centre, then shifts.
     """
     flips = chance.between("pose flip", 0, 1) < (0.5 if settings.flip else 0)
     angles = np.radians(chance.between("pose rotation", -settings.rotation, settings.rotation))
@@ -102,7 +102,14 @@ def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, 
 
 
 def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Doubles | None = None) -> Pixels:
-    """Resample and recolour images, uint8 (n, side, side, 3), linearly; ``fill`` is the colour outside of images."""
+    """Move and recolour images, uint8 (n, side, side, 3), by bilinear resampling.
+
+    Args:
+        images: the images.
+        maps: affine maps, (n, 2, 3).
+        fill: the colour of pixels from outside an image.
+        colours: affine maps of the RGB values, (n, 3, 4); None to keep the colours.
+    """
     moved = np.empty_like(images)
     border = [*(float(value) for value in np.broadcast_to(fill, 3)), 0.0]
     size = images.shape[2], images.shape[1]
@@ -122,7 +129,7 @@ def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Do
 def moved_joints(
     keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int, skeleton: Skeleton
 ) -> npt.NDArray[np.float32]:
-    """Move joints (n, people, joints, 3) by maps; right and left change places in a mirrored image.
+    """Move joints (n, people, joints, 3) by affine maps (n, 2, 3); in mirrored images, swap left and right joints.
 
     Joints that leave the image become unlabelled, with zeros.
     """
@@ -135,10 +142,10 @@ def moved_joints(
 
 
 def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt.NDArray[np.float32]:
-    """Return the upright boxes (n, people, 4), left, top, width, height, around moved boxes, cut at the border.
+    """Move boxes (n, people, 4) by affine maps (n, 2, 3); return the upright boxes around them, cut at the border.
 
-    An empty box (a place without a person) and one outside the image become zeros. Boxes, but not joints, are measured
-    from the image's corner: an integer is the border between two pixels.
+    A box is left, top, width, height. Empty boxes (entries without a person) and boxes outside the image become zeros.
+    In coordinates of boxes, unlike those of joints, an integer is the border between two pixels.
     """
     corners = boxes[..., None, :2] + boxes[..., None, 2:] * _CORNERS - 0.5  # (n, people, 4 corners, 2)
     cut = np.clip(_mapped(corners, maps) + 0.5, 0, side)
@@ -148,7 +155,7 @@ def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt
 
 
 def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
-    """Move masks (n, m, m), each value of which covers a square of pixels; the outside of an image is 0."""
+    """Move masks (n, m, m), whose cells each cover a square of pixels, by affine maps; fill with 0 from outside."""
     cell = side / masks.shape[1]
     centre = (cell - 1) / 2  # of the first square, in pixels
     in_cells = maps.copy()
@@ -160,7 +167,7 @@ def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
 
 
 def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
-    """Apply maps to places (n, …, 2); exact for mirror images of multiples of 1/64."""
+    """Apply affine maps (n, 2, 3) to points (n, …, 2), in float64; exact for mirrored multiples of 1/64."""
     between = (1,) * (places.ndim - 2)
     linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)
     x, y = places[..., :1].astype(np.float64), places[..., 1:].astype(np.float64)
@@ -176,14 +183,15 @@ def require_fit(recipe: Recipe, manifest: Manifest) -> None:
     poses = PoseSettings.of(recipe)
     if poses.augmentation.flip and manifest.skeleton.mirrored is None:
         raise SettingsError(
-            f"task.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
-            "say left and right: train with `--set task.augmentation.flip=false`, or convert with "
-            '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image exchanges no names'
+            "task.augmentation.flip=true needs to know left and right joints, but the joint names of "
+            f"{manifest.dataset}/{manifest.fingerprint} do not tell them: train with `--set "
+            'task.augmentation.flip=false`, or convert with `--set \'conversion.mirrored=[["A","B"]]\'` '
+            "([] if a mirror image swaps no joints)"
         )
     size, stride = poses.augmentation.image_size, poses.targets.stride
     if size % stride:
         raise SettingsError(
-            f"task.augmentation.image_size={size} vs task.targets.stride={stride}: the size must be a multiple of it"
+            f"task.augmentation.image_size={size} must be a multiple of task.targets.stride={stride}; change either"
         )
     side, found = poses.side, manifest.image_shape[0]
     if found != side:

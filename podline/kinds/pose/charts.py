@@ -13,11 +13,11 @@ from podline.report.charts import words_on_the_left
 
 
 def joints(entries: Sequence[JointFigures]) -> Svg:
-    """Draw the share of each joint's labelled places that is found, and the share that is close."""
+    """Draw bars by joint: the shares of its labels in detected people, and of its labels predicted closely."""
     shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
     found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
     names = [joint.joint.replace("_", " ") for joint in entries]
-    alt = "Share of each joint’s labelled places where it is found close: " + ", ".join(
+    alt = "Share of each joint’s labels that are predicted closely: " + ", ".join(
         f"{name} {figures.percent(share)}" for name, share in zip(names, shares, strict=True)
     )
     with chart("joints", f"{alt}.", height=0.6 + 0.22 * len(names)) as drawing:

@@ -25,7 +25,7 @@ _DECIMALS = 3
 
 
 def people_to_results(people: DecodedPeople, image_id: int, letterbox: LetterBox, skeleton: Skeleton) -> Results:
-    """Return the people of one image as COCO results, in the image's own pixels, by falling score.
+    """Return the people of one image as COCO results, in pixels of the original image, highest score first.
 
     A missing joint is 0, 0, 0. The third number of a joint is its score, which COCO's measure ignores.
     """
@@ -44,10 +44,10 @@ def people_to_results(people: DecodedPeople, image_id: int, letterbox: LetterBox
 
 
 def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return the joints of the category and their OKS constants.
+    """Return the joint names of the category, and the joints' OKS constants.
 
-    A category without joint names has COCO's joints. Without ``sigmas``, which COCO's format does not contain, the
-    constants follow from the names (:func:`podline.documents.skeleton.sigmas_by_name`).
+    A category without joint names has COCO's joints. The constants are the category's ``sigmas``, an addition to COCO's
+    format; without them, :func:`podline.documents.skeleton.sigmas_by_name` derives them from the names.
     """
     named = [found for found in truth["categories"] if isinstance(found, dict) and found.get("keypoints")]
     joints = tuple(map(str, named[0]["keypoints"])) if named else COCO.annotated

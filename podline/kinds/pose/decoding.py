@@ -1,11 +1,11 @@
-"""Decodes heatmaps and part affinity fields into people; without fields, heatmaps into one person an image.
+"""Decodes heatmaps and part affinity fields into people; heatmaps alone are decoded into one person per image.
 
 Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017: peaks are joints, the
 field along the line between two peaks shows whether a limb connects them, and the strongest limbs are used first. In
-this module all kinds of limbs compete in one list, so that a strong limb can overrule a weak one of another kind.
-Groups of joints are merged until no limb is left.
+this module the limbs of all types are sorted together, so a strong limb precedes weak limbs of other types. Groups of
+joints are merged until no limb is left.
 
-Places are refined to fractions of a cell by the logarithms of heatmaps, after Zhang et al.: "Distribution-Aware
+Peaks are refined to fractions of a cell by the logarithms of heatmaps, after Zhang et al.: "Distribution-Aware
 Coordinate Representation for Human Pose Estimation", CVPR 2020, separately along each axis.
 """
 
@@ -36,7 +36,7 @@ class DecodedPeople(NamedTuple):
     Attributes:
         poses: float32 (people, joints, 3): x and y in pixels of the network's input, and the height of the joint's
             peak, 0…1; missing joints are zeros.
-        scores: float32 (people,): the sum of the heights divided by the number of joints, 0…1.
+        scores: float32 (people,): the sum of the peaks' heights divided by the number of joints, 0…1.
     """
 
     poses: Floats
@@ -44,11 +44,11 @@ class DecodedPeople(NamedTuple):
 
 
 class Peaks(NamedTuple):
-    """Peaks in the heatmaps of a batch, ordered by image, joint and falling height.
+    """Peaks in the heatmaps of a batch, ordered by image, joint and descending height.
 
     Attributes:
-        images: (k,), number of the image in the batch.
-        joints: (k,), number of the joint.
+        images: (k,), index of the image in the batch.
+        joints: (k,), index of the joint.
         places: float64 (k, 2), x and y in cells; an integer is the centre of a cell.
         heights: float32 (k,), 0…1.
     """
@@ -60,7 +60,7 @@ class Peaks(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Pairs of an image's peaks that may be a limb's ends: indices of peaks, and the mean field along the limb."""
+    """Candidate limbs of an image: indices of both end peaks, (k,) each, and the mean field along the limb, (k,)."""
 
     starts: Ints
     ends: Ints
@@ -74,8 +74,8 @@ def decode_people(
 
     Args:
         heatmaps: (n, height, width, joints), in the form of :func:`podline.kinds.pose.targets.pose_targets`.
-        pafs: (n, height, width, 2 × limbs), in the same form; without channels, each image has one person.
-        stride: pixels of the network's input to a cell.
+        pafs: (n, height, width, 2 × limbs), in the same form; with 0 channels, each image is decoded into one person.
+        stride: pixels of the network's input per cell.
         settings: thresholds.
         skeleton: the joints and limbs.
     """
@@ -90,7 +90,7 @@ def decode_people(
 
 
 def _the_only_people(heatmaps: Floats, stride: int) -> list[DecodedPeople]:
-    """Return one person for each image: every joint at the maximum of its heatmap, however low."""
+    """Return one person per image: each joint is at the maximum of its heatmap, even if the maximum is low."""
     count, height, width, joints = heatmaps.shape
     cells = heatmaps.reshape(count, height * width, joints).argmax(axis=1).ravel()
     images, kinds = np.indices((count, joints)).reshape(2, -1)
@@ -132,10 +132,10 @@ def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
 def _refined(
     heatmaps: Floats, images: Ints, rows: Ints, columns: Ints, kinds: Ints
 ) -> tuple[npt.NDArray[np.float64], Floats]:
-    """Return places and heights of the tops of parabolas through the logarithms of three cells along each axis.
+    """Refine peaks: return their x and y, (k, 2), and heights, (k,), from parabolas through three log values per axis.
 
-    The logarithm of a Gaussian is a parabola, so the top of a Gaussian of any width is exact. At the border the three
-    cells are the border cell and its two neighbours on one side.
+    The logarithm of a Gaussian is a parabola, so the maximum of a Gaussian of any width is exact. At the image's border
+    the three cells are the border cell and the next two inside.
     """
 
     def logs(at_rows: Ints, at_columns: Ints) -> Floats:
@@ -150,12 +150,12 @@ def _refined(
 
 
 def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the maximum of each parabola, within half a cell of the peak's cell, and its excess over that cell.
+    """Return where each parabola is highest within half a cell of the peak's cell, and how far it rises above the cell.
 
     Args:
         cells: the peaks' cells along one axis.
-        middles: the middle ones of the three cells that define a parabola.
-        logs: logarithms before, at and after the middle.
+        middles: the middle of the three cells that define each parabola.
+        logs: log values before, at and after the middle cell.
     """
     before, at, after = (values.astype(np.float64) for values in logs)
     slope, curvature = (after - before) / 2, 2 * at - before - after
@@ -185,7 +185,7 @@ def _people_of_image(
 
 
 def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: Skeleton) -> Links:
-    """Return the pairs of peaks with a sufficient field of their limb between them.
+    """Return the pairs of peaks between which the field of their limb is strong enough.
 
     Args:
         peaks: the peaks of one image.
@@ -213,7 +213,7 @@ def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: 
 
 
 def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.NDArray[np.complexfloating]:
-    """Sample a limb's field at points (…, 2) by bilinear interpolation, as x + iy; outside, use the border cells."""
+    """Return a limb's field at points (…, 2) as x + iy, by bilinear interpolation; outside, use the border cells."""
     height, width = paf.shape[:2]
     vectors = np.ascontiguousarray(paf).view(np.complex64).reshape(height * width, -1)
     x, y = np.clip(points[..., 0], 0, width - 1), np.clip(points[..., 1], 0, height - 1)
@@ -229,8 +229,8 @@ def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.N
 def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
     """Group peaks into people with at most one peak per joint.
 
-    In the order of falling strength, each link merges two groups unless both have the same joint; ties keep their
-    order.
+    Links are applied strongest first. A link merges the groups of its two peaks, unless a joint is in both groups.
+    Links of equal strength keep their order.
     """
     groups = [[peak] for peak in range(len(peaks.joints))]
     joints = [1 << joint for joint in peaks.joints.tolist()]
@@ -249,10 +249,10 @@ def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
 
 
 def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[int]], reach: float) -> list[list[int]]:
-    """Merge fragments into nearby people who lack their joints.
+    """Merge each fragment into the nearest person within reach that lacks all joints of the fragment.
 
-    A wrist without a visible elbow has no limb, but it belongs to a person. The largest and highest fragments choose
-    first.
+    A wrist without a visible elbow has no limb, but belongs to a person. Fragments with more joints are merged first,
+    then those with higher peaks.
 
     Args:
         peaks: the peaks of one image.
@@ -280,12 +280,12 @@ def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[i
 
 
 def _joint_set(peaks: Peaks, members: list[int]) -> int:
-    """Return the set of a group's joints as bits of an integer."""
+    """Return the joints of a group of peaks as a bit mask."""
     return sum(1 << joint for joint in peaks.joints[members].tolist())
 
 
 def _distances(peaks: Peaks, fragments: list[list[int]], people: list[list[int]]) -> npt.NDArray[np.float64]:
-    """Return the shortest distance, in cells, between joints of each fragment and each person, (fragments, people)."""
+    """Return the shortest distance between joints of each fragment and each person, in cells, (fragments, people)."""
     rows, columns = ([peak for group in groups for peak in group] for groups in (fragments, people))
     between = np.linalg.norm(peaks.places[rows][:, None] - peaks.places[columns], axis=-1)
     by_fragment = np.minimum.reduceat(between, _firsts(fragments), axis=0)
@@ -298,5 +298,5 @@ def _firsts(groups: list[list[int]]) -> Ints:
 
 
 def _diagonals(peaks: Peaks, people: list[list[int]]) -> npt.NDArray[np.float64]:
-    """Return the diagonals of the boxes around people's joints, in cells, at least 1."""
+    """Return the diagonal of the box around each person's joints, in cells, at least 1, (people,)."""
     return np.array([max(1.0, np.linalg.norm(np.ptp(peaks.places[members], axis=0))) for members in people])

@@ -23,16 +23,16 @@ MAPS = "maps.npz"
 
 
 SEEN = "seen"
-"""The name, instead of a split's, of the training images that are evaluated as well."""
+"""The name, in place of a split's, for the training images that are evaluated too."""
 
 
 def people_name(which: str) -> str:
-    """Return the file name of a split's detected people, or of :data:`SEEN`'s: COCO results beside the document."""
+    """Return the name of the file with the people detected in a split, or in :data:`SEEN`, as COCO results."""
     return f"people-{which}.json"
 
 
 def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
-    """Return the people that an evaluation found, as COCO results.
+    """Return the people that the evaluated network detected, as COCO results.
 
     Raises:
         StoreError: the file is missing, or cannot be read.
@@ -46,11 +46,11 @@ class PoseFigures(Scored):
 
     Attributes:
         images: number of images, each evaluated once.
-        people: number of people to find: those with a labelled joint, without crowds.
-        results: number of results.
+        people: number of annotated people with a labelled joint, without crowds.
+        results: number of detected people.
         metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, and ``pck``
-            (:mod:`podline.kinds.pose.pck`), each with its 95 % interval by the bootstrap over images. Figures without
-            people are left out, except ``ap`` and ``ar``, which are then 0 within 0…1.
+            (:mod:`podline.kinds.pose.pck`), each with its 95 % interval by the bootstrap over images. A figure for
+            sizes that no person has is left out; ``ap`` and ``ar`` are 0 within 0…1 instead.
     """
 
     images: int = Field(ge=0)
@@ -59,15 +59,14 @@ class PoseFigures(Scored):
 
 
 class ChosenThreshold(Frozen):
-    """The least score at which a result counts as a person, in pictures and in counts.
+    """The least score at which a detected person is drawn and counted; AP needs no threshold.
 
-    AP needs no threshold. The threshold has the best F1 measure at OKS 0.5 on training images, so the judged images do
-    not influence it.
+    The threshold has the best F1 at OKS 0.5 on training images, so the judged images do not influence it.
 
     Attributes:
-        chosen_on: the split of the images that chose the threshold.
-        images: number of these images.
-        seen: counts on these images.
+        chosen_on: the split of the images on which the threshold was chosen.
+        images: number of the images on which it was chosen.
+        seen: counts on the images on which it was chosen.
         judged: counts on the judged split.
     """
 
@@ -81,20 +80,20 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     """The evaluation of one pose network on one split, every image once. Podline 1.0 wrote further fields.
 
     Attributes:
-        seen: of the first training images, as many as the judged split has, and at least 200.
+        seen: the figures on the first training images: as many images as the judged split has, and at least 200.
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
-        guessing_pck: the PCK of the same; None without a label that counts.
+        guessing_pck: the PCK of that fixed person; None without a label that counts.
         pck_joints: the joints whose distance is the length for PCK; None for the diagonal of the box.
-        better_than_guessing: the sanity check: AP or PCK on the split is higher than that of guessing and of the
-            untrained network, by at least 0.001 in 97.5 % of the draws of images.
-        better_in: which of ``ap`` and ``pck`` is higher.
-        learned: the same check on the training images, against guessing.
-        threshold: None if no person was found in the training images.
-        joints: a table by joint, in COCO's order for COCO's 17.
+        better_than_guessing: the sanity check: AP or PCK on the split exceeds both guessing and the untrained network
+            by at least 0.001, in 97.5 % of the bootstrap's samples of images.
+        better_in: the names, of ``ap`` and ``pck``, that pass the sanity check.
+        learned: whether AP or PCK on the training images exceeds guessing in the same way.
+        threshold: the score threshold; None if no person was found in the training images.
+        joints: figures by joint, in COCO's order for COCO's 17.
         pictures: the best, median and worst images of the split.
-        seen_pictures: the same for training images.
-        maps_of: the image whose heatmaps and fields are in :data:`MAPS`: the first median image; None without labelled
-            people.
+        seen_pictures: the best, median and worst of the training images.
+        maps_of: the id of the image whose heatmaps and fields are in :data:`MAPS`: the first median image; None without
+            labelled people.
     """
 
     measure: ClassVar[str] = "ap"
@@ -111,7 +110,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     maps_of: int | None
 
     def parts(self) -> dict[str, Metric]:
-        """Return the share of close joints among each joint's labelled places."""
+        """Return the share of each joint's labels that are predicted closely."""
         return {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in self.joints}
 
     @property
@@ -121,17 +120,17 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
 
     @property
     def score_threshold(self) -> float:
-        """The least score at which a result counts as a person; 0 if none was chosen."""
+        """The least score at which a detected person counts; 0 if no threshold was chosen."""
         return self.threshold.judged.score if self.threshold else 0.0
 
     @property
     def guessed(self) -> dict[str, Metric]:
-        """Guessing's AP, and its PCK where a label counts."""
+        """The AP of guessing, and its PCK if a label counts, by name."""
         return super().guessed | ({PCK: self.guessing_pck} if self.guessing_pck else {})
 
     @property
     def pck_length(self) -> str:
-        """The length for PCK, in words."""
+        """The length for PCK, as text."""
         if self.pck_joints is None:
             return "the diagonal of the instance's box"
         first, second = (joint.replace("_", " ") for joint in self.pck_joints)
@@ -141,7 +140,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         """Return the sanity check as text."""
         against = "; ".join(
             f"{_named(name, self.trained)} vs {value_text(name, self.untrained.metrics[name].value)} of the untrained "
-            f"network and {metric_text(name, guessing)} of one and the same pose in every image"
+            f"network and {metric_text(name, guessing)} of the mean pose in every image"
             for name, guessing in self.guessed.items()
         )
         if self.better_in == (PCK,):
@@ -151,12 +150,12 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         if self.learned:
             seen = " and ".join(_named(name, self.seen) for name in self.guessed)
             return (
-                f"On the {self.split} split the result cannot be told from guessing ({against}); on training images "
-                f"it has {seen}: more training images are needed."
+                f"On the {self.split} split the result is not better than guessing ({against}); on training images "
+                f"the network has {seen}: more training images are needed."
             )
         return (
-            f"The result cannot be told from guessing ({against}), not even on training images: look at "
-            "the loss curves, the learning rate and the pictures before anything else."
+            f"The result is not better than guessing ({against}), not even on training images: check the loss curves, "
+            "the learning rate and the pictures first."
         )
 
 

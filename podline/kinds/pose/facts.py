@@ -14,8 +14,8 @@ POSE = KindFacts(
     examples="people",
     caption="COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images).",
     lost="Found before, not now: the {shown} images that lost the most joints",
-    says="what {} finds",
-    lost_hint="; instances that only the first model finds have a frame, joints a ring",
+    says="instances found by {}",
+    lost_hint="; a frame marks an instance that only the first model finds, a ring such a joint",
     large_pictures=True,
     own_measures=False,
 )

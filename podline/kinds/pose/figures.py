@@ -6,7 +6,7 @@ from podline.base.frozen import Frozen
 from podline.documents.metric import Metric
 
 PCK = "pck"
-"""The measure of joints; see :mod:`podline.kinds.pose.pck`."""
+"""The name of the share of joints that are predicted closely; see :mod:`podline.kinds.pose.pck`."""
 
 
 class JointFigures(Frozen):
@@ -14,13 +14,13 @@ class JointFigures(Frozen):
 
     Attributes:
         joint: its name.
-        labelled: number of labels.
-        in_found: number of labels in people that were found.
-        close: number of labels with a similarity of at least 0.5; people that were not found do not count.
-        similarity: mean over ``in_found``; 0 without any.
-        distance: median over ``in_found``, as a share of the root of the person's area; joints that the found person
-            lacks are left out; None without any.
-        pck: its PCK; None without a label that counts.
+        labelled: number of people in whom the joint is labelled.
+        in_found: number of these people that were detected.
+        close: number of detected people whose predicted joint has a similarity of at least 0.5 to the label.
+        similarity: mean similarity over ``in_found``; 0 without any.
+        distance: median distance over ``in_found``, as a share of the root of the person's area, without detected
+            people that lack the joint; None without any.
+        pck: the PCK of the joint; None without a label that counts.
     """
 
     joint: str
@@ -33,12 +33,12 @@ class JointFigures(Frozen):
 
 
 class ThresholdFigures(Frozen):
-    """Counts at OKS 0.5, without results below a score.
+    """Counts of detected people at OKS 0.5, from a score threshold on.
 
     Attributes:
         score: the threshold.
-        kept: number of results with at least this score.
-        right: number of these that match an annotated person, each person once.
+        kept: number of detected people with at least this score.
+        right: number of kept results that match an annotated person; each person is matched once.
         people: number of annotated people, see :class:`OksEvaluation`.
     """
 
@@ -49,10 +49,10 @@ class ThresholdFigures(Frozen):
 
     @property
     def precision(self) -> float:
-        """The share of kept results that is right; 0 without results."""
+        """The share of kept results that match a person; 0 without results."""
         return self.right / self.kept if self.kept else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of people that is found; 0 without people."""
+        """The share of annotated people that are found; 0 without people."""
         return self.right / self.people if self.people else 0.0

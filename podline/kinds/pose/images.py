@@ -1,4 +1,4 @@
-"""Scores the people of each image, to rank images for pictures."""
+"""Computes how well the people of each image were detected, to choose the images of a report."""
 
 # pyright: standard
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pycocotools.cocoeval import COCOeval
 from podline.kinds.pose.ranked_images import PeopleFigures, Ranked
 
 SHOWN = 3
-"""The number of images that are selected as best, median and worst."""
+"""The number of images in each of the groups best, median and worst."""
 
 
 def by_image(evaluation: COCOeval, threshold: float) -> list[PeopleFigures]:
-    """Return the figures of each image with labelled people, in the order of their ids."""
+    """Return the figures of each image with labelled people, sorted by image id."""
     all_sizes = evaluation.params.areaRng[0]
     found: dict[int, PeopleFigures] = {}
     for image in evaluation.evalImgs:
@@ -39,7 +39,7 @@ def ranked(images: list[PeopleFigures], shown: int = SHOWN) -> Ranked:
 
 
 def _image(evaluation: Any, image: Any, threshold: float) -> PeopleFigures:
-    # OKS of results, highest score first, with people in the order of the annotations.
+    # OKS by result (highest score first) and annotated person (in the order of the annotations).
     place = image["image_id"], image["category_id"]
     similarity, annotations = evaluation.ious[place], evaluation.cocoGt.getAnnIds(imgIds=place[0], catIds=place[1])
     counted = [person for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True) if not ignored]

@@ -1,4 +1,4 @@
-"""Prepares images of a pose evaluation with the people found and the people annotated."""
+"""Prepares images of a pose evaluation with the detected and the annotated people."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Poses = npt.NDArray[np.float32]
 
 
 class JudgedPicture(NamedTuple):
-    """An image without black borders, and its people in its pixels.
+    """An image without black borders, with its people in pixels of this image.
 
     Attributes:
         figures: the figures of the image.
         image: uint8 (height, width, 3), at the network's resolution.
-        found: people found with at least the score threshold, best first: (n, joints, 3).
+        found: detected people with at least the threshold's score, best first: (n, joints, 3).
         wanted: annotated people: (n, joints, 3).
-        name: the image's file in the source, or else its number.
+        name: the image's file in the source, or the image's number if the file is unknown.
     """
 
     figures: PeopleFigures
@@ -50,7 +50,7 @@ class Scene(NamedTuple):
 
     Attributes:
         image: uint8 (height, width, 3), at the network's resolution.
-        letterbox: the place of the original image in the network's square.
+        letterbox: position and scale of the original image in the network's square input.
         skeleton: the skeleton of its people.
     """
 
@@ -75,7 +75,7 @@ class Scene(NamedTuple):
 
 
 class MapsOfImage(NamedTuple):
-    """An image, uint8 (side, side, 3), and the network's maps for it."""
+    """The id of an image, its pixels as uint8 (side, side, 3), and the network's maps for it."""
 
     image_id: int
     image: Image
@@ -85,7 +85,7 @@ class MapsOfImage(NamedTuple):
 def judged_pictures(
     store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
 ) -> dict[str, list[JudgedPicture]]:
-    """Return the best, the median and the worst images by title.
+    """Return the images of each group of :class:`podline.kinds.pose.ranked_images.Ranked`, by the group's name.
 
     Args:
         store: the store.
@@ -122,7 +122,7 @@ def judged_pictures(
 
 
 def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation) -> MapsOfImage | None:
-    """Return the network's maps that the evaluation kept, with their image.
+    """Return the network's maps that the evaluation stored, with their image; None without labelled people.
 
     Raises:
         StoreError: a file is missing.
@@ -141,7 +141,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
 
 
 def records_of(reader: SplitReader) -> dict[int, int]:
-    """Return the position of each image in its split, by COCO's id."""
+    """Return the position of each image's record in its split, by COCO's image id."""
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0]
     return {image_id: place for place, image_id in enumerate(ids.tolist())}
 
@@ -154,7 +154,7 @@ def _by_image(people: Results) -> dict[int, Results]:
 
 
 def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
-    """Return the image of a record."""
+    """Read the image at a position of its split, and cut off the black borders."""
     fields = reader.gather(np.array([record]), ["image", "size"])
     square, (width, height) = fields["image"][0], fields["size"][0].tolist()
     letterbox = LetterBox(width, height, square.shape[0])

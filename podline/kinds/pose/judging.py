@@ -1,4 +1,4 @@
-"""Evaluates a pose network on a split, with decoder and COCO's measure, every image once."""
+"""Evaluates a pose network on a split: decodes the people of every image once, and computes COCO's measure."""
 
 # pyright: standard
 from __future__ import annotations
@@ -22,6 +22,7 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.any_evaluation import EVALUATION
+from podline.documents.intervals import TAIL
 from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
@@ -45,14 +46,12 @@ from podline.training.plan import plan_training
 
 ID, SIZE = "image_id", "size"
 FIELDS = (IMAGE, ID, SIZE)
-"""The record fields that are read to find people."""
+"""The record fields that detecting people needs."""
 
 _SEEN_AT_LEAST = 200
 _UNKNOWN = Metric(value=0.0, low=0.0, high=1.0)
 _LEAST = 0.001
 """The least difference from guessing that counts: the smallest that three decimals show."""
-_WORST = 2.5
-"""The percentile of a difference in drawn images that has to be above guessing."""
 
 
 class _Split(NamedTuple):
@@ -63,7 +62,7 @@ class _Split(NamedTuple):
         truth: a COCO document about these images.
         reader: reader of the whole split.
         ids: positions of the records in the split.
-        image_ids: COCO's id of each record.
+        image_ids: COCO's image id of each record.
     """
 
     batches: EvaluationInput
@@ -74,7 +73,7 @@ class _Split(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The people that networks find, as COCO results: the trained one, the untrained one, and on training images."""
+    """COCO results: of the trained network, of the untrained one, and of the trained one on training images."""
 
     people: Results
     untrained: Results
@@ -82,7 +81,7 @@ class _Found(NamedTuple):
 
 
 def judge(case: Case) -> Judgement:
-    """Find the people of a split with a run's network, before and after training, and evaluate both.
+    """Detect the people of a split with a run's network, before and after training, and evaluate both.
 
     The people, as COCO results, and the network's maps of one image are written beside the document.
 
@@ -124,22 +123,19 @@ def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | N
 
 
 def chosen_threshold(store: Store, folder: str) -> float | None:
-    """Return the score threshold that the evaluation in a run's folder chose.
-
-    It returns None without an evaluation, or if the evaluation found no person to choose by.
-    """
+    """Return the score threshold of the evaluation in a run's folder; None without evaluation or threshold."""
     evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
     chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
     return chosen.judged.score if chosen else None
 
 
 def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Answers:
-    """Return a function from a batch to the last heatmaps and fields of a network."""
+    """Return a network as a function of an input, which gives the last stages' heatmaps and fields of each batch."""
     return answers_of(model, strategy, last_stages)
 
 
 def last_stages(outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the heatmaps and fields to decode from a network's outputs; a network of one subject has empty fields."""
+    """Return the last heatmaps and fields from a network's outputs; fields have 0 channels if the network has none."""
     last = {kind_of(stage): outputs[stage] for stage in sorted(outputs, key=number_of)}
     return last[HEATMAP], last.get(PAF, last[HEATMAP][:, :, :, :0])
 
@@ -147,7 +143,7 @@ def last_stages(outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]
 def find_people(
     answers: Answers, batches: EvaluationInput, poses: PoseSettings, news: Callable[[int], None]
 ) -> Results:
-    """Return the people in each image, as COCO results in the images' own pixels.
+    """Detect the people in each image; return COCO results in pixels of the original images.
 
     Raises:
         DivergenceError: an output is not finite.
@@ -187,7 +183,7 @@ def _results(
     for image, finite in zip(image_ids, np.isfinite(heatmaps.sum((1, 2, 3)) + pafs.sum((1, 2, 3))), strict=True):
         if not finite:
             raise DivergenceError(
-                f"image {image}: the network's answers are not finite, as its training diverged; train again with "
+                f"image {image}: the network's outputs are not finite, since its training diverged; train again with "
                 "a lower learning rate"
             )
     found = decode_people(heatmaps, pafs, poses.targets.stride, poses.decoding, skeleton)
@@ -218,7 +214,7 @@ def _split(case: Case, name: str, ids: npt.NDArray[np.int64] | None) -> _Split:
 
 
 def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
-    """Return the baseline that ignores the images: one person each, the mean training pose."""
+    """Return the guessing baseline: the mean training pose as the one person of each image."""
     skeleton = split.batches.manifest.skeleton
     joints = len(skeleton.joints)
     keypoints = seen.reader.gather(seen.ids, ["keypoints"])["keypoints"].reshape(-1, joints, 3)
@@ -243,14 +239,14 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
     trained = judged_on(split, found.people)
     if not trained.figures.people:
         raise ArtifactError(
-            f"no image of the {of_run['split']} split has a labelled person: there is nothing to evaluate; "
+            f"no image of the {of_run['split']} split has a labelled person, so nothing can be evaluated; "
             "give a split with labelled people"
         )
     untrained, memory = judged_on(split, found.untrained), judged_on(seen, found.seen)
     guessing = judged_on(split, _mean_person_everywhere(seen, split, poses.side))
     better_in = trained.better_in(untrained, guessing)
     after, on_seen = trained.evaluation, memory.evaluation
-    # Of a single subject every answer counts, however low its score.
+    # With one subject per image, every detected person counts, even with a low score.
     score = 0.0 if poses.subjects == "one" else tables(on_seen).score_threshold
     pictures = ranked(by_image(after, score or 0.0))
     joints = zip(tables(after).joints, trained.pck.joints, strict=True)
@@ -281,13 +277,13 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
 
 
 class _Judged(NamedTuple):
-    """The people that one network finds on some images, judged.
+    """The evaluation of the people that one network detects on some images.
 
     Attributes:
-        evaluation: their evaluation.
-        figures: its figures.
-        pck: its PCK.
-        drawn: AP and PCK in images drawn with replacement, the same draws for all networks, (draws,) each.
+        evaluation: pycocotools' evaluation.
+        figures: the figures of the evaluation.
+        pck: the PCK.
+        drawn: AP and PCK of each bootstrap sample of images, (draws,) each; all networks use the same samples.
     """
 
     evaluation: COCOeval
@@ -309,16 +305,16 @@ class _Judged(NamedTuple):
         return cls(evaluation, figures, joints, {"ap": drawn["ap"], PCK: joints.drawn})
 
     def better_in(self, *others: _Judged) -> tuple[str, ...]:
-        """Return which of AP and PCK are above those of all others on the same images, beyond the choice of images."""
+        """Return the names, of ``ap`` and ``pck``, in which this network beats all others on nearly all samples."""
         return tuple(
             name
             for name in self.drawn
-            if all(np.nanpercentile(self.drawn[name] - each.drawn[name], _WORST) >= _LEAST for each in others)
+            if all(np.nanquantile(self.drawn[name] - each.drawn[name], TAIL) >= _LEAST for each in others)
         )
 
 
 def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -> PoseMaps:
-    """Return the network's maps for one image, and the target maps."""
+    """Run the network on one image; return its maps and the target maps."""
     record = split.ids[split.image_ids == image_id]
     alone = EvaluationInput(
         split.reader, split.batches.manifest, FIELDS, batch_size=split.batches.batch_size, ids=record

@@ -1,4 +1,4 @@
-"""The kind of task that finds people and their joints."""
+"""The kind of task that detects people and their joints."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class PoseKind(ReportedKind):
     """The kind of people and their joints."""
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Check that the augmentation and PCK fit the skeleton."""
+        """Check that the settings of augmentation and PCK fit the data set's skeleton."""
         augmentation.require_fit(recipe, manifest)
         pck.require_fit(recipe, manifest)
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
-        """Build the objective of maps."""
+        """Build the objective that compares heatmaps and fields with their targets."""
         return pose_objective(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
@@ -53,13 +53,13 @@ class PoseKind(ReportedKind):
         return network.pose_model(recipe, manifest)
 
     def judge(self, case: Case) -> Judgement:
-        """Evaluate a network by the people that it finds."""
+        """Evaluate a network by the people that it detects."""
         return judging.judge(case)
 
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader of a run's model; the default threshold is the one its evaluation chose."""
+        """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
         return predicting.reader(store, training, manifest, threshold, reporter)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
@@ -69,7 +69,7 @@ class PoseKind(ReportedKind):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return the first test images with people, as found and as labelled."""
+        """Return the first test images with people, once with the detected and once with the labelled people."""
         return sheet.sheet_block(spec, model, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
@@ -89,13 +89,13 @@ class PoseKind(ReportedKind):
         return lost_answers.lost_examples(compared, reader, manifest, *pair)
 
     def answers(self) -> PoseAnswers:
-        """Return the provider of people."""
+        """Return the provider of detected people."""
         return PoseAnswers()
 
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
-        """Return a pose network's layers and costs; without a data set, for COCO's skeleton."""
+        """Return a pose network's layers and costs, for COCO's skeleton if ``facts`` have none."""
         skeleton = Skeleton.model_validate(facts[SKELETON]) if facts else COCO
         poses, no_change = PoseSettings.of(recipe).on(facts), ([0.0] * 3, [1.0] * 3)
         return described(network.build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))

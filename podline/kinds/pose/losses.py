@@ -1,4 +1,4 @@
-"""Computes the loss of a pose network: every stage against its targets, in places with labelled people."""
+"""Computes the loss of a pose network: every stage against its targets, without cells of unlabelled people."""
 
 # pyright: standard
 from __future__ import annotations
@@ -40,7 +40,7 @@ def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasi
 
 
 def target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """Return the target of a stage: ``pafs`` or ``heatmaps``, by the end of its name."""
+    """Return the target of a stage: ``pafs`` if the stage's name ends in ``paf``, else ``heatmaps``."""
     return targets.pafs if stage.endswith("paf") else targets.heatmaps
 
 
@@ -60,6 +60,6 @@ def vectors(paf: tf.Tensor) -> tf.Tensor:
 
 
 def _channel_strength(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """Return the strength for each output channel; both channels of a vector get the vector's length."""
+    """Return the target's strength for each output channel; both channels of a vector have the vector's length."""
     strength = strength_of(stage, targets)
     return tf.repeat(strength, 2, axis=-1) if stage.endswith("paf") else strength

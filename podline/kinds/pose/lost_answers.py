@@ -1,4 +1,4 @@
-"""Finds the images in which one pose network finds fewer joints than another one."""
+"""Lists the images in which one pose network finds fewer joints than another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_IMAGES = 8
 def lost_examples(
     compared: Compared[Any], reader: SplitReader, manifest: Manifest, before: PoseEvaluation, after: PoseEvaluation
 ) -> LostExamples:
-    """Return images in which the second network finds fewer joints, largest loss first."""
+    """Return images in which the second network finds fewer joints than the first, largest loss first."""
     pair = FoundPair(compared.known[0], compared.candidate, manifest.skeleton)
     people = lost_people(pair, reader)
     shown = people.images[:MOST_IMAGES]

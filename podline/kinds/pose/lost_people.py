@@ -1,4 +1,4 @@
-"""Finds people that one pose network detects and another one misses, and draws them."""
+"""Lists people that one pose network detects and another misses, and draws them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LOST = (224, 62, 45)
 
 @dataclass(frozen=True)
 class FoundPair:
-    """The people found by two pose networks on the same images.
+    """The people that two pose networks detect in the same images.
 
     Attributes:
-        before: the evaluated people of the first network.
-        after: those of the second network.
+        before: the evaluation of the first network's people.
+        after: the evaluation of the second network's people.
         skeleton: the skeleton of the people.
     """
 
@@ -40,12 +40,12 @@ class FoundPair:
 
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
-        """The joints of the annotated people that each network found close, by their place in the truth."""
+        """Each network's close joints, by the annotated person's number in the truth, from 1."""
         return close_joints(self.before), close_joints(self.after)
 
 
 class FoundPeople(NamedTuple):
-    """The number of people of an image found at OKS 0.5, and of their close joints."""
+    """The number of people of an image that a network finds at OKS 0.5, and the number of close joints."""
 
     people: int
     joints: int
@@ -55,12 +55,12 @@ class LostImage(NamedTuple):
     """An image with lost people or joints.
 
     Attributes:
-        image_id: COCO's id.
-        record: its place in the split.
-        there: number of its people, and of their labelled joints.
-        before: those that the first network finds.
-        after: those that the second network finds.
-        lost: places in the truth of people that only the first network finds.
+        image_id: COCO's image id.
+        record: position of the image's record in the split.
+        there: number of annotated people, and of their labelled joints.
+        before: people and joints that the first network finds.
+        after: people and joints that the second network finds.
+        lost: numbers, in the truth, of people that only the first network finds.
     """
 
     image_id: int
@@ -77,7 +77,7 @@ class LostPeople(NamedTuple):
     Attributes:
         lost: number of people that only the first network finds, at OKS 0.5.
         gained: number of people that only the second network finds.
-        images: images with fewer close joints than before, largest loss first.
+        images: images in which the second network has fewer close joints, largest loss first.
     """
 
     lost: int
@@ -86,7 +86,7 @@ class LostPeople(NamedTuple):
 
 
 def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
-    """Return the people and joints that the second network lost, with their images."""
+    """Return the people that only one of the networks finds, and the images with lost joints."""
     before, after = pair.people
     records, images = records_of(reader), dict[int, list[int]]()
     for person, now in after.items():
@@ -104,7 +104,7 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
 
 
 def _lost_image(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
-    """Describe an image from its people: place in the truth, the first network's joints and the second's."""
+    """Describe an image by its people: number in the truth, joints of the first and of the second network."""
 
     def found(sides: Sequence[CloseJoints]) -> FoundPeople:
         return FoundPeople(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
@@ -121,16 +121,15 @@ def _lost_image(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoint
 
 
 def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Sequence[float]) -> tuple[Image, Image]:
-    """Draw an image with the people that each network found, and mark the losses.
+    """Draw an image twice, with the people of each network, and mark people and joints that only the first finds.
 
-    People that only the first network finds have a frame. Joints that only the first network finds close, in other
-    people, have a ring around the labelled place.
+    A frame marks a lost person. A ring around the labelled joint marks a lost joint of a person that both find.
 
     Args:
         image: the image.
         pair: the two networks.
         reader: the reader of the split.
-        thresholds: least score of drawn results for each network; results that match a person are always drawn.
+        thresholds: each network's least score of people to draw; people that match an annotation are always drawn.
     """
     there, truth = scene(reader, image.record, pair.skeleton), people_in(pair.after)
     scale = _LONGER_SIDE / max(there.image.shape[:2])
@@ -145,7 +144,7 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
 
 
 def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> Results:
-    """Return an image's results above the threshold, and those that match people, by falling score."""
+    """Return an image's results that reach the threshold or match an annotated person, highest score first."""
     right = {person.result for person in people.values()}
     found: Any = judged.cocoDt.imgToAnns[image_id]
     results = sorted(found, key=lambda result: -result["score"])
@@ -153,7 +152,7 @@ def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], thre
 
 
 def _lost_joints(image: LostImage, pair: FoundPair, there: Scene) -> npt.NDArray[np.floating]:
-    """Return the lost joints of people whom both networks found: (n, 2), in pixels of the picture."""
+    """Return the labelled positions of lost joints in people that both networks find: (n, 2), pixels of the picture."""
     (before, after), truth = pair.people, people_in(pair.after)
     found: list[npt.NDArray[np.floating]] = [np.empty((0, 2))]
     for person, now in after.items():

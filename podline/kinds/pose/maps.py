@@ -17,15 +17,15 @@ from podline.kinds.pose.skeletons import colour_of
 Image = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
-# Brightness of the image below the maps.
+# Factor for the brightness of the image under the maps.
 _DIMMED = 0.35
 _HUES = np.array([colorsys.hsv_to_rgb(hue / 360, 0.85, 1) for hue in range(360)], np.float32)
 
 
 class PoseMaps(NamedTuple):
-    """A network's last maps of one image, (height, width, joints) and (height, width, 2 × limbs), and their targets.
+    """The last heatmaps (height, width, joints) and fields (height, width, 2 × limbs) for one image, and the targets.
 
-    Fields of a network of one subject have no channels.
+    Fields have 0 channels if the network has none (``subjects=one``).
     """
 
     heatmaps: Floats
@@ -45,7 +45,7 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
     """Decode the bytes of :func:`maps_to_bytes`.
 
     Raises:
-        ValueError: the bytes are not such a file.
+        ValueError: the bytes are not an ``npz`` file.
         KeyError: a map is missing.
     """
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
@@ -53,13 +53,13 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
 
 
 def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image:
-    """Draw all heatmaps, (cells, cells, joints), over the dimmed image: each joint in its skeleton's colour."""
+    """Draw all heatmaps, (height, width, joints), over the dimmed image, each joint in the colour of its skeleton."""
     colours = np.array([colour_of(name) for name in skeleton.joints], np.float32)
     return _over(image, (np.clip(heatmaps, 0, 1)[..., None] * colours).max(axis=-2))
 
 
 def paf_picture(image: Image, pafs: Floats) -> Image:
-    """Draw the strongest field of each cell, (cells, cells, 2 × limbs), over the dimmed image: direction as hue."""
+    """Draw the strongest vector of each cell of the fields, (height, width, 2 × limbs), with its direction as hue."""
     vectors = pafs.reshape(*pafs.shape[:2], -1, 2)
     lengths = np.linalg.norm(vectors, axis=-1)
     strongest = lengths.argmax(axis=-1)[..., None]
@@ -70,12 +70,12 @@ def paf_picture(image: Image, pafs: Floats) -> Image:
 
 
 def heatmap_panels(image: Image, heatmaps: Floats, skeleton: Skeleton) -> list[tuple[str, Image]]:
-    """Draw each joint's heatmap over the image, small, with the joint's name."""
+    """Return (joint name, small image with the joint's heatmap) for each joint."""
     return list(_panels(image, ((name, heatmaps[..., joint]) for joint, name in enumerate(skeleton.joints))))
 
 
 def paf_panels(image: Image, pafs: Floats, skeleton: Skeleton) -> list[tuple[str, Image]]:
-    """Draw the strength of each limb's field over the image, small, with the limb's joints."""
+    """Return (names of the two joints, small image with the strength of the limb's field) for each limb."""
     lengths = np.linalg.norm(pafs.reshape(*pafs.shape[:2], -1, 2), axis=-1)
     named = ((f"{start} – {end}", lengths[..., limb]) for limb, (start, end) in enumerate(skeleton.limbs))
     return list(_panels(image, named))
@@ -90,7 +90,7 @@ def _panels(image: Image, maps: Iterable[tuple[str, Floats]]) -> Iterable[tuple[
 
 
 def _over(image: Image, light: npt.NDArray[np.floating]) -> Image:
-    """Add light to the dimmed image; each cell covers its square of pixels."""
+    """Blend RGB maps (height, width, 3) over the dimmed image; each cell covers a square of pixels."""
     height, width = image.shape[:2]
     spread = cv2.resize(light.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     strength = spread.max(axis=-1, keepdims=True) / 255

@@ -2,8 +2,8 @@
 
 Trunk and neck: the last feature map of each resolution, from the output's resolution down to 1/32 of the image for
 MobileNetV2, and to 1/16 for EfficientNet-Lite0. Each map is projected to the same number of channels, enlarged and
-added, after Lin et al.: "Feature Pyramid Networks for Object Detection", CVPR 2017. So a cell sees its surroundings
-without large kernels at full resolution.
+added, after Lin et al.: "Feature Pyramid Networks for Object Detection", CVPR 2017. So cells have a large receptive
+field without large kernels at full resolution.
 
 Stages: after Cao et al.: "OpenPose: Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", TPAMI 2019.
 The first stages compute and refine the fields, later ones the heatmaps from the fields. A stage is a few residual
@@ -33,7 +33,7 @@ _LITE_STAGES = 5  # of EfficientNet-Lite0, down to 1/16 of the image
 
 
 def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
-    """Return the names of the stages, which are those of their output layers, in the order of computation.
+    """Return the names of the stages, which are also their output layers' names, in the order of computation.
 
     The names are ``stage1_paf``, ``stage2_paf``, ``stage3_heatmap`` …; up to nine stages, sorting keeps this order.
     """
@@ -42,7 +42,7 @@ def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
 
 
 def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    """Build a pose recipe's model for a data set, with fresh weights; it normalises by the training split.
+    """Build a pose recipe's model with initial weights; it normalises images by the training split's statistics.
 
     Raises:
         SettingsError: see :func:`build_pose_model`.
@@ -62,12 +62,12 @@ def build_pose_model(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> keras.Model:
-    """Build the model with fresh weights.
+    """Build the model with initial weights, including the normalisation of images.
 
     Returns:
-        A model from uint8 (n, side, side, 3) to a dictionary with the names of :func:`stage_names`, in their order. An
-        output is float32 (n, side / stride, side / stride, channels), with two channels per limb or one per joint. The
-        model's ``losses`` contain the L2 terms.
+        A model from uint8 (n, side, side, 3) to a dictionary of outputs by the names of :func:`stage_names`. An output
+        is float32 (n, side / stride, side / stride, channels), with two channels per limb or one per joint. The model's
+        ``losses`` contain the L2 terms.
 
     Raises:
         SettingsError: the trunk has no map of this stride, or a prefix in ``l2_layers`` matches no layer.
@@ -92,20 +92,20 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
     taps = _taps(keras.Model(image, last_maps), side // stride)
     if not taps or taps[0].shape[1] != side // stride:
         raise SettingsError(
-            f"stride={stride} vs an input of {side} pixels: {settings.trunk} has no map of that size; set "
+            f"{settings.trunk} has no feature map of stride {stride} for an input of {side} pixels; set "
             "task.targets.stride=8"
         )
     return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
 
 
 def _taps(network: keras.Model, cells: int) -> list[keras.KerasTensor]:
-    """Return the last map of each resolution up to the output's, finest first."""
+    """Return the last feature map of each resolution up to ``cells``, the output's, finest first."""
     last: dict[int, keras.KerasTensor] = {layer.output.shape[1]: layer.output for layer in network.layers}
     return [last[height] for height in sorted(last, reverse=True) if height <= cells]
 
 
 def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.KerasTensor:
-    """Return the sum of all resolutions at the finest, each after a batch norm, as features for all stages."""
+    """Return the features for all stages: the sum of all feature maps, each projected, normalised and enlarged."""
     make, cells = Blocks(), taps[0].shape[1]
     sums = []
     for number, tap in enumerate(taps):

@@ -1,4 +1,4 @@
-"""The objective of a pose network: the loss of every stage's maps, whose targets are drawn on the device."""
+"""The objective of a pose network: the loss of every stage's maps against targets, which are made on the device."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class PoseObjective(Objective):
         self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
 
     def with_targets(self, batch: Batch) -> Batch:
-        """Return the batch with its targets."""
-        side = MASK_STRIDE * batch[IGNORED].shape[1]  # there may be features instead of images
+        """Return the batch with its target maps added."""
+        side = MASK_STRIDE * batch[IGNORED].shape[1]  # the batch may have a trunk's features in place of images
         settings, skeleton = self.settings.targets, self.skeleton
         fields = any(kind_of(stage) == PAF for stage in self.stages)
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton, fields=fields)._asdict()
@@ -51,7 +51,7 @@ class PoseObjective(Objective):
         return stage_losses(outputs, _targets(batch), self.settings.emphasis)
 
     def measures(self, batch: Batch, outputs: Batch) -> Batch:
-        """Return the values of ``measured``."""
+        """Return each stage's loss and the sums of ``stage_sums``, by name, float32 (n,)."""
         losses = {_loss_of(stage): loss for stage, loss in self.terms(batch, outputs).items()}
         return losses | stage_sums(outputs, _targets(batch))
 
@@ -61,11 +61,11 @@ class PoseObjective(Objective):
         return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
 
     def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
-        """Return the problems of stages."""
+        """Return a finding for each stage with a constant output."""
         return stage_faults(measures)
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
-        """Return the share of the joints at which the last stage has a peak."""
+        """Return the share of labelled joints at which the last stage has a peak, as ``joints found``."""
         return {"joints found": self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]}
 
     def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -85,12 +85,12 @@ def pose_objective(recipe: Recipe, manifest: Manifest) -> PoseObjective:
 
 
 def _remarks(given: PoseSettings, manifest: Manifest) -> tuple[str, ...]:
-    """Return a line on the number of subjects in an image."""
-    counted = "found from the annotations" if SUBJECTS in manifest.facts else "not counted when the data were converted"
+    """Return a line for the log: the number of subjects per image, its origin, and what it means for the network."""
+    counted = "counted in the annotations" if SUBJECTS in manifest.facts else "not counted when the data were converted"
     why = "task.subjects" if given.subjects else f"{counted}; task.subjects sets it"
     means = {
         "one": "each joint is at its heatmap's maximum, without part affinity fields",
-        "several": "part affinity fields tell them apart",
+        "several": "part affinity fields separate the subjects",
     }
     subjects = given.on(manifest.facts).subjects or ""
     return (f"{subjects} {'subject' if subjects == 'one' else 'subjects'} an image ({why}): {means[subjects]}",)

@@ -3,8 +3,8 @@
 See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds a table by
 joint, and figures for cases that pycocotools does not handle (no results at all).
 
-The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``. ``d`` is the
-distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
+The OKS of a detected and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``. ``d`` is the
+joint's distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
 """
 
 # pyright: standard
@@ -25,14 +25,14 @@ from podline.kinds.pose.coco_results import Person, Results, Truth, judged_joint
 from podline.kinds.pose.figures import JointFigures, ThresholdFigures
 
 MATCH = 0.5
-"""The least OKS of a person found, and the least similarity of a close joint, in the tables."""
+"""The least OKS at which a person counts as found, and the least similarity at which a joint counts as close."""
 
 
 class OksFigures(Frozen):
-    """pycocotools' ten figures, 0…1; -1 if there are no people of that size.
+    """pycocotools' ten figures, 0…1; -1 if no annotated person has the figure's size.
 
     They are average precision (AP) and average recall (AR). ``ap`` and ``ar`` are means over the OKS thresholds 0.5,
-    0.55 … 0.95; others are at one threshold, or for people of medium (32² to 96² pixels) or large area.
+    0.55 … 0.95; the other figures are at one threshold, or for people of medium (32² to 96² pixels) or large area.
     """
 
     ap: float
@@ -53,7 +53,7 @@ class OksEvaluation(Frozen):
     Attributes:
         images: number of annotated images; each counts once.
         people: number of annotated people with a labelled joint, without crowds.
-        results: number of results.
+        results: number of detected people.
         figures: pycocotools' figures.
         joints: one entry per joint of the category, in its order.
         score_threshold: the score threshold with the best F1 measure at OKS 0.5, for use on other data; None without a
@@ -95,13 +95,13 @@ def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
 
 
 def people_in(evaluation: COCOeval) -> Mapping[int, Person]:
-    """Return the annotations of a :func:`judged` evaluation by their place in the truth, from 1."""
+    """Return the annotations of a :func:`judged` evaluation by their number in the truth, from 1."""
     annotations: Any = evaluation.cocoGt.anns
     return annotations
 
 
 def joint_names(evaluation: COCOeval) -> tuple[str, ...]:
-    """Return the joints of a :func:`judged` evaluation, in the order of annotations."""
+    """Return the joint names of a :func:`judged` evaluation, in the order in which annotations list the joints."""
     truth: Any = evaluation.cocoGt.dataset
     return judged_joints(truth)[0]
 
@@ -111,8 +111,8 @@ class CloseJoints(NamedTuple):
 
     Attributes:
         image_id: id of the image.
-        labelled: which joints are labelled, (joints,).
-        close: which of these were found close, (joints,); none if the person was not found.
+        labelled: which joints are labelled, bool (joints,).
+        close: which labelled joints the network predicts closely, bool (joints,); none if the person was not found.
         result: id of the result that matches this person at OKS 0.5, or None.
     """
 
@@ -123,7 +123,7 @@ class CloseJoints(NamedTuple):
 
 
 def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
-    """Return the close joints, and the matching result, of every person that counts, by place in the truth."""
+    """Return the close joints and the matching result of every person that counts, by number in the truth."""
     matches, found = _Matches(evaluation), dict[int, CloseJoints]()
     for person, annotation in matches.people.items():
         labelled, result = np.reshape(annotation["keypoints"], (-1, 3))[:, 2] > 0, matches.results.get(person)
@@ -135,7 +135,7 @@ def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
 
 
 def _evaluated(truth: Truth, results: Results) -> COCOeval:
-    # pycocotools stores the id of a match and reads 0 as no match, so the copies are numbered from 1.
+    # pycocotools stores the id of a match, where 0 means no match, so the copied annotations are numbered from 1.
     annotations = [{**annotation, "id": number} for number, annotation in enumerate(truth["annotations"], start=1)]
     wanted = _coco(truth, annotations)
     copies: Any = [dict(result) for result in results]
@@ -159,9 +159,9 @@ class _Matches:
     """The matches of people and results at OKS 0.5, for all sizes.
 
     Attributes:
-        people: annotations that count, by their place in the truth, from 1.
-        results: the matching result, by the annotation's place.
-        scores: (score, right) of the results that count; ``right`` tells whether the result matches a person.
+        people: annotations that count, by their number in the truth, from 1.
+        results: the matching result, by the annotation's number.
+        scores: (score, right) of the results that count; ``right`` is whether the result matches a person.
     """
 
     def __init__(self, evaluation: COCOeval) -> None:
@@ -185,12 +185,12 @@ class _Matches:
                         self.results[int(person)] = dict(evaluation.cocoDt.anns[result])
 
     def closeness(self, annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-        """Return the similarity of each joint, 1 for a perfect one; only defined for labelled joints."""
+        """Return the similarity of each joint, 0…1, (joints,); only defined for labelled joints."""
         return np.exp(-_squares(annotation, result) / (2 * self.sigmas) ** 2 / 2)
 
 
 def _squares(annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-    """Return the squared distance of each joint, as a share of the person's area."""
+    """Return the squared distance of each joint divided by the person's area, (joints,)."""
     truth, pose = (np.reshape(person["keypoints"], (-1, 3))[:, :2] for person in (annotation, result))
     return ((pose - truth) ** 2).sum(axis=-1) / (annotation["area"] + np.spacing(1))
 
@@ -225,7 +225,7 @@ def _joint_table(matches: _Matches, names: tuple[str, ...]) -> tuple[JointFigure
 
 
 def _best_threshold(matches: _Matches) -> float | None:
-    """Return the score threshold of the best F1; results of equal score are kept or dropped together."""
+    """Return the score threshold with the best F1; results of equal score are kept or dropped together."""
     if not matches.results:
         return None
     scores = np.array([score for score, _ in matches.scores])

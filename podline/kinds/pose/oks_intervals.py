@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
+from podline.documents.intervals import ENDS, RESAMPLES
 from podline.documents.metric import Metric
 from podline.kinds.pose.oks import OksFigures
 
-DRAWS = 1000
-_PERCENTILES = (2.5, 97.5)
 # Of pycocotools' ten figures: whether it is a precision or a recall, its OKS threshold (None for the mean over all),
 # and its range of areas: all, medium or large.
 _FIGURES: dict[str, tuple[bool, float | None, int]] = {
@@ -41,7 +40,7 @@ class _Results(NamedTuple):
     """The results of one category for people in one range of areas, highest score first.
 
     Attributes:
-        images: place of each result's image, (d,).
+        images: index of each result's image, (d,).
         right: at each OKS threshold, (t, d): 1 for a result that matches a person, else 0.
         wrong: at each OKS threshold, (t, d): 1 for a false alarm, else 0.
         people: number of people that count in each image, (images,).
@@ -53,23 +52,23 @@ class _Results(NamedTuple):
     people: npt.NDArray[np.int64]
 
 
-def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
-    """Return the figures of pycocotools by name, each with its interval, without figures that have no people."""
+def figures_within(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -> dict[str, Metric]:
+    """Return pycocotools' figures with 95 % intervals, by name; leave out figures for sizes that no person has."""
     drawn = drawn_figures(evaluation, draws, seed)
     return {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 
 def figures_of(evaluation: COCOeval) -> dict[str, float]:
-    """Return the figures of pycocotools by name, without figures that have no people."""
+    """Return pycocotools' figures by name; leave out figures for sizes that no person has."""
     values = zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True)
     return {name: value for name, value in values if value >= 0}
 
 
-def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the figures of pycocotools for images drawn with replacement, by name, (draws,).
+def drawn_figures(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
+    """Return pycocotools' figures of each bootstrap sample of images, by name, (draws,).
 
-    Two evaluations of the same images use the same draws. A draw without people of a figure's size gives NaN; without
-    images there are no draws.
+    Two evaluations of the same images use the same samples. A sample without people of a figure's size gives NaN;
+    without images there are no samples.
     """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
     parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
@@ -84,16 +83,16 @@ def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> di
     return drawn
 
 
-def drawn_times(images: int, draws: int = DRAWS, seed: int = 0) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield how often each draw with replacement has each image, (images,); without images there are no draws."""
+def drawn_times(images: int, draws: int = RESAMPLES, seed: int = 0) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield bootstrap samples: how often each sample contains each image, (images,); none without images."""
     rng = np.random.default_rng(seed)
     for _ in range(draws if images else 0):
         yield np.bincount(rng.integers(images, size=images), minlength=images)
 
 
 def interval_of(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
-    """Return a figure with the interval of its values in drawn images."""
-    low, high = np.percentile(drawn[~np.isnan(drawn)], _PERCENTILES).tolist()
+    """Return a figure with the 95 % percentile interval of its values in bootstrap samples, (draws,)."""
+    low, high = np.quantile(drawn[~np.isnan(drawn)], ENDS).tolist()
     return Metric(value=value, low=low, high=high)
 
 
@@ -113,7 +112,7 @@ def _by_category(evaluation: COCOeval, area: int) -> Iterator[_Results]:
 
 def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Results:
     scores = np.concatenate([found["dtScores"] for found in by_image.values()])
-    order = np.argsort(-scores, kind="mergesort")  # as in pycocotools: equal scores keep the order of images
+    order = np.argsort(-scores, kind="mergesort")  # like pycocotools: equal scores keep the order of images
     matched, ignored = (
         np.concatenate([found[name] for found in by_image.values()], axis=1)[:, order].astype(bool)
         for name in ("dtMatches", "dtIgnore")
@@ -129,8 +128,8 @@ def _measured(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
     """Return average precision and recall at each OKS threshold, as means over categories; None without people.
 
-    ``times`` tells how often each image counts. The figures equal those of ``COCOeval.accumulate`` for a data set with
-    as many copies of each image.
+    Image i counts ``times[i]`` times. The figures equal those of ``COCOeval.accumulate`` for a data set with as many
+    copies of each image.
     """
     found = [_precision_and_recall(part, times, recalls) for part in parts if times @ part.people]
     if not found:
@@ -146,7 +145,7 @@ def _precision_and_recall(
     right, wrong = np.cumsum(part.right * weights, axis=1), np.cumsum(part.wrong * weights, axis=1)
     recall = right / (times @ part.people)
     precision = right / (right + wrong + np.spacing(1))
-    # The highest precision at this or a higher recall; 0 at a recall that is never reached.
+    # At each recall, the highest precision at this or a higher recall; 0 if the recall is never reached.
     precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     padded = np.pad(precision, ((0, 0), (0, 1)))
     places = [np.searchsorted(reached, recalls, side="left") for reached in recall]

@@ -1,11 +1,12 @@
-"""Computes PCK: the share of labelled joints that are found within a fifth of a length of their instance.
+"""Computes PCK: the share of labelled joints that are predicted within a fifth of a length of their instance.
 
-Yang and Ramanan: "Articulated Human Detection with Flexible Mixtures of Parts", PAMI 2013. The length is the distance
-of two joints (``task.pck_joints``), and instances without both labels are left out; else it is the diagonal of the box.
+Yang and Ramanan: "Articulated Human Detection with Flexible Mixtures of Parts", PAMI 2013. By default the length is the
+diagonal of the instance's box. With ``task.pck_joints`` it is the distance of two joints, and instances without both
+labels are left out.
 
-An instance that is found at OKS 0.5 has the result that AP matches with it. The remaining results, by falling score,
-take the remaining instance of the highest OKS, however low. A result of an ignored instance, such as a crowd, is left
-out. So every label counts, also those of instances that AP counts as missed.
+An instance that is found at OKS 0.5 is paired with the result that AP matches with it. Each remaining result, highest
+score first, is paired with the remaining instance of the highest OKS, even if that is low. Results that match an
+ignored instance, such as a crowd, are left out. So every label counts, including those of instances that AP misses.
 """
 
 # pyright: standard
@@ -29,16 +30,16 @@ from podline.kinds.pose.settings import PoseSettings
 from podline.recipes.settings import Recipe
 
 SHARE = 0.2
-"""The share of the length that is close; it is in the measure's label."""
+"""The largest distance of a close joint, as a share of the length; the measure's label, PCK@0.2, contains it."""
 
 
 class Pck(NamedTuple):
-    """The PCK of all joints and of each.
+    """The PCK over all joints, and of each joint.
 
     Attributes:
-        whole: the share over all joints; None without a label.
-        joints: the share of each joint; None for a joint without a label.
-        drawn: ``whole`` in images drawn with replacement, (draws,); NaN without a label.
+        whole: the PCK over all joints; None without a label.
+        joints: the PCK of each joint; None for a joint without a label.
+        drawn: ``whole`` of each bootstrap sample of images, (draws,); NaN for a sample without a label.
     """
 
     whole: Metric | None
@@ -47,7 +48,7 @@ class Pck(NamedTuple):
 
 
 def require_fit(recipe: Recipe, manifest: Manifest) -> None:
-    """Check that the data set has the joints whose distance is the length.
+    """Check that the data set has the joints in ``task.pck_joints``.
 
     Raises:
         SettingsError: a joint is unknown.
@@ -58,7 +59,12 @@ def require_fit(recipe: Recipe, manifest: Manifest) -> None:
 
 
 def pck(evaluation: COCOeval, pair: Pair | None) -> Pck:
-    """Compute the PCK of a judged evaluation; ``pair`` names the joints that give the length, None for the box."""
+    """Compute the PCK of a judged evaluation.
+
+    Args:
+        evaluation: see :func:`podline.kinds.pose.oks.judged`.
+        pair: names of the two joints whose distance is the length; None for the diagonal of the box.
+    """
     counts = np.array(_counts(evaluation, pair))
     counts = np.concatenate([counts.sum(axis=-1, keepdims=True), counts], axis=-1)
     drawn = np.array([_shares(*np.tensordot(counts, times, (1, 0))) for times in drawn_times(counts.shape[1])])
@@ -70,7 +76,7 @@ def pck(evaluation: COCOeval, pair: Pair | None) -> Pck:
 
 
 def _counts(evaluation: COCOeval, pair: Pair | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the numbers of close joints and of labelled ones, (images, joints) each."""
+    """Return the number of close joints and of labelled joints, (images, joints) each."""
     names, places = joint_names(evaluation), {image: place for place, image in enumerate(evaluation.params.imgIds)}
     close, labelled = np.zeros((2, len(places), len(names)), np.int64)
     ends = [names.index(joint) for joint in pair] if pair else None
@@ -95,7 +101,7 @@ def _length(annotation: Person, truth: npt.NDArray[Any], ends: list[int] | None)
 
 
 def _matched(evaluation: COCOeval) -> Iterator[tuple[Person, Person | None]]:
-    """Yield every instance that counts with its result."""
+    """Yield every instance that counts with the result that is paired with it, or None."""
     found: Any = evaluation.cocoDt.anns
     for image in evaluation.evalImgs:
         if image is not None and image["aRng"] == evaluation.params.areaRng[0]:
@@ -106,9 +112,9 @@ def _matched(evaluation: COCOeval) -> Iterator[tuple[Person, Person | None]]:
 
 
 def _results(evaluation: Any, image: Any) -> dict[int, int]:
-    """Return the id of each instance's result in one image."""
+    """Return the id of the result that is paired with each instance of one image, by the instance's id."""
     key = image["image_id"], image["category_id"]
-    # OKS of results, highest score first, with instances in the order of the annotations.
+    # OKS by result (highest score first) and instance (in the order of the annotations).
     similarity, annotations = (
         np.asarray(evaluation.ious[key]),
         evaluation.cocoGt.getAnnIds(imgIds=key[0], catIds=key[1]),

@@ -1,4 +1,4 @@
-"""Answers pictures with a pose network: people with their joints, drawn as skeletons."""
+"""Detects people in pictures with a pose network, and draws their joints as skeletons."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PeopleReader(PictureReader):
     def said(
         self, name: str, place: int, size: Size, answer: tuple[Array, Array], _most: int | None = None
     ) -> PicturePrediction:
-        """Return the people with at least the threshold's score."""
+        """Return the detected people with at least the threshold's score."""
         heatmaps, pafs = answer
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
@@ -78,7 +78,7 @@ class PeopleReader(PictureReader):
 def reader(
     store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> PeopleReader:
-    """Return the reader of a run's model; the default threshold is the one its evaluation chose."""
+    """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
     if threshold is None:
         threshold = _threshold(store, training.folder, reporter)
     return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
@@ -87,13 +87,11 @@ def reader(
 def _threshold(store: Store, folder: str, reporter: Reporter) -> float:
     chosen = chosen_threshold(store, folder)
     if chosen is None:
-        reporter.warn(
-            "every instance is drawn, however low the score: no evaluation chose a threshold; give --threshold"
-        )
+        reporter.warn("instances of any score are drawn, since no evaluation chose a score threshold; give --threshold")
     return chosen or 0.0
 
 
 def _image_id(name: str, place: int) -> int:
-    """Return COCO's id if the file has a name like COCO's, else the picture's number, from 1."""
+    """Return COCO's image id if the file is named like COCO's files, else the picture's number, from 1."""
     numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
     return int(numbered[1]) if numbered else place

@@ -1,4 +1,4 @@
-"""Ranks single images by how well their people were found."""
+"""The figures of single images, ranked by how well their people were detected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class PeopleFigures(Frozen):
     """The figures of one image with labelled people.
 
     Attributes:
-        image_id: COCO's id.
+        image_id: COCO's image id.
         people: number of labelled people.
         found: number of people found, at OKS 0.5.
         false_alarms: number of results above the score threshold that match no person.

@@ -1,4 +1,4 @@
-"""Promotion rules for pose networks: AP, and each joint's share of close ones."""
+"""Promotion rules for pose networks: AP, and the share of close predictions for each joint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def average_precision(compared: Compared[COCOeval], settings: PromotionSettings)
 
 @rule("joint")
 def joints(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterator[Figure]:
-    """Require that the share of close joints does not fall, for each joint."""
+    """Require for each joint that the share of close predictions does not fall."""
     people, now = [close_joints(each) for each in compared.known], close_joints(compared.candidate)
     places = _judged_joints(compared.candidate, now)
     if not places:
@@ -38,7 +38,11 @@ def joints(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterato
 
 @rule("guard")
 def guards(_compared: Compared[COCOeval], settings: PromotionSettings) -> Sequence[Figure]:
-    """Refuse guards, since installed measures apply to classes."""
+    """Refuse ``promotion.guards``, since measures of installed packages apply to classes only.
+
+    Raises:
+        SettingsError: the settings name a guard.
+    """
     if settings.guards:
         raise SettingsError(
             f"promotion.guards: got {settings.guards[0]}, expected none: installed measures apply to classes"
@@ -47,14 +51,14 @@ def guards(_compared: Compared[COCOeval], settings: PromotionSettings) -> Sequen
 
 
 def _judged_joints(evaluation: COCOeval, people: Mapping[int, CloseJoints]) -> dict[str, int]:
-    """Return the numbers of the joints with test examples, by name."""
+    """Return the index of each joint with labels in the test split, by name."""
     counts = np.sum([person.labelled for person in people.values()], axis=0) if people else np.zeros(0)
     names = zip(joint_names(evaluation), counts, strict=False)
     return {name: place for place, (name, count) in enumerate(names) if count}
 
 
 def _by_image(joint: int, truth: Mapping[int, CloseJoints], people: Mapping[int, CloseJoints]) -> Floats:
-    """Return the close joints of each image, scaled so that their mean is the share of close joints, (images,).
+    """Return a joint's close predictions in each image, (images,), scaled so that the mean is the share of close ones.
 
     The unit is an image, since the people of one image are found or missed together.
     """

@@ -25,7 +25,7 @@ from podline.report.sections import section
 
 # Size of pictures; they have twice as many pixels, for screens of high resolution.
 _LONGER_SIDE = 560
-_KEY = Key({"its own left": LEFT, "right": RIGHT, "between": CENTER})
+_KEY = Key({"the person’s left": LEFT, "right": RIGHT, "middle": CENTER})
 _RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
 
 
@@ -50,21 +50,21 @@ def _keypoints(run: RunFacts) -> str:
 
 @section("Pictures")
 def pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the best, median and worst images, as found and as labelled."""
+    """Show the best, median and worst images, each with the detected and with the labelled people."""
     yield _KEY
     yield Text(
-        f"Images of the {run.evaluation.split} split. An image’s quality is the sum of the OKS of the "
-        "instances found, divided by the number of labelled instances and false alarms. Left: found; right: labelled.",
+        f"Images of the {run.evaluation.split} split. An image’s quality is the sum of the OKS of the instances "
+        "found, divided by the number of labelled instances plus false alarms. Left: instances found; right: labels.",
         "note",
     )
     gallery = list(_gallery(run, seen=False))
-    nothing = f"There are none: no instance in the {run.evaluation.split} split has a labelled joint."
+    nothing = f"No pictures: no instance in the {run.evaluation.split} split has a labelled joint."
     yield from gallery or [Text(nothing)]
 
 
 @section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the results on training images, beside those on test images."""
+    """Show the best, median and worst training images in the same way."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAIN and gallery:
         yield _KEY
@@ -131,7 +131,7 @@ def maps(run: RunFacts) -> Iterator[Block]:
 
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every metric of the trained and the untrained network, and on training images."""
+    """Show every metric of the trained and the untrained network, and of the trained network on training images."""
     evaluation = PoseEvaluation.of(run.evaluation)
     sides = {
         f"trained, {evaluation.split} split": evaluation.trained,
@@ -144,7 +144,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         for measure in shown(known)
     ]
     rows[1:1] = [
-        {"": f"{measure_named(name).label} of one and the same pose in every image"}
+        {"": f"{measure_named(name).label} of the mean training pose in every image"}
         | {next(iter(sides)): metric_text(name, guessing)}
         for name, guessing in evaluation.guessed.items()
     ]
@@ -161,14 +161,14 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     )
     if PCK in known:
         yield Text(
-            f"PCK@0.2 is the share of labelled joints that are found within 0.2 of {evaluation.pck_length}. An "
-            "instance has the result that AP matches at OKS 0.5; instances without one have the most similar of the "
-            "remaining results, which choose by falling score.",
+            f"PCK@0.2 is the share of labelled joints that are predicted within 0.2 of {evaluation.pck_length}. An "
+            "instance is paired with the result that AP matches at OKS 0.5. Each remaining result, highest score "
+            "first, is paired with the most similar remaining instance.",
             "note",
         )
     yield Text(_threshold(evaluation))
     yield Heading("By joint")
-    caption = "A joint is close if its own similarity is at least 0.5."
+    caption = "A joint is close if its similarity to the label is at least 0.5."
     yield Grid(Chart(charts.joints(evaluation.joints), caption=caption), _joints(evaluation))
 
 
@@ -177,28 +177,28 @@ def _metric(side: Scored, name: str) -> str:
 
 
 def _threshold(evaluation: PoseEvaluation) -> str:
-    """Describe the choice of the score threshold."""
+    """Return sentences about the choice of the score threshold, and its precision and recall."""
     chosen = evaluation.threshold
     if chosen is None:
         return "No score threshold could be chosen: no instance was found on training images."
     judged = chosen.judged
     if not judged.score:
         return (
-            f"Each image has one instance, and every answer is drawn and counted: on the {evaluation.split} split "
+            f"Each image has one instance, and each result is drawn and counted: on the {evaluation.split} split "
             f"{count(judged.right)} of {count(judged.people)} instances are found at OKS 0.5."
         )
     return (
-        f"Instances are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
-        f"best F1 measure on {count(chosen.images)} images of the {chosen.chosen_on} split; the judged images did "
-        f"not influence it. With it, on the {evaluation.split} split {count(judged.right)} of "
-        f"{count(judged.people)} instances are found at OKS 0.5 (recall {percent(judged.recall)}), "
+        f"Results are drawn and counted from a score of {judged.score:.3f} on. This threshold has the best F1 on "
+        f"{count(chosen.images)} images of the {chosen.chosen_on} split; the judged images did not influence it. "
+        f"On the {evaluation.split} split, {count(judged.right)} of {count(judged.people)} instances are found with "
+        f"this threshold at OKS 0.5 (recall {percent(judged.recall)}), "
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
         f"(precision {percent(judged.precision)}). AP itself needs no threshold."
     )
 
 
 def _joints(evaluation: PoseEvaluation) -> Table:
-    """Return each joint's number of labels, of labels in found people, and of close ones."""
+    """Return a table by joint: number of labels, of labels in detected people, and of close predictions."""
     rows = [
         {
             "joint": joint.joint.replace("_", " "),

@@ -36,7 +36,7 @@ class PoseModelSettings(Frozen):
         trunk: ``mobilenetv2``, with fresh weights; or ``efficientnet-lite0`` up to stride 16, with ImageNet's weights
             unless the run begins with ``init`` or ``further``.
         width: factor for the channels of every layer of ``mobilenetv2``.
-        features: number of channels of the map that all stages read.
+        features: number of channels of the feature map that all stages read.
         paf_stages: number of stages that output PAFs; each one refines the PAFs of the previous one. See ``subjects``.
         heatmap_stages: number of stages that output heatmaps; each reads the last PAFs and the previous heatmaps.
         stage_width: number of channels inside a stage.
@@ -67,13 +67,13 @@ class PoseModelSettings(Frozen):
     def _published_for_one_width(self) -> PoseModelSettings:
         if self.trunk != "mobilenetv2" and self.width != 1:
             raise ValueError(
-                f"trunk={self.trunk} vs width={self.width}: its weights are published for width 1; give width=1"
+                f"trunk={self.trunk} has published weights for width=1 only, got width={self.width}; give width=1"
             )
         return self
 
 
 class PoseAugmentationSettings(Augmentation):
-    """Random augmentation of an image and its people; each example has its own draws. By default all are off.
+    """Random augmentation of an image and its people, chosen for each example; off by default.
 
     Attributes:
         flip: mirror left and right with probability one half; None: if the skeleton says which joints that exchanges.
@@ -103,7 +103,7 @@ class PoseAugmentationSettings(Augmentation):
     @model_validator(mode="after")
     def _ordered(self) -> PoseAugmentationSettings:
         if self.smallest > self.largest:
-            raise ValueError(f"smallest={self.smallest} vs largest={self.largest}: smallest must not be above largest")
+            raise ValueError(f"smallest={self.smallest} must not be above largest={self.largest}; change either")
         return self
 
     @property
@@ -182,7 +182,7 @@ class PoseSettings(TaskSettings):
     def _whole_cells(self) -> PoseSettings:
         if self.side % self.targets.stride:
             raise ValueError(
-                f"side={self.side} vs targets.stride={self.targets.stride}: side must be a multiple of targets.stride"
+                f"side={self.side} must be a multiple of targets.stride={self.targets.stride}; change either"
             )
         return self
 
@@ -193,7 +193,7 @@ class PoseSettings(TaskSettings):
 
     @property
     def pretrained(self) -> Pretrained | None:
-        """Return the trunk, if it begins with published weights."""
+        """Return the trunk as a pretrained network, or None if the trunk begins untrained."""
         trunk = self.model.trunk
         if trunk not in PUBLISHED:
             return None
@@ -201,11 +201,11 @@ class PoseSettings(TaskSettings):
 
     @property
     def asks_for_weights(self) -> str:
-        """Return the options by which a network begins with pretrained weights."""
+        """Return the command-line options with which a network begins with pretrained weights."""
         return "--set task.model.trunk=efficientnet-lite0 --set task.model.width=1"
 
     def on(self, facts: JsonObject) -> PoseSettings:
-        """Return these settings for a data set with these facts: ``subjects`` is set, and for one there is no PAF."""
+        """Return these settings for a data set: ``subjects`` is set; with ``one``, the network has no PAF stages."""
         subjects = self.subjects or facts.get(SUBJECTS, SEVERAL)
         model = self.model if subjects == "several" else self.model.model_copy(update={"paf_stages": 0})
         return self.model_copy(update={"subjects": subjects, "model": model})

@@ -1,4 +1,4 @@
-"""Pictures of poses for the sheet: stored examples, and the people that a run finds."""
+"""Pictures of poses for the sheet of ``podline show``: stored examples, and the people that a run detects."""
 
 # pyright: standard
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -
 def sheet_block(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[SheetBlock, int, int]:
-    """Return the first test images with people, as found by the run and as labelled; nothing counts as correct."""
+    """Return the first test images with people, detected and labelled; the numbers of judged and correct ones are 0."""
     poses = PoseSettings.of(spec.recipe)
     answers = pose_answers(model, tf.distribute.get_strategy())
     reader = open_split(store, spec.dataset_folder, manifest, TEST)
@@ -62,5 +62,5 @@ def sheet_block(
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine, manifest.skeleton))
     rows = [PictureRow("found", pictures), PictureRow("labelled", drawn(records, manifest))]
-    about = f"the first test images with instances; those with a score from {threshold:.3f} on are drawn"
+    about = f"the first test images with instances; instances found with a score from {threshold:.3f} on are drawn"
     return SheetBlock(f"What {spec.run} finds", about, rows if len(ids) else []), 0, 0

@@ -1,4 +1,4 @@
-"""Draws skeletons onto pictures; colours distinguish a person's left and right."""
+"""Draws skeletons onto pictures; colours distinguish the left and right sides of a person."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def colour_of(name: str) -> Colour:
 
 
 def limb_colour(start: str, end: str) -> Colour:
-    """Return a limb's colour: that of its side, or of the body axis if it connects both sides."""
+    """Return a limb's colour: the colour of its side, or of the body axis if the limb connects both sides."""
     sides = {colour_of(name) for name in (start, end)} - {CENTER}
     return sides.pop() if len(sides) == 1 else CENTER
 
@@ -47,8 +47,12 @@ def poses_of(results: Results, skeleton: Skeleton) -> npt.NDArray[np.float32]:
 def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton, scale: float = 1.0) -> Image:
     """Draw people's skeletons onto a copy of a picture.
 
-    Poses are (n, joints, 3) in pixels of the image; an integer is a pixel's centre. The picture is first scaled. Then
-    joints with a third number above zero, and limbs between them, are drawn; the first person is on top.
+    Args:
+        image: uint8 (height, width, 3).
+        poses: (n, joints, 3): x and y in pixels of the image (an integer is a pixel's centre), and a number above 0 for
+            joints to draw. The first person is on top.
+        skeleton: the joints and limbs.
+        scale: factor for the size of the picture, which is enlarged before drawing.
     """
     size = tuple(max(1, round(length * scale)) for length in image.shape[1::-1])
     drawn: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
@@ -64,7 +68,7 @@ def _draw(picture: Image, places: npt.NDArray[np.float32], found: npt.NDArray[np
     joints = skeleton.joints
     diagonal = float(np.linalg.norm(np.ptp(places[found], axis=0)))
     width = min(max(diagonal * _WIDTH, _THINNEST), _THICKEST)
-    # OpenCV accepts places outside the picture, but not arbitrarily large numbers.
+    # OpenCV accepts points outside the picture, but not arbitrarily large numbers.
     fixed = np.rint(np.clip(places, -(2**14), 2**14) * 2**_FRACTION_BITS).astype(int).tolist()
     for outlined in (True, False):
         for first, last in zip(skeleton.starts, skeleton.ends, strict=True):

@@ -1,7 +1,7 @@
 """Measures a pose network's stages during training.
 
-Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss. It has gone unnoticed in
-practice, so these measures reveal it.
+Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss and has gone unnoticed in
+practice. These measures reveal such a stage.
 """
 
 # pyright: standard
@@ -16,18 +16,18 @@ from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.losses import strength_of, target_of, vectors
 from podline.kinds.pose.targets import PoseTargets
 
-# Least strength of a target's cell that counts as a part of a joint or limb.
+# Least strength at which a target's cell belongs to a joint or limb.
 _ISLAND = 0.5
 HEATMAP, PAF = "heatmap", "paf"
 
-# The names of the sums for each kind of target, and for each stage; and of the weights of all cells.
+# The names of the sums for each kind of target, for each stage, and for the weights of all cells.
 _OF_TARGETS = ("target", "islands", "peaks", "varied")
 _OF_STAGES = ("answer", "error", "recalled", "found", "varied")
 _CELLS = "cells"
 
 
 class _Wanted(NamedTuple):
-    """The target of the stages of one kind.
+    """The target of all heatmap stages, or of all PAF stages.
 
     Attributes:
         kind: ``heatmap`` or ``paf``.
@@ -77,7 +77,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
 
 
 def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return the values of :data:`_OF_STAGES` for each cell."""
+    """Return the values of a stage that :data:`_OF_STAGES` names, for each cell."""
     half = wanted.strength / 2
     along, highest = _along(answer, wanted), _peaks(answer, wanted)
     return (
@@ -139,7 +139,7 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
 
 
 def number_of(stage: str) -> int:
-    """Return the place of a stage in the order of computation, from 1."""
+    """Return the number of a stage in the order of computation, from 1."""
     return int(stage.partition("_")[0].removeprefix("stage"))
 
 
@@ -153,7 +153,7 @@ def kind_of(stage: str) -> str:
 
 
 def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
-    """Project the output on the target's direction; return a heatmap unchanged."""
+    """Project the vectors of a PAF on the target's direction; return a heatmap unchanged."""
     if wanted.kind == HEATMAP:
         return answer
     products = tf.reduce_sum(vectors(answer) * vectors(wanted.target), axis=-1)
@@ -161,9 +161,9 @@ def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
 
 
 def _peaks(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
-    """Return the highest output peak in a cell and its neighbours.
+    """Return, for each cell, the highest output peak in the cell and its neighbours.
 
-    For a field it is the largest component along the target, since a limb is a ridge without a peak.
+    For a PAF, return the largest component along the target instead, since a limb is a ridge without a peak.
     """
     if wanted.kind == PAF:
         return _highest_around(_along(answer, wanted))

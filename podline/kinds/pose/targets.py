@@ -1,9 +1,9 @@
-"""Draws heatmaps, part affinity fields and loss weights on the device, from padded keypoints.
+"""Makes the targets of pose networks, heatmaps, part affinity fields and loss weights, on the device from keypoints.
 
 The method is that of Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017, with
-two differences. A limb's field has soft edges: its length is a Gaussian of the distance to the limb, sideways and
-beyond its ends. Where limbs of two people meet, the nearer limb defines the cell, because an average would cancel at
-crossings.
+two differences. A limb's field has soft edges: the vectors' length is a Gaussian of the distance to the limb, sideways
+and beyond the ends. Where limbs of two people meet, the nearer limb defines the cell, because an average would cancel
+at crossings.
 
 All operations use arrays of fixed shape, except one loop over people, which ends at the batch's last labelled person.
 """
@@ -29,9 +29,9 @@ class PoseTargets(NamedTuple):
     """The target maps of a network.
 
     Attributes:
-        heatmaps: float32 (n, height, width, joints), 0…1: closeness of the nearest joint of each kind.
+        heatmaps: float32 (n, height, width, joints), 0…1: for each joint, closeness of the nearest person's joint.
         pafs: float32 (n, height, width, 2 × limbs): channels ``2 l`` and ``2 l + 1`` are x and y of a vector in the
-            direction of limb ``l``, of length 1 or less; without channels if no stage outputs fields.
+            direction of limb ``l``, of length 1 or less; 0 channels if no stage outputs fields.
         weights: float32 (n, height, width, 1), 0…1: weight of a cell in the loss; 0 where people are not labelled.
     """
 
@@ -49,17 +49,16 @@ def pose_targets(
     *,
     fields: bool = True,
 ) -> PoseTargets:
-    """Draw the targets of a batch; a pure TensorFlow function with finite gradients everywhere.
+    """Compute the targets of a batch; a pure TensorFlow function with finite gradients everywhere.
 
     Args:
         keypoints: float32 (n, people, joints, 3): x and y in pixels of the network's input, and visibility; unlabelled
-            joints and places without a person are zeros.
-        ignored: uint8 (n, m, m), where each cell of the maps covers an integer number of values: 255 for crowds and
-            unlabelled people, else 0.
+            joints and entries without a person are zeros.
+        ignored: uint8 (n, m, m): 255 in crowds and unlabelled people, else 0; ``m`` is a multiple of the maps' side.
         side: side of the network's input, in pixels; a multiple of the stride.
         settings: stride and widths.
         skeleton: the joints and limbs.
-        fields: whether to draw the fields.
+        fields: whether to compute the fields.
     """
     cells = side // settings.stride
     places = (keypoints[..., :2] + 0.5) / settings.stride - 0.5
@@ -71,13 +70,13 @@ def pose_targets(
 
 
 def _people(labelled: Tensor) -> tf.Tensor:
-    """Return the number of places up to the last labelled person in any image of the batch; int32."""
+    """Return how many entries for people are needed up to the last labelled person of the batch, int32 ()."""
     occupied = tf.reduce_any(labelled, axis=(0, 2))
     return tf.reduce_max(tf.where(occupied, tf.range(1, tf.shape(occupied)[0] + 1), 0))
 
 
 def _heatmaps(places: Tensor, labelled: Tensor, people: Tensor, cells: int, sigma: float) -> tf.Tensor:
-    """Draw the maximum of all people's Gaussians in each cell; each is a product of one along x and one along y."""
+    """Return the maximum of all people's Gaussians in each cell: products of a Gaussian along x and one along y."""
     offsets = (tf.range(cells, dtype=tf.float32)[:, None, None] - places[:, :, None]) / sigma
     # offsets: (n, people, cells, joints, 2), from each joint to the cells' centres along each axis
     along_x, along_y = tf.unstack(tf.exp(-0.5 * tf.square(offsets)), axis=-1)
@@ -93,14 +92,14 @@ def _heatmaps(places: Tensor, labelled: Tensor, people: Tensor, cells: int, sigm
 def _pafs(
     places: Tensor, labelled: Tensor, people: Tensor, cells: int, settings: PoseTargetSettings, skeleton: Skeleton
 ) -> tf.Tensor:
-    """Draw fields: each cell has the direction of the nearest person's limb, times a Gaussian of the distance."""
+    """Return fields: in each cell the direction of the nearest person's limb, times a Gaussian of the distance."""
     sigma = settings.limb_sigma / settings.stride
     starts, ends = tf.gather(places, skeleton.starts, axis=2), tf.gather(places, skeleton.ends, axis=2)
     vectors = ends - starts
     squares = tf.reduce_sum(tf.square(vectors), axis=-1)
     drawn: Tensor = tf.gather(labelled, skeleton.starts, axis=2) & tf.gather(labelled, skeleton.ends, axis=2)
     drawn &= squares >= (_SHORTEST_LIMB / settings.stride) ** 2
-    # Without a limb the root is taken of 1, which avoids 0/0 and the root's infinite slope at 0.
+    # Unlabelled limbs take the root of 1, which avoids 0/0 and the root's infinite slope at 0.
     lengths: Tensor = tf.sqrt(tf.where(drawn, squares, 1.0))
     directions = tf.where(drawn[..., None], vectors / lengths[..., None], 0.0)
 

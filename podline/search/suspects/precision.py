@@ -24,6 +24,7 @@ from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
 from podline.data.order import random_below
+from podline.documents.intervals import ENDS
 from podline.documents.metric import Metric
 
 Floats = npt.NDArray[np.float64]
@@ -87,7 +88,7 @@ def _scores(labels: Labels, probabilities: Floats) -> Floats:
 
 
 def _interval(value: float, draws: Sequence[float]) -> Metric:
-    low, high = np.quantile(draws, [0.025, 0.975])
+    low, high = np.quantile(draws, ENDS)
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 

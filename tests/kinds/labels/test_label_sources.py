@@ -92,10 +92,10 @@ def test_one_target_has_one_text(value: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, r"has the labels None vs a list of names, \[\] for none"),
-        ({"a": 2}, "vs a list of names"),
+        (None, r"has the labels None, expected a list of names \(\[\] for no label\)"),
+        ({"a": 2}, "expected a list of names"),
         (["a\nb"], r"has the label 'a\\nb', which has the character U\+000A"),
-        ("[a, b]", r"has the labels '\[a, b\]' vs a list"),
+        ("[a, b]", r"has the labels '\[a, b\]', expected a list"),
     ],
 )
 def test_what_is_no_target_says_why(value: Any, said: str) -> None:
@@ -112,7 +112,7 @@ def test_bad_rows_and_equal_images_with_other_labels_and_labels_never_trained_on
     rows[3]["labels"], rows[4]["labels"] = {"red": 2}, None
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     left = {entry.record: entry.reason for entry in opened(tmp_path / "raw").quarantined}
-    assert left["labels.jsonl:4"] == "has the labels {'red': 2} vs a list of names, [] for none"
+    assert left["labels.jsonl:4"] == "has the labels {'red': 2}, expected a list of names ([] for no label)"
     assert left["pictures/0004.png"] == "has no class"
     assert left["pictures/same0.png"].startswith("the same image as one of another class")
     assert left["pictures/rare.png"] == "is of the class 'mauve', which no training image is"
@@ -129,5 +129,5 @@ def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
 def test_a_record_that_is_neither_0_nor_1_is_found() -> None:
     records = {"labels": np.array([[0, 1, 0], [0, 0, 3]], np.uint8)}
     names = cast(Manifest, SimpleNamespace(class_names=("blue", "green", "red")))
-    assert LabelTargets().check(records, names) == (1, "has the value 3 at the label red vs 0 or 1")
+    assert LabelTargets().check(records, names) == (1, "has the value 3 for the label red, expected 0 or 1")
     assert LabelTargets().census(records, 3).tolist() == [0, 1, 3]

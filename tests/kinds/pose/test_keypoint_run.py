@@ -137,7 +137,7 @@ def test_one_subject_an_image_is_found_said_and_learned_without_fields(run: tupl
     several = recipe.changed(task=PoseSettings.of(recipe).changed(subjects="several"))
     given = pose_objective(several, manifest)
     assert given.stages == ("stage1_paf", "stage2_paf", "stage3_heatmap")
-    assert given.remarks == ("several subjects an image (task.subjects): part affinity fields tell them apart",)
+    assert given.remarks == ("several subjects an image (task.subjects): part affinity fields separate the subjects",)
     uncounted = manifest.model_copy(update={"facts": {SKELETON: manifest.facts[SKELETON]}})
     assert "(not counted when the data were converted; " in pose_objective(recipe, uncounted).remarks[0]
     lines = read_metrics(store.local(f"{folder}/metrics.jsonl"))

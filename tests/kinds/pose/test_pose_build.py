@@ -84,9 +84,9 @@ def test_a_pretrained_trunk_has_its_own_pixels_and_ends_at_a_sixteenth_of_the_im
         "neck3_conv": ("block5c_add",),
     }
     for stride in (12, 32):
-        with pytest.raises(SettingsError, match=f"stride={stride} vs an input of 384 pixels: efficientnet-lite0 has"):
+        with pytest.raises(SettingsError, match=f"no feature map of stride {stride} for an input of 384"):
             pose_network(LITE, 384, stride, COCO)
-    with pytest.raises(ValueError, match=r"trunk=efficientnet-lite0 vs width=0.5: .* give width=1"):
+    with pytest.raises(ValueError, match=r"trunk=efficientnet-lite0 has .* give width=1"):
         LITE.changed(width=0.5)
 
 

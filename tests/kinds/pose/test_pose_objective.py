@@ -47,7 +47,7 @@ def test_perfect_answers_have_no_loss_and_find_every_joint_and_losses_are_means(
     ("joint", "words"),
     [
         ((np.nan, 3, 1), "has joint 2 of person 1 at (nan, 3) with visibility 1"),
-        ((3, SIDE, 2), f"at (3, {SIDE}) with visibility 2 vs places in an image of {SIDE} pixels"),
+        ((3, SIDE, 2), f"at (3, {SIDE}) with visibility 2, expected coordinates in an image of {SIDE} pixels"),
         ((3, 3, 7), "with visibility 7"),
     ],
 )

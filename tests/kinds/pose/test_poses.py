@@ -125,7 +125,7 @@ def test_one_lucky_image_and_nobody_found_are_no_better_than_guessing(dataset):
     document = judged(dataset, lucky).document
     assert document.trained.metrics["ap"].value > document.guessing.value
     assert not document.better_than_guessing
-    assert "cannot be told from guessing" in document.verdict()
+    assert "is not better than guessing" in document.verdict()
     document = judged(dataset, nothing).document
     assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
     assert (document.better_than_guessing, document.learned) == (False, False)
@@ -159,7 +159,7 @@ def test_what_cannot_be_judged_is_named(dataset, monkeypatch):
             pafs[0, 0, 0, 0] = np.nan
             yield (heatmaps, pafs), fields
 
-    with pytest.raises(DivergenceError, match=r"image \d+: the network's answers are not finite"):
+    with pytest.raises(DivergenceError, match=r"image \d+: the network's outputs are not finite"):
         judged(dataset, broken)
     store, manifest = dataset
     splits = tuple(split.model_copy(update={"truth": None}) for split in manifest.splits)

@@ -1,4 +1,4 @@
-"""A network for the user's own images: with few of them one that begins with ImageNet's weights, else a small one.
+"""A network for the user's own images: with few images EfficientNet-Lite0 with ImageNet's weights, else a small one.
 
 podline run images --source DIR --root ROOT
 
@@ -21,7 +21,7 @@ from podline.recipes.settings import (
 
 _UPPER: dict[str, Json] = {
     "augmentation.views": 0,
-    # Convolutions without their norms: statistics of a few images are worse than those of ImageNet.
+    # No batch norms: statistics of few images are worse than those of ImageNet.
     "trainable_layers": ["block5*conv", "block6*conv", "block7*conv", "head_conv", "classifier"],
 }
 _PRETRAINED: dict[str, Json] = {
@@ -32,19 +32,19 @@ _PRETRAINED: dict[str, Json] = {
     "evaluation_batch_size": 64,
     "optimizer.kind": "adamw",
     "optimizer.weight_decay": 0.01,
-    # Without a warm-up of their own, most channels of the last blocks die in their first steps.
+    # Without a warm-up in each phase, most channels of the last blocks die in their first steps.
     "schedule.by_phase": True,
     "task.label_smoothing": 0.1,
     "augmentation.pad": 0,
     "augmentation.crop": 0.5,
     "trainable_layers": ["classifier"],
 }
-# Rates of the classifier alone, and of the last blocks.
+# Learning rates of the phase that trains the classifier alone, and of the phase that also trains the last blocks.
 _CLASSIFIER, _BLOCKS = 0.004, 0.001
 
 
 def _few(images: int, side: int, views: int, rate: float = 1.0, *, blocks: bool = True) -> FewSettings:
-    """Return the values for up to a number of training images: the side of their records, and what fits the number."""
+    """Return the settings for up to ``images`` training images."""
     changes = _UPPER | {"schedule.learning_rate": rate * _BLOCKS}
     by_number: dict[str, Json] = {
         "conversion.side": side,
@@ -68,7 +68,7 @@ RECIPE = Recipe(
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
     few=(
-        # 126 photographs of ants and bees: the classifier alone 94.8 %, and 92.2 % after the last blocks trained too.
+        # On 126 photographs of ants and bees, training the classifier alone gives 94.8 %, the last blocks too 92.2 %.
         _few(300, side=224, views=8, rate=0.3, blocks=False),
         _few(1_000, side=224, views=8, rate=0.3),
         _few(5_000, side=192, views=2),

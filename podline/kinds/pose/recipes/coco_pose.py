@@ -3,8 +3,8 @@
 podline run coco_pose --root ROOT
 podline run coco_pose --source DIR --root ROOT
 
-Without a source it uses the drawn sample of stick people, with a fresh MobileNetV2; else images and annotations in
-COCO's layout.
+Without a source it uses a synthetic sample of stick people and an untrained MobileNetV2. A source has images and
+annotations in COCO's layout.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from podline.recipes.durations import Duration, Part
 from podline.recipes.settings import FewSettings, FitSettings, OptimizerSettings, Recipe, ScheduleSettings
 
 _HEAD = ("neck", "stage")
-# Convolutions without their norms: statistics of a few images are worse than those of ImageNet.
+# Layers to train: no batch norms, since statistics of few images are worse than those of ImageNet.
 _UPPER = ("block3*conv", "block4*conv", "block5*conv")
 
 
 def pretrained(
     images: int, epochs: int, views: int, *, side: int = 256, width: int = 64, least_side: int = 1
 ) -> FewSettings:
-    """Return the values for up to a number of training images: a trunk of ImageNet, first frozen, then trained too.
+    """Return the settings for few training images: a trunk with ImageNet's weights, first frozen, then trained too.
 
     Args:
-        images: the number.
+        images: the largest number of training images.
         epochs: duration of the training.
-        views: number of augmentations of an image while the trunk is frozen.
-        side: side of the records.
+        views: number of augmented versions of an image while the trunk is frozen.
+        side: side of the records' images, in pixels.
         width: number of channels above the trunk.
         least_side: see :class:`FewSettings`.
     """
