@@ -66,8 +66,8 @@ _HIDDEN = {"benchmark": ListedCommand("benchmark:benchmark", "")}
 
 HELP = """Turn image archives into TFRecords, a trained TensorFlow model and a report, every night.
 
-Start with `podline run sample`: it draws a small data set, converts, checks and trains on it, and ends with a report,
-with no network and no accelerator. Then take data of your own:
+Start with `podline run sample`: it generates a small data set, converts, checks and trains on it, and ends with a
+report, without network and accelerator. Then use data of your own:
 
   podline run cifar10 --source cifar-10-batches-py --root podline-root
 

@@ -96,7 +96,7 @@ def published(night: Night, results: ChainResults) -> dict[str, Any]:
 
 
 def _unchanged_since(night: Night, trained: TrainResult) -> str:
-    """Return the run and its time if data, settings and code have not changed since; else an empty text."""
+    """Return 'RUN, TIME' of the run whose results all stages reused; empty if any stage did work."""
     if not all(stage["reused"] for stage in night.stages.values()):
         return ""
     finished = datetime.fromtimestamp(run_of(night.store, trained.run).touched, UTC)
@@ -104,7 +104,7 @@ def _unchanged_since(night: Night, trained: TrainResult) -> str:
 
 
 def outcome(promoted: PromoteResult | None) -> str:
-    """Return the verdict in one line; the table of key figures has space for one reason only."""
+    """Return the verdict in one line, with one reason at most, for the table of key figures."""
     if promoted is None:
         return "not asked for"
     return "; ".join(filter(None, (promoted.headline, promoted.reason, *promoted.notes)))

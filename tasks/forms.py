@@ -30,7 +30,7 @@ from podline.stages.options import (
     same,
 )
 
-# Data set of a recipe → the sample to draw without a source.
+# Data set of a recipe → the synthetic data set to generate if no source is given.
 _SAMPLES = {"sample": "sample", "coco": "coco_sample"}
 
 
@@ -57,7 +57,7 @@ class TrainingForm(RunOptions):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        """Refuse values that no single field can check: an invalid value for the recipe, a missing source.
+        """Check fields together: refuse an invalid value of the recipe or a missing source.
 
         Raises:
             SettingsError: as on the command line.
@@ -76,11 +76,11 @@ class TrainingForm(RunOptions):
 
     @property
     def drawn(self) -> str | None:
-        """Return the sample to draw instead of a source, or None."""
+        """Return the name of the synthetic data set to generate, or None if a source is given or needed."""
         return None if self.source else _SAMPLES.get(registry.get(self.recipe).dataset)
 
     def training_recipe(self) -> Recipe:
-        """Return the recipe with these changes, and for the drawn sample if one is drawn.
+        """Return the recipe with these changes, on the synthetic data set if one is generated.
 
         Raises:
             SettingsError: the recipe does not exist, or a value is invalid.

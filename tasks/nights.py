@@ -172,8 +172,7 @@ def _due(night: FlowRun) -> datetime:
 def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
     """Return a ``flow_run_name``: the subject and the due time.
 
-    Runs of a deployment that no schedule or automation made keep their names after the subject, since a person may have
-    given them, and Prefect does not tell.
+    A manual run of a deployment keeps its own name after the subject, since a person may have chosen this name.
 
     Args:
         form: the flow's form.

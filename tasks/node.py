@@ -118,7 +118,7 @@ def lease(tpu: TpuSettings, say: Callable[[str], None] = lambda _line: None) -> 
 
     Args:
         tpu: settings with the node.
-        say: gets a line when a lost lease was taken again.
+        say: called with a line when a lost lease was taken again.
 
     Raises:
         TpuInUseError: another flow has the lease, or a run on the node.

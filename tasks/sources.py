@@ -23,7 +23,7 @@ from podline.tasks.forms import TrainingForm
 
 @measured("between")
 def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Listener | None = None) -> ConvertSpec:
-    """Return the spec of a form's conversion; draw the sample first if no source is named and it does not exist.
+    """Return the spec of a form's conversion; without a source, generate the synthetic data set first if it is missing.
 
     Args:
         form: the form.
@@ -34,7 +34,7 @@ def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Li
     Raises:
         SettingsError: the weights that the training begins with are missing.
         SourceError: the source of the first conversion of a name cannot be opened.
-        StoreError: the sample cannot be drawn.
+        StoreError: the synthetic data set cannot be written.
     """
     where, source = form.machine, source_of(form, store)
     kept = {"keep_jpeg": True} if form.data.keep_jpeg else {}
@@ -55,7 +55,7 @@ def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Li
 
 
 def source_of(form: TrainingForm, store: Store) -> str:
-    """Return the place of the raw data; draw the sample into the store if no source is named and it does not exist.
+    """Return the path of the raw data; without a source, generate the synthetic data set if it is missing.
 
     Raises:
         StoreError: the store cannot be written.
@@ -66,7 +66,7 @@ def source_of(form: TrainingForm, store: Store) -> str:
     folder = store.beside / "sources" / form.drawn
     dataset = datasets.find(form.drawn)
     if not (folder / dataset.drawn).is_dir():
-        Reporter(CONVERT.name, terminal()).log(f"no source is given: drawing {form.drawn} into {folder}")
+        Reporter(CONVERT.name, terminal()).log(f"no source is given: generating synthetic data in {folder}")
         dataset.code(dataset.draw)(folder)
     return str(folder)
 
