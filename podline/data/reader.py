@@ -1,4 +1,4 @@
-"""Reads a split by position: its shards are mapped into memory, and one gather reads a batch from them."""
+"""Reads a split's examples by position: shards are mapped into memory, and one NumPy gather reads a batch."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from podline.store.prefetch import in_order
 Ids = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 
-REMEDY = "put it back, or run `podline convert` again: it replaces what is damaged, and nothing else"
+REMEDY = "restore the file, or run `podline convert` again, which replaces only missing and damaged files"
 HASHED_AT_ONCE = 4
-"""Number of files that are hashed at once; more would not exceed a disk's speed."""
+"""Number of files that are hashed at the same time; more would not be faster, since a disk's speed is the limit."""
 _CHUNK_BYTES = 16_000_000
 
 
@@ -50,13 +50,13 @@ class SplitReader:
 
     If the split uses shards of older versions, the table of records selects and orders their records.
 
-    Nothing is parsed, since every value lies at a known place of its record. Only images that records store as files
-    are decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are verified
-    when it is first read. Any number of threads may gather at once.
+    Nothing is parsed, since every value is at a fixed byte offset in its record. Only images that records store as
+    files are decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are
+    verified when the record is first read. Threads may call :meth:`gather` at the same time.
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
-        """Open a split of a data set; ``local`` returns the path of a file of its folder.
+        """Open a split of a data set; ``local`` returns the path on this machine of a file in the data set's folder.
 
         With ``watched``, :meth:`require_unchanged` compares the files' sizes and times.
 
@@ -79,7 +79,7 @@ class SplitReader:
             self._places = places(table, self.info)
         self._checked = np.zeros(len(self), np.bool_)
         paths = [local(file.file) for shard in shards for file in shard.files] if watched else []
-        self._signs = {path: _sign(path) for path in paths}
+        self._file_states = {path: _file_state(path) for path in paths}
 
     def __len__(self) -> int:
         return self.info.records
@@ -133,7 +133,7 @@ class SplitReader:
         return first + self._index[places], first + self._index[places + 1]
 
     def _physical(self, indices: Ids) -> Ids:
-        """Return the positions of examples among all records of the shards."""
+        """Map positions in the split to positions in its shards, which may have records of other versions too."""
         return indices if self._places is None else self._places[indices].astype(np.int64)
 
     def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:
@@ -143,7 +143,7 @@ class SplitReader:
         stored = self._files.take(ends - FOOTER_BYTES, FOOTER_BYTES).view("<u4")[:, 0]
         if heads != self._files.take(starts, HEADER_BYTES).tobytes() or not np.array_equal(crcs, stored):
             for index, (start, end) in zip(indices.tolist(), frames, strict=True):
-                require_sound(*self._found(index), data[start:end])
+                require_sound(*self._path_location(index), data[start:end])
         self._checked[indices] = True
 
     def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> Pixels:
@@ -154,20 +154,20 @@ class SplitReader:
             try:
                 image[...] = jpeg_files.decoded(data[begin:end].tobytes(), field.shape, field.fit)
             except PictureError as error:
-                raise damaged_record(*self._found(index), f"has an image that {error}") from error
+                raise damaged_record(*self._path_location(index), f"has an image that {error}") from error
 
         columns = (column.tolist() for column in (indices, begins, ends))
         for _ in in_order(lambda one: decoded(*one), zip(*columns, images, strict=True), usable_cores()):
             pass
         return images
 
-    def _found(self, index: int) -> tuple[str, int, int]:
-        """Return the place of an example as in :meth:`locate`, but with the shard's path."""
+    def _path_location(self, index: int) -> tuple[str, int, int]:
+        """Return the location of an example as :meth:`locate` does, but with the shard's path instead of its name."""
         file, place, byte = self.locate(index)
         return str(self._local(file)), place, byte
 
     def locate(self, index: int) -> tuple[str, int, int]:
-        """Return an example's place: its shard's file name, its number in the shard, its frame's first byte."""
+        """Return an example's location: file name of the shard, record number in the shard, first byte of the frame."""
         (start,), _ = self._frames(np.array([index]))
         [place] = self._physical(np.array([index]))
         shard = int(np.searchsorted(self._edges, place, side="right")) - 1
@@ -191,16 +191,16 @@ class SplitReader:
         Raises:
             ArtifactError: a file was changed.
         """
-        for path, sign in self._signs.items():
-            if _sign(path) != sign:
+        for path, state in self._file_states.items():
+            if _file_state(path) != state:
                 raise ArtifactError(
-                    f"{path} was changed while it was read; its results are discarded; give the command again: "
-                    "it verifies the file and goes on from the last saved state"
+                    f"{path} was changed while it was read, so the results are discarded; run the command again: "
+                    "it verifies the file and resumes from the last checkpoint"
                 )
 
 
 def _index(path: Path, shard: ShardInfo) -> Ids:
-    """Read the positions of a shard's records, and the end of the last one, (records + 1,); see :mod:`.shards`."""
+    """Read a shard's index: the first byte of each record, then the end of the last record, int64 (records + 1,)."""
     if not path.exists():
         raise ArtifactError(f"{path} is gone; convert the data again")
     with explained("read", path):
@@ -278,7 +278,7 @@ def require_content(store: Store, name: str, found: Listed | None, info: FileInf
     return found
 
 
-def _sign(path: Path) -> tuple[int, int] | None:
+def _file_state(path: Path) -> tuple[int, int] | None:
     try:
         facts = path.stat()
     except FileNotFoundError:

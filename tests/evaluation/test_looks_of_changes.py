@@ -109,9 +109,9 @@ def test_what_cannot_be_compared_is_said(first: tuple[Path, Manifest], raw: Path
     found = changed(first, tmp_path)
     assert (found.new_classes, found.vanished_classes) == (("owl",), ("frog",))
     [told] = found.looks
-    assert told.startswith("0 new images of classes with old ones: too few")
+    assert told.startswith("0 new images of classes that have old images: too few")
     other = changed(first, tmp_path, settings={"side": 32})
-    assert other.looks[0].startswith("other settings (side 24 → 32)")
+    assert other.looks[0].startswith("conversion settings differ (side 24 → 32)")
     assert (other.added, other.removed) == (1, 150)
 
 
@@ -132,7 +132,7 @@ def test_the_command_and_the_report_count_and_draw(first: tuple[Path, Manifest],
     alone: Any = SimpleNamespace(store=open_store(str(tmp_path / "other")), manifest=first[1])
     assert not list(changes.blocks(alone))
     refused = CliRunner().invoke(cli, [*arguments, "--sheet", "x.png"])
-    assert "got --sheet and one version, expected two" in str(refused.exception)
+    assert "got --sheet with one version, expected two" in str(refused.exception)
 
 
 def test_a_chance_is_as_rare_as_it_says() -> None:

@@ -29,7 +29,7 @@ from podline.data.sources import class_names
 from podline.data.sources.pickles import REMEDY, ROW, Label, checked_labels, read_batch, read_names
 
 _CHANNELS, _SIDES = 3, (32, 32)
-_ROWS = 1_000  # that are decoded at once
+_ROWS = 1_000  # rows that are decoded at a time
 _OFFICIAL_ROWS = 10_000  # rows of each official file of CIFAR-10
 _FORM = 1  # version of this module's arrays
 
@@ -38,9 +38,9 @@ class Family(NamedTuple):
     """The files and labels of CIFAR-10 or CIFAR-100.
 
     Attributes:
-        title: its common name.
-        labels: the labels of each image; a ``.bin`` row stores their bytes in reverse order before the image.
-        splits: the batches of each split; in the binary layout their names end in ``.bin``.
+        title: common name of the data set.
+        labels: the labels of each image; a ``.bin`` row stores the labels' bytes in reverse order before the image.
+        splits: split → names of its batches; in the binary layout ``.bin`` is appended to the names.
         meta: the pickled file of class names.
     """
 
@@ -70,13 +70,13 @@ CIFAR100 = Family(
     {"train": ("train",), "test": ("test",)},
     "meta",
 )
-# The drawn sample is CIFAR-10 with other class names.
+# The synthetic sample has the layout of CIFAR-10 and other class names.
 _SAMPLE = CIFAR10._replace(title="the sample", labels=(CIFAR10.labels[0]._replace(names=class_names.SAMPLE),))
 _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> Arrays:
-    """Describe the python layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
+    """Describe a source in python layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     family = _FAMILIES[dataset]
     meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
     labels = [_named(label, meta.get(label.names_key), files.get(family.meta)) for label in family.labels]
@@ -84,19 +84,19 @@ def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> 
 
 
 def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
-    """Describe the binary layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
+    """Describe a source in binary layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     family, labels = _FAMILIES[dataset], list[Label]()
     for label in family.labels:
         file = files.get(label.names_file)
         labels.append(_named(label, _lines(file) if file else None, file))
-    _refuse_cut(family, files)
+    _refuse_truncated(family, files)
     return _arrays(dataset, files, labels, ".bin", read_binary)
 
 
-def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
-    """Refuse a file that is shorter than most others of its split, since rows have no end mark.
+def _refuse_truncated(family: Family, files: Mapping[str, RawFile]) -> None:
+    """Refuse a file that is shorter than most others of its split, since nothing in a file shows that rows are missing.
 
-    Only the last file may be shorter, as the remainder, unless the others have the official size.
+    Only the last file, with the remainder, may be shorter, unless the others have the official size.
     """
     for batches in family.splits.values():
         sizes = [files[f"{name}.bin"].bytes for name in batches]
@@ -106,7 +106,7 @@ def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
             if 2 * count > len(batches) and size < usual and (name != batches[-1] or official):
                 raise SourceError(
                     f"{files[f'{name}.bin'].path} is cut short: {size:,} bytes vs {usual:,} of the other batches; "
-                    f"{REMEDY}; rows of your own may be spread over the files evenly, with the rest in the last"
+                    f"{REMEDY}; if the rows are your own, give each file but the last the same number of rows"
                 )
 
 
@@ -146,8 +146,8 @@ def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[Fil
     rows, rest = divmod(size, stride)
     if rest:
         raise SourceError(
-            f"{path} is truncated, or no {title} in binary layout: "
-            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
+            f"{path} is truncated, or not a file of {title} in binary layout: "
+            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,} bytes; {REMEDY}"
         )
     table = np.memmap(path, np.uint8, "r").reshape(rows, stride)
     checked = [checked_labels(table[:, kinds - 1 - at], rows, label, path) for at, label in enumerate(labels)]
