@@ -85,7 +85,7 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
         assert (spec["run"], spec["judging"]) == (run, {"views": 2})
     other = podline("evaluate", "cifar10", "--set", "model.width=0.5", "--root", tmp_path)
     assert other.code == 2
-    assert f"`podline train {newer} --set …` trains another run" in other.err
+    assert other.err.endswith(f"to train with these settings: `podline train {newer} --set …`\n")
     assert "has no finished run of mnist" in podline("report", "mnist", "--root", tmp_path).err
 
 

@@ -175,7 +175,7 @@ def test_a_training_that_begins_anew_forgets_both_sides_but_not_while_it_is_trai
     night.take(tmp_path / "night.owner", lambda holder: None)
     with (
         beside(night.keep, 0.1, "lease"),
-        pytest.raises(OtherWriterError, match="while the night.* writes them; end it"),
+        pytest.raises(OtherWriterError, match=r"while the night.* writes them; end it"),
     ):
         forget(spec)
     night.give_back()
