@@ -1,1 +1,1 @@
-"""What everything may use: errors, figures as text, progress, entry points, drawings. Knows no stage, data or model."""
+"""Helpers for every layer: errors, numbers as text, progress, entry points, drawings. Imports no other layer."""

@@ -11,10 +11,10 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 Arrays = Mapping[str, Array]
-"""Fields of records by name, (n, …)."""
+"""Name of a field → its values for n examples, (n, …)."""
 
 Image = npt.NDArray[np.uint8]
-"""Pixels, (height, width, channels)."""
+"""Pixels, uint8 (height, width, channels)."""
 
 Tensor: TypeAlias = Any
-"""A tensor or variable in computations; untyped, since TensorFlow gives its operators no types."""
+"""A TensorFlow tensor or variable; Any, since TensorFlow's operators have no type annotations."""

@@ -1,4 +1,4 @@
-"""Finds the cores and the memory that this process may use, and who ran out of memory, by its control groups.
+"""Reads from Linux control groups how many cores and bytes this process may use, and counts out-of-memory kills.
 
 A container with two of 64 cores has a quota but no affinity: 64 processes would share two cores.
 """
@@ -17,7 +17,8 @@ GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 MACHINE, MEMORY = Path("/proc/vmstat"), Path("/proc/meminfo")
 _AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
 _TOTAL = re.compile(r"^MemTotal: +(\d+) kB$", re.MULTILINE)
-# The limit, the use, and in memory.stat the part of it that the kernel can drop: versions 2 and 1 of control groups.
+# Files with the memory limit and the memory in use, and the key in memory.stat of the cache that the kernel can drop:
+# for versions 2 and 1 of control groups.
 _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -26,13 +27,13 @@ _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def usable_cores() -> int:
-    """Return the number of cores, rounded up; at least 1."""
+    """Return the number of cores that this process may use, rounded up; at least 1."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([affinity, *_quotas()])))
 
 
 def memory_kills() -> int:
-    """Return how many processes the kernel has killed as memory ran out, in this process's group or else here.
+    """Return how many processes the kernel killed because memory ran out: in this process's group, or on the machine.
 
     ``memory.events`` belongs to version 2 of control groups, ``memory.oom_control`` to version 1.
     """
@@ -42,7 +43,7 @@ def memory_kills() -> int:
 
 
 def free_memory() -> int:
-    """Return the bytes that this process's groups and the machine can still give; what files cache counts as free."""
+    """Return the free bytes within the limits of this process's groups and the machine; file caches count as free."""
     found = [1024 * int(kilobytes) for kilobytes in _AVAILABLE.findall(_text(MEMORY))]
     for group in control_groups("memory"):
         for limit, used, cached in _MEMORY_FILES:
@@ -54,7 +55,7 @@ def free_memory() -> int:
 
 
 def memory_limit() -> int:
-    """Return the bytes that this process's groups and the machine allow in all."""
+    """Return the lowest memory limit of this process's groups and the machine, in bytes; 0 if unknown."""
     found = [1024 * int(kilobytes) for kilobytes in _TOTAL.findall(_text(MEMORY))]
     for group in control_groups("memory"):
         limits = (_text(group / limit).strip() for limit, _, _ in _MEMORY_FILES)
@@ -69,7 +70,7 @@ def _text(file: Path) -> str:
 
 
 def _quotas() -> list[float]:
-    """Return the quotas of this process's group and of its parents, in cores.
+    """Return the CPU quotas of this process's group and of its parent groups, in cores.
 
     ``cpu.max`` belongs to version 2 of control groups, ``cpu.cfs_quota_us`` to version 1:
     https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/scheduler/sched-bwc.html
@@ -82,7 +83,7 @@ def _quotas() -> list[float]:
 
 
 def control_groups(controller: str = "cpu") -> Iterator[Path]:
-    """Yield the possible folders of a controller for this process's group, and then for its parents."""
+    """Yield the folders that a controller may have for this process's group, then those for its parent groups."""
     for line in _text(OWN).splitlines():
         _, controllers, path = line.split(":", 2)
         root = GROUPS if not controllers else GROUPS / controller
@@ -94,7 +95,7 @@ def control_groups(controller: str = "cpu") -> Iterator[Path]:
 
 
 def _quota(group: Path) -> float:
-    """Return a group's quota.
+    """Return a group's CPU quota in cores.
 
     Raises:
         OSError: the group has no quota.

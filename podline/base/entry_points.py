@@ -1,6 +1,6 @@
-"""Imports code by ``module:name``: for calls from a lower layer to a higher one, and for installed packages.
+"""Imports code by ``module:name``: from a higher layer of Podline, or from entry points of installed packages.
 
-It also knows which packages an extra of Podline needs.
+Also checks that the packages of an extra of Podline are installed.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 SECTIONS = "podline.sections"
-"""The group of a report's sections."""
+"""The entry-point group of report sections."""
 # A requirement of an extra, as in `ray[default]<3,>=2.50; extra == "ray"`.
 _OF_EXTRA = re.compile(r"""([\w.-]+)([^;]*?)\s*;\s*extra\s*==\s*["']([\w-]+)["']""")
 
 
 def load(place: str) -> Any:
-    """Import the object of a name ``module:name`` in Podline."""
+    """Import and return Podline's object at ``module:name``."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def installed(group: str) -> list[EntryPoint]:
-    """Return the entry points of installed packages in a group, as ``podline.measures``, without importing them."""
+    """Return the entry points of a group such as ``podline.measures``, without importing their packages."""
     return list(_found(group, tuple(sys.path)))
 
 
 @functools.cache
 def _found(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Read the entry points of every package once per search path; it takes 20 ms for 270 packages."""
+    """Read the entry points of all packages, once per ``sys.path``, since reading takes 20 ms for 270 packages."""
     import importlib.metadata  # noqa: PLC0415
 
     return tuple(importlib.metadata.entry_points(group=group))
 
 
 def title(what: str, point: EntryPoint) -> str:
-    """Return a part with its place and its package, for messages: ``hook memory (my_hooks:memory of my-hooks)``."""
+    """Return kind, name, module and package of an entry point: ``hook memory (my_hooks:memory of my-hooks)``."""
     package = point.dist.name if point.dist else point.module.partition(".")[0]
     return f"{what} {point.name} ({point.value} of {package})"
 
@@ -63,11 +63,11 @@ def load_installed(what: str, point: EntryPoint) -> Any:
 
 @contextlib.contextmanager
 def explained(what: str, *passed: type[Exception]) -> Iterator[None]:
-    """Turn an error of external code, ``sys.exit`` included, into one that names the part; see :func:`title`.
+    """Convert exceptions of external code, ``sys.exit`` included, to errors that name the part; see :func:`title`.
 
     Args:
-        what: the part.
-        passed: classes of errors that stay as they are, besides PodlineErrors and interrupts.
+        what: the part, with which the message begins.
+        passed: classes of exceptions that are not converted; PodlineErrors and interrupts never are.
 
     Raises:
         SettingsError: the body raised another exception.
@@ -87,11 +87,11 @@ def require_extra(extra: str, asked: str, instead: str = "") -> None:
 
     Args:
         extra: name of the extra.
-        asked: what needs the packages.
-        instead: the option that does without them.
+        asked: the option or setting that needs the packages.
+        instead: an option that works without the packages.
 
     Raises:
-        SettingsError: one is missing; the message begins with what asked for it, and ends with the remedies.
+        SettingsError: a package is missing; the message begins with ``asked`` and ends with the remedies.
     """
     from importlib.metadata import distributions  # noqa: PLC0415
 
@@ -100,13 +100,13 @@ def require_extra(extra: str, asked: str, instead: str = "") -> None:
     if missing:
         otherwise = f", or give {instead}" if instead else ""
         raise SettingsError(
-            f"{asked}: got no {' and no '.join(missing)}, expected {' and '.join(needed)}; "
-            f"`{install_command(extra)}`{otherwise}"
+            f"{asked} needs {' and '.join(needed)}; not installed: {', '.join(missing)}; `{install_command(extra)}`"
+            f"{otherwise}"
         )
 
 
 def install_command(extra: str) -> str:
-    """Return the shell command that installs an extra's packages here; no package index has Podline itself."""
+    """Return the shell command that installs an extra's packages; it omits Podline, which no package index has."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     python, wanted = shlex.quote(sys.executable), " ".join(map(shlex.quote, _needs(extra).values()))
@@ -114,7 +114,7 @@ def install_command(extra: str) -> str:
 
 
 def _needs(extra: str) -> dict[str, str]:
-    """Return the requirements of an extra by the names of their packages."""
+    """Return package name → requirement for the packages of an extra."""
     from importlib.metadata import requires  # noqa: PLC0415
 
     found = map(_OF_EXTRA.fullmatch, requires("podline") or ())
@@ -123,7 +123,7 @@ def _needs(extra: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _keras_defaults_kept() -> Iterator[None]:
-    """Undo changes of Keras's global settings, which would change the models of others."""
+    """Undo the body's changes of Keras's global settings, which would affect models of other packages."""
     keras: Any = sys.modules.get("keras")
     defaults = ("floatx", "image_data_format", "dtype_policy")
     before = {name: getattr(keras.config, name)() for name in defaults} if keras else {}
@@ -136,7 +136,7 @@ def _keras_defaults_kept() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return an exception of external code in one line; for an invalid value, name the value."""
+    """Describe an exception of external code in one line; for pydantic's ValidationError, give field and value."""
     from pydantic import ValidationError  # noqa: PLC0415
 
     from podline.base.frozen import problem_in  # noqa: PLC0415

@@ -1,10 +1,10 @@
-"""The errors, in two groups: those for which a retry may help, and those for which it cannot.
+"""Podline's exceptions: permanent errors and transient errors.
 
-*Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see :class:`Budgets`. A
-message is one line (or a few short ones): it names the file, the record, both values and the remedy.
+*Permanent* errors fail at once. *Transient* errors are retried with the delays of their class, see :class:`Budgets`. A
+message has one line (or a few short ones) with the file, the record, the found and the expected value, and the remedy.
 
-Errors are passed between processes: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same
-class with :func:`from_json`.
+Errors cross processes: a stage's child process writes :meth:`PodlineError.to_json`, and the parent process raises the
+same class with :func:`from_json`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from podline.base.plain import plain
 
 _LONGEST_LINE = 500
-# Where Keras and TensorFlow say which layer or operation failed, and why; stacks stand between the two.
+# Layer or operation ("where") and cause in messages of Keras and TensorFlow; stack traces stand between the two.
 _IN_LAYER = re.compile(
     r"Exception encountered when calling (?P<where>[^\n]+?)\.call\(\)\.\s+(?P<cause>[^\n]+(?<=:)\s+[^\n]+|[^\n]+)"
 )
@@ -28,7 +28,7 @@ _MARKS = re.compile(r"\x1b\[[0-9;]*m|\{\{.*?\}\}\s*")
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error in one line of bounded length; of one in a layer or a graph, the place and the cause."""
+    """Describe an exception in one line of at most 500 characters; for TensorFlow: layer or operation, and cause."""
     text = str(error).strip()
     whole = str(error.args[0]) if isinstance(error, KeyError) and error.args else text  # its text is a repr
     found = _IN_LAYER.search(whole) or _IN_GRAPH.search(whole)
@@ -38,7 +38,7 @@ def one_line(error: BaseException) -> str:
 
 
 class PodlineError(Exception):
-    """A failure that Podline explains.
+    """An error whose message Podline wrote for the user.
 
     Attributes:
         exit_code: exit code of the command line.
@@ -49,7 +49,7 @@ class PodlineError(Exception):
     heading: ClassVar[str] = "Unexpected"
 
     def __init__(self, message: str = "") -> None:
-        """Create an error; its message is cleaned for terminals, since it may contain untrusted names."""
+        """Create an error; control characters in the message are escaped, since it may contain untrusted names."""
         super().__init__(plain(message))
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class SettingsError(PermanentError):
 
 
 class SourceError(PermanentError):
-    """A raw archive is missing, damaged, hostile, or another data set than requested."""
+    """A raw archive is missing, damaged or malicious, or contains another data set than requested."""
 
     heading = "Raw data"
     exit_code = 3
@@ -89,7 +89,7 @@ class TakenError(ArtifactError):
 
 
 class StoreError(PermanentError):
-    """A store cannot be read or written: no permission, no space, no such place."""
+    """A store cannot be read or written: no permission, no space, or it does not exist."""
 
     heading = "Store"
     exit_code = 5
@@ -103,11 +103,11 @@ class DivergenceError(PermanentError):
 
 
 class PrunedError(PermanentError):
-    """A search ended a trial because others were better at the same point; its progress is saved."""
+    """A search stopped this trial because other trials were better after as many steps; its progress is saved."""
 
 
 class SanityError(PermanentError):
-    """A result is not better than guessing."""
+    """A model is not significantly better than guessing."""
 
     heading = "No better than guessing"
     exit_code = 7
@@ -135,42 +135,42 @@ class TpuSetupError(PermanentError):
 
 
 class RefusedError(PermanentError):
-    """A rule refuses a model as the champion of its recipe."""
+    """A promotion rule refuses a model as the champion of its recipe."""
 
     heading = "Promotion refused"
     exit_code = 11
 
 
 class UndecidedError(PermanentError):
-    """A model is neither shown to be worse than the champion nor shown not to be; the champion stays."""
+    """The promotion test is undecided: the model may or may not be worse than the reference. The champion stays."""
 
     heading = "Promotion undecided"
     exit_code = 12
 
 
 class EngineError(PermanentError):
-    """An engine of conversions lacks Podline, has another version, or refuses the account."""
+    """A Beam engine for conversions lacks Podline, has another version of it, or refuses the account."""
 
     heading = "Engine set-up"
     exit_code = 13
 
 
 class CancelledError(PermanentError):
-    """A person or another program cancelled the work at its place: a job of a cluster, a run on a TPU's node."""
+    """A person or another program cancelled the work outside Podline: a job of a cluster, a run on a TPU node."""
 
     heading = "Cancelled"
     exit_code = 14
 
 
 class RefusedOperationError(PermanentError):
-    """TensorFlow refuses an operation of the model or of its input, with any retry."""
+    """TensorFlow cannot run an operation of the model or of the input pipeline; retries fail in the same way."""
 
     heading = "Refused by TensorFlow"
     exit_code = 15
 
 
 class TooLittleMemoryError(PermanentError):
-    """Memory ran out, and the process that the kernel ended held most of it itself."""
+    """Memory ran out, and the killed process itself used most of it, so a retry cannot help."""
 
     heading = "Too little memory"
     exit_code = 16
@@ -195,7 +195,7 @@ class ChildKilledError(TransientError):
 
 
 class OutOfMemoryError(ChildKilledError):
-    """Memory ran out, and the kernel ended a process that did not hold most of it; one retry."""
+    """Memory ran out, but the killed process used only a small part of it; one retry."""
 
     heading = "Out of memory"
     retry_delays = (60.0,)
@@ -208,13 +208,13 @@ class StageTimeoutError(TransientError):
 
 
 class HangError(TransientError):
-    """A stage made no progress for too long; one that keeps nothing for its next start is tried again once."""
+    """A stage made no progress for too long; a retry resumes its saved progress."""
 
     heading = "No progress"
 
 
 class HangAnewError(HangError):
-    """A stage that keeps nothing for its next start made no progress; one retry, since it repeats the same work."""
+    """A stage that saves no progress hung; one retry, since a retry repeats all its work."""
 
     retry_delays = (60.0,)
 
@@ -232,13 +232,13 @@ class StoreUnavailableError(TransientError):
 
 
 class SourceUnavailableError(TransientError):
-    """A server of raw archives did not answer, or the connection broke; fetched bytes are kept."""
+    """A server of raw archives did not answer, or the connection broke; the downloaded bytes are kept."""
 
     heading = "Download"
 
 
 class PreemptedError(TransientError):
-    """SIGTERM asked the stage to end; its progress was saved."""
+    """SIGTERM ended the stage, whose progress is saved."""
 
     heading = "Asked to end"
     exit_code = 143  # 128 + SIGTERM
@@ -247,27 +247,27 @@ class PreemptedError(TransientError):
 
 
 class WorkerLostError(TransientError):
-    """A process of a training on several hosts was lost or did not start; all resume from the checkpoint."""
+    """A process of a multi-host training died or did not start; all processes resume from the checkpoint."""
 
     heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)
 
 
 class EngineLostError(TransientError):
-    """An engine of conversions does not answer, or lost its workers; written shards are reused."""
+    """A Beam engine for conversions does not answer, or lost its workers; a retry reuses written shards."""
 
     heading = "Engine lost"
 
 
 class OvertakenError(TransientError):
-    """Another process changed the champion meanwhile; the model is judged again, against the new champion."""
+    """Another process changed the champion during a promotion; a retry compares with the new champion."""
 
     heading = "Champion changed"
     retry_delays = (1.0, 5.0, 30.0)
 
 
 class OtherWriterError(TransientError):
-    """Another process writes the same run or data set, or has taken over from this one."""
+    """Another process writes the same run or data set, or has taken over this process's lock."""
 
     heading = "Another writer"
 
@@ -279,7 +279,7 @@ class TpuApiError(TransientError):
 
 
 class TpuUnhealthyError(TransientError):
-    """A TPU is not READY and HEALTHY after the repairs in its budget."""
+    """A TPU is still not READY and HEALTHY after all allowed repairs."""
 
     heading = "TPU unhealthy"
     retry_delays = (300.0, 900.0, 1800.0)
@@ -308,7 +308,7 @@ class TpuCapacityError(TransientError):
 
 
 class UnexplainedError(TransientError):
-    """An unknown failure of TensorFlow; it is retried once."""
+    """A TensorFlow error of unknown cause; one retry."""
 
     heading = "TensorFlow"
     retry_delays = (60.0,)
@@ -317,7 +317,7 @@ class UnexplainedError(TransientError):
 
 @dataclass(frozen=True)
 class Retry:
-    """The next retry: after ``delay`` seconds; number ``number`` of ``most`` in its budget."""
+    """The next retry: number ``number`` of at most ``most``, after ``delay`` seconds."""
 
     delay: float
     number: int
@@ -326,12 +326,12 @@ class Retry:
 
 @dataclass
 class Budgets:
-    """The used budgets of one stage: each cause has its own delays and count."""
+    """Counts the retries of one stage, per budget; each class of error has its own delays."""
 
     used: Counter[str] = field(default_factory=Counter[str])
 
     def after(self, error: object) -> Retry | None:
-        """Count a failure; return the next retry, or None."""
+        """Count an error; return the next retry, or None if a retry cannot help or the budget is used up."""
         if not isinstance(error, TransientError) or self.used[error.budget] >= len(error.retry_delays):
             return None
         delay = error.retry_delays[self.used[error.budget]]
@@ -340,7 +340,7 @@ class Budgets:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; real-time signals have none but their number."""
+    """Return the name of a signal, such as SIGTERM; for a real-time signal, ``signal NUMBER``."""
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
@@ -354,7 +354,7 @@ def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
 
 
 def headed() -> list[type[PodlineError]]:
-    """Return Podline's own errors that have a heading, without the base class."""
+    """Return the error classes of this module that define a heading, without the base class."""
     known = list(_classes(PodlineError).values())[1:]
     return [error for error in known if error.__module__ == __name__ and "heading" in vars(error)]
 
@@ -370,7 +370,7 @@ def exit_codes() -> dict[int, str]:
 
 
 def from_json(document: dict[str, Any]) -> PodlineError:
-    """Restore the error of :meth:`PodlineError.to_json`; an unknown type becomes a :class:`PodlineError`."""
+    """Restore an error from :meth:`PodlineError.to_json`; an unknown class becomes a :class:`PodlineError`."""
     known = _classes(PodlineError).get(str(document.get("type")))
     message = str(document.get("message", "no message"))
     return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

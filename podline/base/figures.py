@@ -1,4 +1,4 @@
-"""Formats figures for people, with one rounding per kind of quantity.
+"""Formats numbers for people, with one rounding rule per kind of quantity.
 
 A share and its interval are rounded to the same digit, like ``82.3 % [79.9, 84.5]``, so that no figure looks more exact
 than its interval allows. Commas separate thousands; negative numbers have a real minus.
@@ -16,12 +16,12 @@ def percent(share: float) -> str:
 
 
 def arrow(change: str) -> str:
-    """Return the direction of a change formatted by :func:`change_text`; empty for zero."""
+    """Return ▲ or ▼ for a change formatted by :func:`podline.recipes.measures.change_text`; empty for zero."""
     return "" if not change.strip("+\N{MINUS SIGN}0. points") else "▲" if change.startswith("+") else "▼"
 
 
 def short_moment(unix_time: float) -> str:
-    """Format a time in UTC that sorts as text: ``2026-11-21 03:14``."""
+    """Format a Unix time in UTC so that texts sort by time: ``2026-11-21 03:14``."""
     return f"{datetime.fromtimestamp(unix_time, UTC):%Y-%m-%d %H:%M}"
 
 
@@ -50,12 +50,12 @@ def short_count(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """Format a rate per second, with three significant digits or all digits before the point."""
+    """Format a rate per second: three significant digits below 100, else a rounded integer."""
     return f"{number:.3g}" if number < 100 else count(round(number))
 
 
 def pflop(number: float) -> str:
-    """Format petaflop with three digits: ``0.515 PFLOP``; 0 means unknown."""
+    """Format a number of petaFLOP with three significant digits: ``0.515 PFLOP``; 0 means unknown."""
     return f"{number:.3g} PFLOP" if number else "PFLOP not known"
 
 
@@ -86,7 +86,7 @@ def moment(unix_time: float) -> str:
 
 
 def rounded(number: float) -> str:
-    """Format any number with four significant digits, never in scientific notation above a millionth."""
+    """Format a number with four significant digits; scientific notation only below 1e-6."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     text = f"{number:.4g}"

@@ -1,4 +1,4 @@
-"""The base of every spec, result and setting, an immutable pydantic model; and types of unchecked JSON."""
+"""The immutable pydantic base class of specs, results and settings; types for JSON that is not validated yet."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-# pydantic's names for the members of a union: constrained-int, literal['all','best'], dict[str,float].
+# pydantic's names for the members of a union, such as constrained-int, literal['all','best'] or dict[str,float].
 _FORM = re.compile(r"int|str|float|bool|(constrained|function|nullable)-.*|\w+\[.*\].*")
 
 Json: TypeAlias = Any
-"""A JSON value that no model has checked."""
+"""A JSON value that is not validated yet."""
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object that no model has checked: name → value."""
+"""A JSON object (name → value) that is not validated yet."""
 
 
 def is_object(document: Json) -> TypeGuard[JsonObject]:
-    """Return whether a document is an object."""
+    """Return whether a JSON value is an object."""
     return isinstance(document, dict)
 
 
 def name_check(kind: str, pattern: str, names: str) -> Callable[[str], str]:
-    """Make a function that returns a valid name of a kind, and raises ValueError for any other.
+    """Make a validator that returns a valid name unchanged, and raises ValueError for any other name.
 
     Args:
-        kind: kind of the names, as in ``there is no engine 'x'``.
-        pattern: a regular expression that matches a whole name.
-        names: the possible names as text.
+        kind: what the names stand for, such as ``engine`` in ``there is no engine 'x'``.
+        pattern: a regular expression that must match the whole name.
+        names: the valid names, for the message.
     """
 
     def checked(name: str) -> str:
@@ -40,7 +40,7 @@ def name_check(kind: str, pattern: str, names: str) -> Callable[[str], str]:
 
 
 class Problem(NamedTuple):
-    """A validation error: the path of the field, the given and the expected value, pydantic's type of error."""
+    """A validation error: path of the field, given value, message with the expected value, pydantic's error type."""
 
     loc: tuple[str | int, ...]
     input: Json
@@ -49,27 +49,27 @@ class Problem(NamedTuple):
 
 
 def problem_in(error: ValidationError) -> Problem:
-    """Return the first validation error; for a union, combine the errors of all members."""
+    """Return the first validation error; for a union, join the messages of all members with "or"."""
     problems = [(_fields(found["loc"]), found) for found in error.errors()]
     first, _ = problems[0]
     loc = max((loc for loc, _ in problems if loc[: len(first)] == first), key=len)
     here = [found for other, found in problems if other == loc]
-    told = dict.fromkeys(found["msg"].removeprefix("Value error, ").partition(", unable to")[0] for found in here)
-    message, *others = told
+    messages = dict.fromkeys(found["msg"].removeprefix("Value error, ").partition(", unable to")[0] for found in here)
+    message, *others = messages
     message = " or ".join([message, *(other.removeprefix("Input should be ") for other in others)])
     return Problem(loc, here[0]["input"], message, here[0]["type"])
 
 
 def _fields(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Return a path without the members of a union, which pydantic adds to it."""
+    """Return the path of a field without the names of union members, which pydantic inserts."""
     return tuple(part for part in loc if not isinstance(part, str) or not _FORM.fullmatch(part))
 
 
 class Frozen(BaseModel):
-    """A model that is frozen, refuses unknown keys, and is equal and hashable by value."""
+    """A frozen pydantic model that rejects unknown keys, and is compared and hashed by value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values, validated like the original; ``model_copy(update=…)`` does not validate."""
+        """Return a validated copy with some values changed; ``model_copy(update=…)`` would not validate."""
         return type(self).model_validate({**dict(self), **values})

@@ -1,4 +1,4 @@
-"""Turns SIGTERM into an exception that nothing swallows on its way up."""
+"""Turns SIGTERM into an exception that libraries and the interpreter do not swallow."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-# Seconds until a dropped interruption is raised again, elsewhere.
+# Seconds until SIGTERM is sent again after the interpreter dropped an Interruption.
 _AGAIN_SECONDS = 0.05
 
 
 class Interruption(KeyboardInterrupt):
     """SIGTERM arrived.
 
-    CPython drops any other exception of a signal handler while it compiles a constant like ``2**64``, as an import
-    may. Libraries that catch all other errors let a KeyboardInterrupt pass, too.
+    A KeyboardInterrupt, because CPython drops other exceptions of a signal handler while it folds a constant such as
+    ``2**64``, for example during an import; and because libraries that catch every other exception do not catch it.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Interruption(KeyboardInterrupt):
 def interruptible() -> Iterator[None]:
     """Raise an :class:`Interruption` in the main thread if SIGTERM arrives during the body.
 
-    Python only prints an exception that is raised while an object is deleted. SIGTERM is then sent again.
+    If SIGTERM arrives while an object is deleted, Python only prints the exception; SIGTERM is then sent again.
     """
     handler, hook = signal.signal(signal.SIGTERM, _interrupt), sys.unraisablehook
 
@@ -37,7 +37,7 @@ def interruptible() -> Iterator[None]:
         if not isinstance(dropped.exc_value, Interruption):
             hook(dropped)
             return
-        # A timer of the kernel, since this code may have interrupted one that holds a lock of Python's threads.
+        # A timer of the kernel: a thread could deadlock, as the interrupted code may hold a lock of Python's threads.
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 

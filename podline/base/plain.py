@@ -7,14 +7,14 @@ import re
 # Control characters (except line breaks and tabs), which a terminal would obey; surrogates, which cannot be written;
 # and characters that change the reading direction, or are line breaks to some programs.
 _UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-# User and password of an address. A password may contain an unescaped @ or /; the text after a colon may be a port.
+# User and password in a URL. A password may contain an unescaped @ or /. Text after a colon may also be a port.
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)(?:[^\s/?#]+|[^\s/:@]*:(?!\d+[/?#])[^\s@]*)@")
 
 
 def plain(text: str) -> str:
-    r"""Return a text in which control characters are escaped: ``\x1b[31m`` stays readable, and changes no colour.
+    r"""Return a text with escaped control characters: ``\x1b[31m`` is then printed, and changes no colour.
 
-    User and password in an address are removed as well: ``https://***@host/path``.
+    User and password in a URL become ``***``: ``https://***@host/path``.
     """
     return _LOGIN.sub(r"\1***@", _UNSHOWN.sub(_escaped, text))
 

@@ -1,6 +1,6 @@
-"""Progress events of a stage: JSON lines from a child process, which its parent shows as bars or logs.
+"""Progress events of a stage: JSON lines that the stage's child process writes and its parent shows as bars or logs.
 
-A stage function gets a :class:`Reporter` and never prints. Events are written and read here alone.
+A stage function gets a :class:`Reporter` and never prints. Only this module writes and parses events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StartEvent(TypedDict):
 
 
 class ProgressEvent(TypedDict):
-    """A part of the work is done; ``note`` names the place of the work, if it is remarkable."""
+    """``done`` of ``total`` units of work are finished; ``note`` is where the work runs, if not in the usual place."""
 
     event: Literal["progress"]
     stage: str
@@ -50,7 +50,7 @@ class LogEvent(TypedDict):
 
 
 class PaceEvent(TypedDict):
-    """The next event is due in about this time; None means unknown. For the supervisor only."""
+    """The next event is due in about ``seconds``; None means unknown. For the supervisor only."""
 
     event: Literal["pace"]
     stage: str
@@ -58,14 +58,14 @@ class PaceEvent(TypedDict):
 
 
 class AliveEvent(TypedDict):
-    """The stage works, although it has no progress to report. For the supervisor only."""
+    """The stage is working, although it has no progress to report. For the supervisor only."""
 
     event: Literal["alive"]
     stage: str
 
 
 class WaitingEvent(TypedDict):
-    """Another process blocks the work; this time counts towards no limit."""
+    """The stage waits for another process; the waiting time counts towards no time-out."""
 
     event: Literal["waiting"]
     stage: str
@@ -95,17 +95,17 @@ Listener = Callable[[Event], None]
 
 
 def to_line(event: Event) -> bytes:
-    """Return an event as a line of JSON."""
+    """Serialize an event as one line of JSON."""
     return json.dumps(event).encode() + b"\n"
 
 
 def from_line(line: bytes) -> Event:
-    """Return the event of a line."""
+    """Parse an event from one line of JSON."""
     return cast("Event", json.loads(line))
 
 
 def ignored(_event: Event) -> None:
-    """Do nothing; a listener."""
+    """Ignore an event; the listener where no events are shown."""
 
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ _terminal: ContextVar[Listener] = ContextVar("terminal", default=ignored)
 
 
 class Reporter:
-    """Turns calls into events and passes each to one listener."""
+    """Creates a stage's events and passes each to a listener."""
 
     def __init__(self, stage: str, listener: Listener) -> None:
         self.stage = stage
@@ -143,7 +143,7 @@ class Reporter:
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
 
     def alive(self) -> None:
-        """Report, once a second at most, that the stage works, which ends its start-up and is no silence."""
+        """Report, at most once a second, that the stage is working; ends its start-up and resets the hang timer."""
         if time.monotonic() >= self._alive + _REPORT_SECONDS:
             self._alive = time.monotonic()
             self._listener({"event": "alive", "stage": self.stage})
@@ -153,15 +153,15 @@ class Reporter:
         self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
 
     def started(self) -> None:
-        """Report the start."""
+        """Report that the stage starts."""
         self._listener({"event": "start", "stage": self.stage})
 
     def ended(self, result: dict[str, Any]) -> None:
-        """Report the result."""
+        """Report the stage's result as JSON."""
         self._listener({"event": "result", "stage": self.stage, "result": result})
 
     def failed(self, error: dict[str, Any]) -> None:
-        """Report the error."""
+        """Report the stage's error as JSON."""
         self._listener({"event": "error", "stage": self.stage, "error": error})
 
     def log(self, message: str) -> None:
@@ -177,10 +177,10 @@ class Reporter:
 
 
 def report_stage(stage: str, listener: Listener, work: Callable[[], M]) -> M:
-    """Return the result of a stage's work; report its start, and its result or error.
+    """Call ``work`` and return its result; report its start, and its result or error.
 
     Raises:
-        PodlineError: an error of the work.
+        PodlineError: ``work`` raised it.
     """
     reporter = Reporter(stage, listener)
     reporter.started()
@@ -195,7 +195,7 @@ def report_stage(stage: str, listener: Listener, work: Callable[[], M]) -> M:
 
 @contextlib.contextmanager
 def report_work(stage: str, listener: Listener) -> Iterator[Reporter]:
-    """Report the start of work that is no stage, and the seconds of its end unless it fails."""
+    """Report the start of work outside the stages and, unless the body raises, its end and duration."""
     reporter, began = Reporter(stage, listener), time.monotonic()
     reporter.started()
     yield reporter
@@ -207,7 +207,7 @@ _current: ContextVar[Reporter | None] = ContextVar("current", default=None)
 
 @contextlib.contextmanager
 def reported_by(reporter: Reporter) -> Iterator[None]:
-    """Report the steps of a stage's work in the body; see :func:`counted` and :func:`alive`."""
+    """Make ``reporter`` the one that :func:`counted` and :func:`alive` use in the body."""
     token = _current.set(reporter)
     try:
         yield
@@ -216,7 +216,7 @@ def reported_by(reporter: Reporter) -> Iterator[None]:
 
 
 def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
-    """Yield items, and report every second how many were yielded, to the reporter of :func:`reported_by`."""
+    """Yield items; report the number of yielded items every second to the reporter of :func:`reported_by`."""
     reporter, due = _current.get(), time.monotonic() + _REPORT_SECONDS
     for done, item in enumerate(items, 1):
         yield item
@@ -226,19 +226,19 @@ def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
 
 
 def alive() -> None:
-    """Report that this thread works for a stage, so that it does not count as silence; any loop may call this often."""
+    """Report that this thread is working for a stage, which resets the hang timer; cheap enough for any loop."""
     if reporter := _current.get():
         reporter.alive()
 
 
 @contextlib.contextmanager
 def beside(act: Callable[[bool], float | None], seconds: float, name: str) -> Iterator[None]:
-    """Call a function in a thread, again and again while the body runs.
+    """Call a function periodically in a thread while the body runs, and once when the body has ended.
 
     Args:
-        act: called with whether the body has ended, which is the last call; returns the seconds until the next call, or
-            None for no other one.
-        seconds: time until the first call, unless the body ends before.
+        act: called with False while the body runs, with True in the last call; returns the seconds until the next call,
+            or None to stop.
+        seconds: time until the first call; if the body ends earlier, the first call is the last one.
         name: name of the thread.
     """
     over = threading.Event()
@@ -264,7 +264,7 @@ def silent(stage: str = "stage") -> Reporter:
 
 
 def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
-    """Return a listener that writes only log events, to a logger."""
+    """Return a listener that passes log events to a logger, and ignores all other events."""
 
     def write(event: Event) -> None:
         if event["event"] == "log":
@@ -276,7 +276,7 @@ def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
 
 @contextlib.contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Send the events of every flow's stages in the body to this listener: the terminal of an embedded run."""
+    """Set the listener that :func:`terminal` returns in the body: it shows the stages of flows that run here."""
     token = _terminal.set(listener)
     try:
         yield
@@ -285,5 +285,5 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def terminal() -> Listener:
-    """Return the listener of :func:`heard_by`; without one, as in a worker's process, one that does nothing."""
+    """Return the listener set by :func:`heard_by`; by default, as in a worker's process, one that ignores events."""
     return _terminal.get()

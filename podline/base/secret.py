@@ -1,4 +1,4 @@
-"""The secrets of servers, ``user:password``; ``podline up`` keeps them in files that only their owner can read."""
+"""Secrets of servers in the form ``user:password``; ``podline up`` keeps them in files that only the owner can read."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def new() -> str:
 
 
 def checked(secret: str, source: str) -> str:
-    """Return a secret if it is one.
+    """Return a secret unchanged if it has the form ``user:password``.
 
     Args:
         secret: the text.
-        source: the variable or file that it is from.
+        source: the environment variable or file with the secret.
 
     Raises:
-        SettingsError: it is not ``user:password`` in ASCII.
+        SettingsError: the text is not ``user:password`` in ASCII.
     """
     if not _SECRET.fullmatch(secret):
-        found = "another text" if secret else "no secret"
-        raise SettingsError(f"got {found} in {source}, expected USER:PASSWORD in ASCII; set it, as to podline:SECRET")
+        found = "has another form" if secret else "is empty"
+        raise SettingsError(f"{source} {found}, expected USER:PASSWORD in ASCII; set it to podline:SECRET, for example")
     return secret
 
 
 def kept(file: Path) -> str:
-    """Return the secret in a file; empty without a file.
+    """Return the secret in a file; empty if the file does not exist.
 
     Raises:
         OSError: the file cannot be read.
@@ -49,7 +49,7 @@ def kept(file: Path) -> str:
 
 
 def kept_or_made(file: Path) -> str:
-    """Return the secret in a file, which is created if it does not exist; the caller must hold a lock.
+    """Return the secret in a file; create file and secret if missing. The caller must hold a lock.
 
     Raises:
         OSError: the file can be neither read nor written.

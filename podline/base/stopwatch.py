@@ -1,4 +1,4 @@
-"""Measures the use of a thread's time: seconds by class of time, where the innermost class counts."""
+"""Measures how a thread spends its time: seconds per kind of work. Nested work counts for the innermost kind only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Watch(threading.local):
         self.spans, self.open, self.since = defaultdict[str, float](float), list[str](), 0.0
 
     def lap(self) -> None:
-        """Add the time since the last change to the innermost open class."""
+        """Add the time since the last lap to the innermost kind of work."""
         now = time.monotonic()
         if self.open:
             self.spans[self.open[-1]] += now - self.since
@@ -26,7 +26,7 @@ _WATCH = _Watch()
 
 @contextlib.contextmanager
 def measured(kind: str) -> Iterator[None]:
-    """Count the body's time for a class, without the time of inner classes; also a decorator for functions."""
+    """Add the body's time to ``kind``, except time in nested ``measured`` bodies; also a decorator for functions."""
     _WATCH.lap()
     _WATCH.open.append(kind)
     try:
@@ -37,7 +37,7 @@ def measured(kind: str) -> Iterator[None]:
 
 
 def spans() -> dict[str, float]:
-    """Return class → seconds of this thread so far."""
+    """Return kind of work → seconds of this thread so far."""
     _WATCH.lap()
     return {kind: round(seconds, 4) for kind, seconds in _WATCH.spans.items()}
 

@@ -1,1 +1,1 @@
-"""What is in use: promotion, exports, checks of models, serving. What makes a run better is in compare and contract."""
+"""Promotion of champions, exports, checks of models, serving. compare and contract judge which run is better."""

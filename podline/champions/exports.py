@@ -1,8 +1,8 @@
-"""Exports a promoted model (SavedModel, TFLite) and compares each form's answers on test images.
+"""Exports a promoted model (SavedModel, TFLite) and compares the outputs of each exported file on test images.
 
-``model/model.keras`` exists since the training. This module makes the SavedModel (``model/saved_model/``) and, if the
-rules ask for it, the TensorFlow Lite file (``model/model.tflite``). It publishes them, and reads them back from the
-store before the comparison.
+The training stage wrote ``model/model.keras``. This module writes the SavedModel (``model/saved_model/``) and, if the
+rules ask for it, the TensorFlow Lite file (``model/model.tflite``). It publishes both files, reads them back from the
+store, and compares their outputs with the model's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from podline.training.export import KERAS
 
 IMAGES = 100
 
-# A different order of additions: about 1e-6 of an output per layer. TensorFlow Lite has its own kernels.
+# Allowed differences relative to the largest output. A different order of additions changes an output by about 1e-6
+# per layer. TensorFlow Lite has its own kernels.
 _TOLERANCE, _TOLERANCE_LITE = 1e-4, 1e-3
 _BATCH = 10
 
@@ -35,14 +36,14 @@ Answers = list[npt.NDArray[np.float32]]
 
 
 def checked_exports(store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool) -> list[ExportedFile]:
-    """Publish the missing forms of a model, and compare the answers of each.
+    """Export and publish a model as SavedModel and, if ``lite``, as TFLite; compare the outputs of every file.
 
     Args:
         store: the store.
         folder: the run's folder.
         model: the evaluated model.
-        images: images of the test split, (n, height, width, channels).
-        lite: whether to make a TensorFlow Lite file.
+        images: images of the test split, uint8 (n, height, width, channels).
+        lite: whether to export a TensorFlow Lite file.
 
     Raises:
         StoreError: a file cannot be written.
@@ -77,7 +78,7 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
 
 def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
     with store.workspace("keras") as folder:
-        # Keras needs the ending of the name, which a copy in the cache does not have.
+        # Keras needs the suffix .keras, which the cached file does not have.
         copy = folder / "model.keras"
         with explained("write", copy):
             shutil.copyfile(store.local(name), copy)
@@ -100,13 +101,13 @@ def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Image
 
 
 def saved_model(folder: Path) -> Callable[[Images], Answers]:
-    """Return a function from images to the outputs of a SavedModel."""
+    """Load a SavedModel; return a function from images, uint8 (n, height, width, channels), to a list of outputs."""
     loaded: Any = tf.saved_model.load(str(folder))
     return lambda batch: flat(loaded.serve(tf.constant(batch)))
 
 
 def write_saved_model(model: keras.Model, folder: Path) -> None:
-    """Export a SavedModel with the signature ``serve``, from any number of uint8 images to the model's outputs."""
+    """Export a SavedModel with the signature ``serve``: uint8 (n, height, width, channels) → the model's outputs."""
     archive: Any = keras.export.ExportArchive()
     archive.track(model)
     shape = tuple(model.input_shape[1:])
@@ -124,13 +125,13 @@ def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Ans
 
 
 def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
-    """Return a TensorFlow Lite file of a model, from uint8 images to float32 outputs.
+    """Convert a model to a TensorFlow Lite file with uint8 images as input and float32 outputs; return its bytes.
 
     Args:
         store: a store with space for temporary files.
         model: the model.
-        calibrating: images, (n, height, width, channels), whose activations define the ranges for 8-bit computation;
-            without them, layers compute in float32.
+        calibrating: images, uint8 (n, height, width, channels), whose activations define the ranges of 8-bit integers;
+            None for layers that compute in float32.
     """
     with store.workspace("lite") as folder, _without_litert_warning():
         write_saved_model(model, folder / "made")
@@ -144,7 +145,7 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
 
 
 def lite_model(data: bytes) -> Callable[[Images], Answers]:
-    """Return a function from images to the outputs of a TensorFlow Lite file."""
+    """Load a TensorFlow Lite file; return a function from images, uint8 (n, height, width, channels), to outputs."""
     with _without_litert_warning():
         interpreter = tf.lite.Interpreter(model_content=data)
     serve = interpreter.get_signature_runner("serve")
@@ -160,24 +161,27 @@ def _without_litert_warning() -> Iterator[None]:
 
 
 def in_batches(answer: Callable[[Images], Answers], images: Images) -> Answers:
-    """Call a function on a few images at a time, since a pose network's outputs for many images are large."""
+    """Call a function on batches of 10 images, to save memory; return its outputs for all images, each (n, …)."""
     parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
     return [np.concatenate([part[place] for part in parts]) for place in range(len(parts[0]))]
 
 
 def flat(answer: Any) -> Answers:
-    """Flatten a classifier's output, or a pose network's outputs of all stages in the order of their names."""
+    """Return a model's outputs as a list of arrays, those of a mapping in the order of their names."""
     if isinstance(answer, Mapping):
         return [np.asarray(answer[name]) for name in sorted(answer)]
     return [np.asarray(each) for each in keras.tree.flatten(answer)]
 
 
 def largest(expected: Answers, found: Answers) -> float:
-    """Return the largest difference between two outputs.
+    """Return the largest absolute difference between two lists of outputs.
 
     Raises:
-        ValueError: the outputs have different shapes.
+        ValueError: the shapes differ.
     """
     if [answer.shape for answer in expected] != [answer.shape for answer in found]:
-        raise ValueError(f"answers of shapes {[answer.shape for answer in found]}")
+        raise ValueError(
+            f"the outputs have shapes {[answer.shape for answer in found]}, expected "
+            f"{[answer.shape for answer in expected]}"
+        )
     return max(float(np.max(np.abs(one - other))) for one, other in zip(expected, found, strict=True))

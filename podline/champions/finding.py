@@ -11,10 +11,11 @@ from podline.store.opening import open_store
 
 
 def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
-    """Return an earlier, still valid decision about the same model by the same rules.
+    """Return an earlier decision about the same model by the same rules if the decision is still valid, else None.
 
-    A promotion stays valid after a later rollback, so the next night that reuses the run does not repeat it. A refusal
-    is valid while the champion is the same. An undecided model is judged again, since more trainings may be known.
+    A promotion stays valid after a rollback, so a later night that reuses the run does not promote it again. A refusal
+    is valid while the champion is the same. After an undecided test, the model is judged again, since more trainings
+    of the recipe may exist now.
     """
     store = open_store(spec.root)
     found: PromoteResult | None = None if spec.again else completed.find(spec, reporter)
@@ -27,5 +28,5 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     now = entries[-1].run if entries else ""
     if decision is None or decision.champion != now:
         return None
-    # A broken file may have been rewritten.
+    # The damaged export may have been rewritten.
     return None if any(check.rule == "export" for check in decision.refusals) else found

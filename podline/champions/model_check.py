@@ -1,7 +1,7 @@
-"""Checks a network without data, for ``podline models check``: training, resuming, publishing, replicas, exports.
+"""Implements ``podline models check``: tries training, resuming, publishing, replicas and exports on random images.
 
-Each part runs on random images, in this process and for publishing in two others. A part that fails names its cause,
-and the others run all the same.
+The checks run in this process, except that publishing loads the model in two new processes. If a check fails, its
+cause is reported, and the remaining checks still run.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ from podline.training.state import TrainingState
 from podline.training.steps import TrainingSteps
 
 _BATCH, _BATCHES, _STEPS, _RATE = 8, 4, 4, 1e-3
-# Largest differences: of losses on replicas, by the order of additions; in bfloat16, with 8 bits; of TFLite's answers.
+# Largest allowed differences: of the loss on replicas (another order of additions), of the loss in bfloat16 (8-bit
+# significand), and of TFLite's outputs.
 _OF_REPLICAS, _OF_BFLOAT16, _OF_LITE = 1e-3, 0.1, 1e-3
-# The operation in messages of XLA and of the TFLite converter.
+# Patterns for the name of the unsupported operation in messages of XLA and of the TFLite converter.
 _OPERATIONS = (
     r"unsupported operations[^:]*: (\w+)",
     r"'tf\.(\w+)' op",
@@ -57,7 +58,7 @@ class _CrossEntropy(Objective):
 
 
 def check(spec: ModelCheckSpec, reporter: Reporter) -> ModelCheck:
-    """Try every part of a network.
+    """Try training, resuming, publishing, replicas, bfloat16, XLA and TFLite with a network.
 
     Raises:
         SettingsError: the network cannot be built.
@@ -89,18 +90,18 @@ def _outcome(tried: Callable[[], str]) -> tuple[bool | None, str]:
     except PodlineError as error:
         return False, str(error)
     except Exception as error:
-        # Keras, XLA and the converter may raise anything for a part that they cannot do.
+        # Keras, XLA and the converter raise exceptions of any class for what they do not support.
         named = next((found for each in _OPERATIONS if (found := re.search(each, str(error)))), None)
         words = f"{type(error).__name__}: {one_line(error)}"
         return False, f"the operation {named[1]} is not supported" if named else words
 
 
-class _Inapplicable(Exception):  # noqa: N818 (no error: the part has no meaning for the model, or for this machine)
-    """The part has no meaning for the model, or for this machine."""
+class _Inapplicable(Exception):  # noqa: N818 (not an error)
+    """The check does not apply to this model, or not on this machine."""
 
 
 class _Trial:
-    """One network and random images."""
+    """A network, random images and the checks."""
 
     def __init__(
         self, spec: ModelCheckSpec, store: Store, strategy: tf.distribute.Strategy, reporter: Reporter
@@ -108,7 +109,7 @@ class _Trial:
         """Build the network.
 
         Raises:
-            SettingsError: it cannot be built.
+            SettingsError: the network cannot be built.
         """
         self._spec, self._store, self._strategy, self._reporter = spec, store, strategy, reporter
         draw = np.random.default_rng(spec.recipe.seed)
@@ -120,7 +121,7 @@ class _Trial:
         self._state_after: TrainingState | None = None
 
     def parts(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """Yield each part's name and its trial; most parts need the trained model."""
+        """Yield name and function of each check; most checks need the trained model."""
         yield "builds twice alike", self._builds
         yield "trains", self._trains
         for name, tried in (
@@ -136,7 +137,7 @@ class _Trial:
         yield "counts multiply-adds", self._counts
 
     def _untrained(self) -> str:
-        raise _Inapplicable("it does not train")
+        raise _Inapplicable("not tried, since the model does not train")
 
     def _built(self, precision: Precision = "float32") -> keras.Model:
         channels, spec = self._spec.image_shape[-1], self._spec
@@ -151,7 +152,7 @@ class _Trial:
     def _advance(
         self, state: TrainingState, strategy: tf.distribute.Strategy, count: int = _STEPS, *, jit: bool = False
     ) -> Array:
-        """Take steps from the state's step on; return their losses."""
+        """Train ``count`` steps from the step of ``state`` on; return the losses, (count,)."""
 
         def part(context: tf.distribute.InputContext) -> tf.data.Dataset:
             arrays: Any = {IMAGE: self._images, LABEL: self._labels}
@@ -169,7 +170,9 @@ class _Trial:
     def _builds(self) -> str:
         for first, second in zip(self._model.weights, self._built().weights, strict=True):
             if first.numpy().tobytes() != second.numpy().tobytes():
-                raise SettingsError(f"{first.path} has other values each time; seed what its layer draws")
+                raise SettingsError(
+                    f"two builds with the same seed differ in {first.path}; give its initializer a seed"
+                )
         return plural(self._model.count_params(), "parameter")
 
     def _trains(self) -> str:
@@ -222,10 +225,10 @@ class _Trial:
         return self._compared(losses, _OF_BFLOAT16)
 
     def _compared(self, losses: Array, allowed: float) -> str:
-        """Compare losses with those of one device in float32.
+        """Compare losses with the losses on one device in float32.
 
         Raises:
-            ArtifactError: they differ too much.
+            ArtifactError: the largest relative difference is above ``allowed``.
         """
         difference = self._difference(losses)
         if difference > allowed:
@@ -247,7 +250,10 @@ class _Trial:
         ]
         difference, size = largest(*answers), max(1.0, *(float(np.abs(each).max()) for each in answers[0]))
         if not difference <= _OF_LITE * size:
-            raise ArtifactError(f"its answers differ by {difference:.2g} from the model's; leave promotion.tflite out")
+            raise ArtifactError(
+                f"TFLite's outputs differ by {difference:.2g} from the model's, at most {_OF_LITE * size:.2g} allowed; "
+                "do not set promotion.tflite"
+            )
         return f"answers differ by {difference:.2g} at most"
 
     def _counts(self) -> str:
@@ -257,6 +263,6 @@ class _Trial:
     def _looks(self) -> str:
         weights: Any = place_weights(self._trained.evaluated, self._images[:2])
         if weights is None:
-            raise _Inapplicable("it has no maps, or mixes places after them")
+            raise _Inapplicable("the model has no feature maps, or mixes positions after the last feature maps")
         rows, columns = weights.shape[1:]
-        return f"maps of {rows} × {columns} places"
+        return f"feature maps of {rows} × {columns} positions"

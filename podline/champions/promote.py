@@ -45,8 +45,8 @@ class _Case:
         spec: the stage's spec.
         store: the store.
         training: the spec of the candidate's training.
-        manifest: the manifest of its data.
-        evaluation: its evaluation.
+        manifest: the manifest of the candidate's data set.
+        evaluation: the candidate's evaluation.
         reporter: reports progress.
     """
 
@@ -74,11 +74,10 @@ class _Case:
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """Compare a model with its recipe's champion; make it the champion if it is shown not to be worse.
+    """Compare a model with its recipe's reference; promote it to champion if the test shows that it is not worse.
 
-    It writes to ``runs/<run>``: ``promotion.json``, and the published forms of the model
-    (:mod:`podline.champions.exports`). The change itself is one entry in the champion's history
-    (:mod:`podline.documents.champions`), which makes it atomic.
+    Writes ``promotion.json`` and the exported files (:mod:`podline.champions.exports`) to ``runs/<run>``. A promotion
+    is one entry in the history of champions (:mod:`podline.documents.champions`), so it is atomic.
 
     Args:
         spec: the model and the rules.
@@ -95,16 +94,16 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     model: Any = load_model(store, spec.folder, spec.weights_sha256)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
-    # A former champion that is promoted again is not compared with itself.
+    # A former champion that is promoted again must not be compared with itself.
     line = [entry for entry in champions.standing(entries) if entry.run != spec.run]
     reference = reference_of(line, spec.rules.reference)
     compared = _compared_if_whole(case, reference) if reference is not None else _Comparison([])
-    # Last, as these files replace those of an earlier promotion.
+    # After all checks that can fail, because these files replace those of an earlier promotion.
     images = _some_images(case)
     reporter.log(f"checking each export of the model on {len(images)} test images")
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
-    # A file with other answers must not be used, even if a person promotes the model.
+    # An exported file with wrong outputs must not be used, even with --anyway.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
     undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
     promoted = crowned is not None or not (refused or undecided)
@@ -182,17 +181,17 @@ def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
 
 
 def _require_same_as_promoted(store: Store, spec: PromoteSpec) -> None:
-    """Refuse a run that was promoted with other weights, before its exports are replaced.
+    """Refuse a run whose weights changed since its promotion, before its exports are replaced.
 
     Raises:
-        ArtifactError: the run has other weights now.
+        ArtifactError: the run's weights are not the promoted ones.
     """
     for entry in champions.history(store, spec.recipe):
         if entry.run == spec.run and entry.weights_sha256 != spec.weights_sha256:
             raise ArtifactError(
-                f"{store.where(spec.folder)} has weights {spec.weights_sha256[:12]}… vs {entry.weights_sha256[:12]}… "
-                f"when it was promoted as number {entry.number}; put its files back, or promote another run; if it is "
-                f"the champion, `podline models rollback {spec.recipe}`"
+                f"{store.where(spec.folder)} has weights {spec.weights_sha256[:12]}…, expected "
+                f"{entry.weights_sha256[:12]}… as when it was promoted (number {entry.number}); restore its files, or "
+                f"promote another run; if this run is the champion, `podline models rollback {spec.recipe}`"
             )
 
 
@@ -203,9 +202,9 @@ def _some_images(case: _Case) -> Any:
 
 
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
-    """Return the champion to compare with, and the entry that already makes this model the champion, or None.
+    """Return the champion before this model, and the entry that already made this model the champion; each may be None.
 
-    A promotion that was killed directly after its change is completed by the next call, with the previous champion.
+    The second is not None if a promotion was killed after writing its entry; the next call completes it.
     """
     line = champions.standing(entries)
     if line and (line[-1].run, line[-1].weights_sha256) == (spec.run, spec.weights_sha256):
@@ -217,21 +216,21 @@ def _sanity(case: _Case) -> list[Check]:
     better = case.evaluation.better_than_guessing
     metrics, name = case.evaluation.trained.metrics, measure_named(case.measure).label
     figure = metrics[case.measure]
-    told = " or ".join(f"{measure_named(each).label} {metrics[each].value:.3f}" for each in case.evaluation.guessed)
-    message = f"{told} {'is better than' if better else 'cannot be told from'} guessing"
+    results = " or ".join(f"{measure_named(each).label} {metrics[each].value:.3f}" for each in case.evaluation.guessed)
+    message = f"{results} {'is better than' if better else 'cannot be told from'} guessing"
     return [Check(rule="guessing", name=name, after=figure.value, refused=not better, message=message)]
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The result of comparing a model with the reference.
+    """The comparison of a model with the reference.
 
     Attributes:
         checks: the results of the rules.
-        known: the runs whose figures were compared, the reference first.
-        better: whether the model is shown to be better.
-        thresholds: the thresholds as text.
-        examples: the compared examples, if the data differ.
+        known: the runs whose mean the model was compared with, the reference first.
+        better: whether the model is significantly better.
+        thresholds: the thresholds of the tests as text.
+        examples: the numbers of shared and new examples, if the data sets differ; else None.
     """
 
     checks: list[Check]
@@ -242,10 +241,10 @@ class _Comparison:
 
 
 def _compared_if_whole(case: _Case, reference: Crowned) -> _Comparison:
-    """Compare with the reference; a promotion anyway needs none.
+    """Compare with the reference; with ``--anyway``, skip the comparison if the reference is damaged.
 
     Raises:
-        ArtifactError: the reference is damaged.
+        ArtifactError: the reference is damaged, and ``--anyway`` is not given.
     """
     problem = _damage(case.store, reference)
     if not problem:
@@ -254,13 +253,13 @@ def _compared_if_whole(case: _Case, reference: Crowned) -> _Comparison:
         message = f"not compared: {problem}"
         return _Comparison([Check(rule="comparable", name="reference", refused=False, warned=True, message=message)])
     raise ArtifactError(
-        f"the reference {reference.run} cannot be compared with: {problem}; put the file back, or `podline models "
-        f"rollback {case.spec.recipe}`, or `podline models promote {case.spec.run} --anyway`"
+        f"the reference {reference.run} cannot be compared with {case.spec.run}: {problem}; restore the file, or "
+        f"`podline models rollback {case.spec.recipe}`, or `podline models promote {case.spec.run} --anyway`"
     )
 
 
 def _damage(store: Store, entry: Crowned) -> str:
-    """Return why a champion of the history is not the model that was promoted; empty if it is."""
+    """Return why a champion's files are not those that were promoted; empty if they are."""
     name = f"runs/{entry.run}/{WEIGHTS}"
     try:
         read_manifest(store, training_of(store, entry.run).dataset_folder)
@@ -269,14 +268,14 @@ def _damage(store: Store, entry: Crowned) -> str:
         return str(error)
     if found == entry.weights_sha256:
         return ""
-    return f"{store.where(name)} has sha256 {found[:12]}… vs {entry.weights_sha256[:12]}… when it was promoted"
+    return f"{store.where(name)} has sha256 {found[:12]}…, expected {entry.weights_sha256[:12]}… as when promoted"
 
 
 def _compared(case: _Case, reference: Crowned) -> _Comparison:
     store, spec = case.store, case.spec
-    strange = _incomparable(case, reference)
-    if strange:
-        return _Comparison([Check(rule="comparable", name="data", refused=True, message=strange)])
+    problem = _incomparable(case, reference)
+    if problem:
+        return _Comparison([Check(rule="comparable", name="data", refused=True, message=problem)])
     training = training_of(store, reference.run)
     grounds = examples_of(store, training, case.training, spec.split, case.reporter, leaks=True)
     answers, examples = case.answers, grounds.examples
@@ -328,24 +327,27 @@ def _described(
 
 
 def _incomparable(case: _Case, before: Crowned) -> str:
-    """Return why a model cannot be compared with the champion at all; empty if it can."""
+    """Return why data set, classes or image shape forbid a comparison with the reference; empty if none does."""
     spec = case.spec
-    remedy = f"start again with `podline models promote {spec.run} --anyway`, or give the recipe another name"
+    remedy = f"promote it without a comparison (`podline models promote {spec.run} --anyway`), or rename the recipe"
     if before.dataset != spec.dataset:
-        return f"data set: the reference {before.run} was trained on {before.dataset} vs {spec.dataset}; {remedy}"
+        return f"data set: the reference {before.run} is of {before.dataset}, this run is of {spec.dataset}; {remedy}"
     was = read_manifest(case.store, training_of(case.store, before.run).dataset_folder)
     if was.class_names != case.manifest.class_names:
         return (
-            f"classes: the reference {before.run} has {len(was.class_names)} vs {len(case.manifest.class_names)}, or "
-            f"others by name; {remedy}"
+            f"classes: the reference {before.run} has {len(was.class_names)} classes, this run has "
+            f"{len(case.manifest.class_names)}, or their names differ; {remedy}"
         )
     if was.image_shape != case.manifest.image_shape:
-        return f"images: the reference {before.run} takes {was.image_shape} vs {case.manifest.image_shape}; {remedy}"
+        return (
+            f"images: the reference {before.run} has input shape {was.image_shape}, this run has "
+            f"{case.manifest.image_shape}; {remedy}"
+        )
     return ""
 
 
 def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
-    """Return the reference's answers to the candidate's examples: from its evaluation, or by running it."""
+    """Return the reference's outputs for the candidate's test examples, stored ones or from a new evaluation."""
     store, spec = case.store, case.spec
     if EVALUATE.name in run_of(store, training.run).stages:
         found = evaluated(store, training.run)
@@ -353,7 +355,7 @@ def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
             answers = found.answers(store, [case.examples])
             if answers is not None:
                 return answers
-    case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
+    case.reporter.log(f"evaluating the reference {training.run} on the test examples of {spec.run}")
     model: Any = load_model(store, training.folder, weights_sha256)
     return case.answers.again(case.examples, training, model)
 
@@ -361,12 +363,12 @@ def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
 def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
     """Return the champion that candidates are compared with, or None.
 
-    It is the last champion that was shown to be better than its reference, or that a person promoted against the rules;
-    otherwise the first champion. So losses within a margin cannot add up from champion to champion.
+    This is the last champion that was significantly better than its reference, or that was promoted with ``--anyway``;
+    otherwise the first champion. So small losses within the margin cannot add up from champion to champion.
 
     Args:
         line: champions that were not rolled back, the current one last.
-        named: the run in the settings, or empty.
+        named: the run in the setting promotion.reference, or empty.
 
     Raises:
         SettingsError: the run in the settings was never a champion.
@@ -375,7 +377,7 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
         found = [entry for entry in line if entry.run == named]
         if not found:
             listed = ", ".join(entry.run for entry in line) or "there is none yet"
-            raise SettingsError(f"promotion.reference: got {named}, expected a champion: {listed}")
+            raise SettingsError(f"promotion.reference={named} is no champion of the recipe; give one of: {listed}")
         return found[-1]
     return next((entry for entry in reversed(line) if entry.reference), line[0] if line else None)
 

@@ -1,15 +1,16 @@
-"""The rules of promotion: a model is promoted, refused or undecided. Pure functions.
+"""Applies the rules of promotion: a model is promoted, refused or undecided. Pure functions.
 
-A candidate is compared with the *reference*: the last champion that was shown to be better than the previous reference.
-Each figure has two thresholds (:class:`podline.contract.rules.Thresholds`). A loss beyond the second one refuses the
-model, a loss up to the first one promotes it, between them it is undecided.
+A candidate is compared with the *reference*: the last champion that was significantly better than the reference before.
+Each figure has two thresholds (:class:`podline.contract.rules.Thresholds`). The model is promoted if its loss is at
+most the first threshold, refused if its loss exceeds the second, and undecided in between.
 
 The error budget covers a year. A recipe that is worse by the margin in one figure, tried every night with a new seed,
 is promoted within a year with at most the probability ``promotion.rate``. An equally good recipe is refused with at
 most the same probability. A promotion needs every figure, so more figures do not make a wrong one more likely (Berger:
 "Multiparameter Hypothesis Testing and Acceptance Sampling", Technometrics 1982).
 
-If the main figure is better beyond chance, all other figures only warn, except those in ``promotion.strict``.
+If the main figure is significantly better, the tests of all other figures only warn, except those in
+``promotion.strict``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from podline.recipes.measures import change_bound, change_text, measure_named, v
 from podline.recipes.parts import Registry
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 
-# Rules that only warn, unless they are strict.
+# Rules that only warn, unless promotion.strict names them.
 _ADVISORY = ("calibration",)
 
 
 @rule("size")
 def size(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check]:
-    """Require that the size of the parameters does not grow."""
+    """Require that the parameters' bytes grow by at most the share ``promotion.size``."""
     if compared.costs:
         before, after = compared.costs
         yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
@@ -40,7 +41,7 @@ def size(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check
 
 @rule("operations")
 def operations(compared: Compared[Any], settings: PromotionSettings) -> Iterator[Check]:
-    """Require that the multiply-adds per example do not grow."""
+    """Require that the multiply-adds per example grow by at most the share ``promotion.operations``."""
     if compared.costs:
         before, after = compared.costs
         allowed = settings.operations
@@ -51,7 +52,7 @@ def rules_for(kind: str) -> list[Rule]:
     """Return the rules for models of a kind: Podline's own, and those of installed packages.
 
     Raises:
-        SettingsError: a rule cannot be imported, is not a Rule, or has the name of another.
+        SettingsError: a rule cannot be imported, is not a Rule, or two rules have the same name.
     """
     shipped = {each.name: each for each in (*kind_named(kind).rules(), size, operations)}
     found = Registry("rule of promotion", RULES, shipped, Rule).all().values()
@@ -59,10 +60,10 @@ def rules_for(kind: str) -> list[Rule]:
 
 
 def checks_of(compared: Compared[Any], settings: PromotionSettings) -> list[Check]:
-    """Return the results of every rule for a candidate and the known trainings.
+    """Apply every rule to a candidate and the trainings it is compared with; return the results.
 
     Raises:
-        SettingsError: a rule of an installed package fails; or see :func:`rules_for`.
+        SettingsError: a rule of an installed package raises an exception; or see :func:`rules_for`.
     """
     found = [each for judge in rules_for(compared.kind) for each in _applied(judge, compared, settings)]
     found = [each for each in found if not isinstance(each, Figure) or each.counts]
@@ -82,7 +83,7 @@ def _applied(judge: Rule, compared: Compared[Any], settings: PromotionSettings) 
 
 
 def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool) -> Check:
-    """Return a check that only warns if the main figure outweighs it, or its rule is advisory."""
+    """Turn a check into a warning if the main figure is better or the rule is advisory, unless it is strict."""
     strict = check.rule == MAIN or not {check.rule, check.name, check.measure}.isdisjoint(settings.strict)
     if check.margin is None or strict or not (main_is_better or check.rule in _ADVISORY):
         return check
@@ -90,7 +91,7 @@ def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool)
 
 
 def thresholds(checks: Sequence[Check]) -> str:
-    """Return the thresholds as text: those of the main metric, and those of the class or joint with the widest."""
+    """Return as text the thresholds of the main metric, and of the class or joint with the widest thresholds."""
     said = [_limits(check) for check in checks if check.rule == MAIN]
     parts = [check for check in checks if check.rule in PARTS]
     if parts:
@@ -100,7 +101,7 @@ def thresholds(checks: Sequence[Check]) -> str:
 
 
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
-    """Return the test of a figure."""
+    """Test a figure's change against its thresholds."""
     change, limits = figure.change, figure.thresholds(figures, rate)
     refused, shown = bool(change < limits.refused), bool(change >= limits.promoted)
     sign = 1 if measure_named(figure.measure).higher_is_better else -1
@@ -123,7 +124,7 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
 
 
 def _message(figure: Figure, check: Check) -> str:
-    """Describe the result of a figure's test, with its thresholds if it fails."""
+    """Describe the test of a figure in one line, with the thresholds unless the test passed."""
     sign, known = 1 if measure_named(figure.measure).higher_is_better else -1, figure.noise.trainings
     of = "the reference" if known == 1 else f"the mean of {known} trainings of the reference's recipe"
     before, after = (value_text(figure.measure, sign * value) for value in (figure.before, figure.value))
@@ -139,7 +140,7 @@ def _message(figure: Figure, check: Check) -> str:
 
 
 def _limits(check: Check) -> str:
-    """Return the two thresholds of a figure as text."""
+    """Return the two thresholds of a check as text."""
     measure = measure_named(check.measure)
     sign = 1 if measure.higher_is_better else -1
     to, since = (sign * (each or 0.0) for each in (check.promoted_to, check.refused_from))
@@ -152,13 +153,13 @@ def _limits(check: Check) -> str:
 def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int, allowed: float) -> Check:
     share = after / before - 1 if before else 0.0
     refused = share > allowed
-    word = f"{100 * share:+.1f} %, and at most {100 * allowed:+g} % is allowed" if share else "the same"
+    word = f"{100 * share:+.1f} %, expected at most {100 * allowed:+g} %" if share else "the same"
     message = f"{name_of_rule}, {name}: {after:,} {unit} vs {before:,} of the reference: {word}"
     return Check(rule=name_of_rule, name=name, before=before, after=after, refused=refused, message=message)
 
 
 def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
-    """Return the checks of the exports: each must give the answers of the evaluated model."""
+    """Return one check per exported file: its outputs must equal those of the evaluated model within a tolerance."""
     return [
         Check(
             rule="export",
@@ -167,10 +168,10 @@ def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
             before=file.allowed,
             refused=not file.same,
             message=(
-                f"export {file.form}: {file.name} gives no answers: {file.problem}"
+                f"export {file.form}: {file.name} gives no outputs: {file.problem}"
                 if file.difference is None
-                else f"export {file.form}: {file.name} differs by {file.difference:.2g} vs at most {file.allowed:.2g} "
-                f"from the trained model, on {file.images} test images"
+                else f"export {file.form}: outputs of {file.name} differ by {file.difference:.2g} from the trained "
+                f"model's on {file.images} test images, expected at most {file.allowed:.2g}"
             ),
         )
         for file in exports

@@ -1,1 +1,1 @@
-"""What happened, and what there is: an entry for every run that ended, and a store's inventory."""
+"""The ledger, with an entry for every run that ended, and the inventory of a store."""

@@ -1,4 +1,4 @@
-"""Finds trainings that equal each other, except for the seed."""
+"""Compares the inputs of trainings, except for the seed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 
 NO_PART_OF_TRAINING = frozenset({"keep", "promotion"})
-"""Fields of a recipe that do not change a training: kept checkpoints, promotion rules."""
-# Fields whose content is free, so that a missing name is another setting, and not one of an older version of Podline.
+"""Fields of a recipe that do not change a training: number of kept checkpoints, promotion rules."""
+# Fields with arbitrary keys: a missing key is a different setting here, not a setting that an older version lacked.
 _FREE = frozenset({"options", "also", "code", "conversion", "changes"})
 _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "numpy", "opencv-python-headless")
 
 
 def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two runs have the same recipe values, except the seed.
+    """Return whether two runs have equal recipe settings, except the seed.
 
-    A field that only one run has belongs to a newer version of Podline, and is ignored.
+    A field that only one of the runs has is ignored, since a newer version of Podline added the field.
 
     Args:
         before: ``settings["recipe"]`` of the first run.
@@ -35,7 +35,10 @@ def _same(before: Any, after: Any, *, free: bool) -> bool:
 
 
 def training_key(origin: Origin) -> str:
-    """Return the text of a model's recipe without its seed, data, training code and libraries; empty without data."""
+    """Return a key equal for trainings with the same recipe except the seed, data, code and libraries; or empty.
+
+    It is empty if the origin has no data.
+    """
     if origin.data is None:
         return ""
     given = origin.settings.get("recipe", {})
@@ -45,10 +48,10 @@ def training_key(origin: Origin) -> str:
 
 
 def same_code(one: CodeVersion, other: CodeVersion) -> bool:
-    """Return whether the modules that train and evaluate are equal, even at other commits."""
+    """Return whether two versions have equal training and evaluation modules, even at different commits."""
     return one.modules == other.modules if one.modules and other.modules else one == other
 
 
 def libraries(environment: Environment) -> dict[str, str]:
-    """Return the versions of the packages that compute a training."""
+    """Return package → version for the packages that affect a training's result."""
     return {name: environment.packages[name] for name in _PACKAGES if name in environment.packages}

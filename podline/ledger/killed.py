@@ -1,7 +1,7 @@
-"""Writes entries for killed runs: the next run on the machine makes them from the notes of the killed run.
+"""Writes ledger entries for killed runs: the next run on the same machine writes them from the killed run's notes file.
 
-A running process keeps its notes in a file of the store's scratch folder, and touches the file every few seconds. A
-lock beside the file shows whether the process lives, however it ended.
+A running process keeps its notes in a file in the store's scratch folder, and touches the file every 5 seconds. The
+process holds a lock next to the file; a free lock shows that the process has ended.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Unfinished(Frozen):
     """The notes of a run in progress.
 
     Attributes:
-        entry: the entry, as far as it is known.
-        attempts: finished attempts, in Unix times.
+        entry: the ledger entry so far.
+        attempts: finished attempts of stages, with Unix times.
         stage: the current stage; empty between stages.
         since: Unix time at which the stage began.
-        around: measurements of the run's process; see :func:`podline.ledger.time_spent.time_spent`.
+        around: class → seconds in the run's own process; see :func:`podline.ledger.time_spent.time_spent`.
     """
 
     entry: Entry
@@ -55,11 +55,11 @@ class Unfinished(Frozen):
 
 @contextlib.contextmanager
 def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
-    """Yield a function that saves the notes of a run until the body ends."""
+    """Yield a function that saves a run's notes to a file; delete the file at the end of the body."""
     path = store.own_folder(_FOLDER) / f"{uuid.uuid4().hex}.json"
 
     def keep(notes: Unfinished) -> None:
-        # A run works without notes, too.
+        # A run must not fail because its notes cannot be saved.
         with contextlib.suppress(OSError):
             temporary = path.with_suffix(".new")
             temporary.write_text(notes.model_dump_json())
@@ -85,17 +85,18 @@ def training_lines(
     if run:
         with contextlib.suppress(PodlineError):
             lines = MetricsLines(store.local(f"runs/{run}/{METRICS}"), last_step)
-            deque(lines, maxlen=0)  # a damaged line is found before any is used
+            deque(lines, maxlen=0)  # raises for a damaged line before any line is used
             return lines, read_events(store.local(f"runs/{run}/{EVENTS}"))
     return (), []
 
 
 def write_killed(store: Store, flow_run: str = "") -> None:
-    """Write entries for runs that were killed on this machine; failures are tried again by the next run.
+    """Write entries for runs that were killed on this machine; an entry that cannot be written is left to the next run.
 
     Args:
         store: the store.
-        flow_run: id of the flow run that begins; an earlier killed attempt of it gets lost time.
+        flow_run: id of the flow run that begins; for a killed attempt of this flow run, the time until now counts as
+            lost.
     """
     for path, notes in _left(store):
         with contextlib.suppress(PodlineError, OSError):
@@ -106,7 +107,7 @@ def write_killed(store: Store, flow_run: str = "") -> None:
 
 
 def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
-    """Return the entry of a killed run; the training's steps after the last checkpoint are lost."""
+    """Return the entry of a killed run; training steps after the last checkpoint count as lost time."""
     entry, attempts = notes.entry, list(notes.attempts)
     if notes.stage:
         attempts.append(Attempt(notes.stage, min(notes.since, ended), ended, 0.0, kept=False))
@@ -119,7 +120,7 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
             "state": "failed",
             "ended": ended,
             "error": ChildKilledError.__name__,
-            "cause": f"the run's own process was killed, or its machine; its last sign of life: {moment(sign)}",
+            "cause": f"the run's process was killed, or its machine stopped; last sign of life: {moment(sign)}",
         }
     )
     spent = time_spent(entry.seconds, entry.waiting, attempts, lines, events, notes.around)
@@ -129,7 +130,7 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
 
 
 def _left(store: Store) -> Iterator[tuple[Path, Unfinished]]:
-    """Yield the notes of runs whose process is gone, each locked in the body; of a store of this user's alone."""
+    """Yield path and notes of each run whose process has ended; hold the lock of the notes until the next one."""
     found = list[Path]()
     with contextlib.suppress(OSError):
         found = sorted((store.scratch / _FOLDER).iterdir())

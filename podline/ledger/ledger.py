@@ -1,8 +1,7 @@
 """The ledger: one small JSON file for every run that finished, failed or was cancelled, written once.
 
-An entry has the inputs of the result (code, settings, data, environment), the run's costs, and the result itself with
-intervals. Its name begins with the end time of the run, so listings are in order of time; the name also contains recipe
-and state.
+An entry contains the inputs of a run (code, settings, data, environment), the costs, and the result with intervals. The
+entry's name begins with the end time of the run, so listings are in order of time, and also has recipe and state.
 
 This module needs neither TensorFlow nor pandas; :func:`podline.report.ledger.load` loads all entries as a table.
 """
@@ -25,7 +24,7 @@ from podline.store.contract import Listed, Store
 
 FOLDER = "ledger"
 REMEDY = "put it back; if it is lost, delete it, and see docs/reference/store.md"
-# Time format in names, without colons and in seconds; the rest of a name makes it unique.
+# Format of the end time in names: in seconds, without colons. The random digits make a name unique.
 _MOMENT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<ended>\d{8}T\d{6}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)-[0-9a-f]{8}")
 # Entries that are read ahead: enough to hide a bucket's latency, few enough for memory.
@@ -34,7 +33,7 @@ _LEAST_THREADS = 4
 
 
 class Named(NamedTuple):
-    """The parts of an entry's name; ``ended`` is a Unix time."""
+    """The components of an entry's name; ``ended`` is a Unix time."""
 
     name: str
     ended: float
@@ -43,7 +42,7 @@ class Named(NamedTuple):
 
 
 def name_of(ended: float, recipe: str, state: State) -> str:
-    """Return a new entry's name: end time, recipe, state and eight random digits."""
+    """Return a name for a new entry: end time, recipe, state and eight random hexadecimal digits."""
     return f"{datetime.fromtimestamp(ended, UTC):{_MOMENT}}-{recipe}-{state}-{uuid.uuid4().hex[:8]}"
 
 
@@ -102,17 +101,17 @@ def names(
 
 
 def is_entry(name: str) -> bool:
-    """Return whether a name in the store is that of an entry."""
+    """Return whether a file name in the store is the name of a ledger entry."""
     return name.startswith(f"{FOLDER}/") and _named(name) is not None
 
 
 def files(listing: Iterable[Listed]) -> dict[str, Listed]:
-    """Return the entries' files in a listing of the ledger's folder, by name."""
+    """Return name → file for the entries in a listing of the ledger's folder."""
     return {found.name: found for found in listing if _named(found.name)}
 
 
 def foreign(store: Store) -> list[str]:
-    """Return the names of other files in the ledger's folder."""
+    """Return the names of files in the ledger's folder that are not entries."""
     found = store.list(FOLDER)
     return [name for name in found if name.count("/") == 1 and _named(name) is None]
 
@@ -133,7 +132,7 @@ def entries(
         store: the store.
         wanted: names from :func:`names`.
         dataset: only entries on this data set: its name, or the start of its fingerprint.
-        commit: only entries of the code with this start of a commit.
+        commit: only entries of code whose commit begins with this text.
         damaged: called with each damaged entry, which is then left out.
 
     Raises:
@@ -157,7 +156,7 @@ def entries(
 
 
 def entry_of(store: Store, name: str) -> Entry:
-    """Return the entry with a name, or the newest entry of a run; either name may be abbreviated.
+    """Return the entry with this name, or the newest entry of the run with this name; a prefix of a name suffices.
 
     Raises:
         StoreError: no entry or run has this name.
@@ -175,7 +174,8 @@ def entry_of(store: Store, name: str) -> Entry:
         if entry.run.startswith(name):
             return entry
     raise StoreError(
-        f"{store.where(FOLDER)}: {len(by_name)} entries are called {name}…, and no run; `podline runs list` shows all"
+        f"{store.where(FOLDER)}: {len(by_name)} entries and no run have a name that begins with {name}; `podline runs "
+        "list` shows all"
     )
 
 

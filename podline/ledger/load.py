@@ -1,4 +1,4 @@
-"""Measures the CPU time that a process loses to other processes, its control group's quota and the hypervisor."""
+"""Measures the CPU time that other processes, the quota of the control group and the hypervisor take from a process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from podline.base.cores import control_groups
 from podline.documents.ledger_entry import Load
 
 STAT = Path("/proc/stat")
-# Fields of a line of /proc/stat, see proc(5); the time of guests is included in that of users.
+# Fields of a line of /proc/stat, see proc(5); user time includes the time of guests.
 _BUSY, _STOLEN = (1, 2, 3, 6, 7), 8
 
 
 class _Counters(NamedTuple):
-    """The counters at one time, in seconds except for the periods."""
+    """The counters at time ``at``, in seconds; ``periods`` and ``throttled`` count quota periods."""
 
     at: float
     own: float
@@ -28,14 +28,14 @@ class _Counters(NamedTuple):
 
 
 class LoadMeter:
-    """Measures the load from its creation on."""
+    """Measures the CPU load since the meter was created."""
 
     def __init__(self) -> None:
         self._groups = list(control_groups())
         self._before = self._read()
 
     def load(self) -> Load | None:
-        """Return the load so far; None if the kernel does not count it."""
+        """Return the load since the meter was created; None if the kernel has no counters."""
         before, now = self._before, self._read()
         if before is None or now is None or now.at <= before.at:
             return None
@@ -56,13 +56,13 @@ class LoadMeter:
         except (OSError, ValueError, IndexError):
             return None
         tick = 1 / os.sysconf("SC_CLK_TCK")
-        # The most throttled group is the one that slows this process down.
+        # Of nested groups, the most throttled one limits this process.
         periods, throttled = max(map(_periods, self._groups), key=lambda counted: counted[1], default=(0, 0))
         return _Counters(time.monotonic(), sum(os.times()[:4]), tick * busy, tick * stolen, periods, throttled)
 
 
 def _periods(group: Path) -> tuple[int, int]:
-    """Return the number of a group's quota periods, and of throttled ones."""
+    """Return the number of a group's quota periods, and the number of throttled periods."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         counted = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
         return int(counted["nr_periods"]), int(counted["nr_throttled"])

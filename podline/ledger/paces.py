@@ -1,4 +1,4 @@
-"""Returns the speed of each stage in earlier runs of the ledger."""
+"""Reads the speed of each stage in earlier runs from the ledger."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from podline.store.contract import Store
 
 TRAIN = "train"
 _LONG_AGO = 60 * 86_400.0
-# Largest number of a recipe's entries to read: a second or two in a bucket.
+# Largest number of entries of a recipe to read, which takes a second or two in a bucket.
 _READ = 5 * MOST
 
 
 def paces_of(entry: Entry) -> dict[str, MachinePace]:
-    """Return the pace of each stage that did its work in a run, by stage name."""
+    """Return stage → pace for the stages whose result was not reused."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
         told = entry.training
@@ -39,7 +39,7 @@ def paces_of(entry: Entry) -> dict[str, MachinePace]:
 
 
 def trained_at(training: Training | TrainResult, where: Environment) -> MachinePace:
-    """Return the pace of a training."""
+    """Return the pace of a training in an environment."""
     return MachinePace(
         1 / training.examples_per_second,
         training.waiting_for_input,
@@ -55,14 +55,14 @@ def trained_at(training: Training | TrainResult, where: Environment) -> MachineP
 def slow_training(
     store: Store, recipe: str, settings: JsonObject, now: MachinePace, *, until: float | None = None
 ) -> Slowness | None:
-    """Compare a training with the latest ones of its recipe, and these with those of two months ago.
+    """Return a slowdown of a training against the latest runs, or of the latest runs against two months ago, or None.
 
     Args:
         store: the store.
         recipe: name of the recipe.
-        settings: its values, in the ledger's form.
+        settings: the recipe's settings, in the ledger's form.
         now: the training's pace.
-        until: Unix time at which the training ended; None while it runs.
+        until: Unix time at which the training ended; None while the training runs.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -85,12 +85,12 @@ def earlier(
 ) -> list[MachinePace]:
     """Return a stage's paces in the latest runs of a recipe with equal settings except the seed, oldest first.
 
-    Finished stages count even if the run failed later. Damaged entries are skipped.
+    A finished stage counts even if a later stage failed. Damaged entries are skipped.
 
     Args:
         store: the store.
         recipe: name of the recipe.
-        settings: its values, in the ledger's form.
+        settings: the recipe's settings, in the ledger's form.
         stage: name of the stage.
         until: Unix time; later runs are ignored.
         but: the pace of the current run, which is left out.

@@ -1,4 +1,4 @@
-"""Describes the origin of a result: code (git, installed version) and machine."""
+"""Describes the origin of a result: version of the code (git or installed package) and machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_CHANGES = 50
 """Largest number of listed files that differ from the commit."""
 
 _HERE = Path(__file__).resolve().parent.parent
-# Paths with code. Other files of a checkout (data, notes) count only if git tracks them.
+# Folders with code, in which untracked modules count as changes. Elsewhere only files that git tracks count.
 _PACKAGES = ("podline", "beam_jobs", "tasks", "flows")
-# Folders of the package on which a model and its answers depend.
+# Folders of the package on which a trained model and its outputs depend.
 _TRAINS = ("data", "input", "models", "training", "evaluation", "kinds", "recipes")
 _FIELD = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
 _DIGITS = 12
@@ -31,7 +31,7 @@ _GIT_SECONDS = 20.0
 
 
 def code(top: Path = _HERE.parent) -> CodeVersion:
-    """Return the running code's version: a git checkout's commit and changed files, or the installed package's version.
+    """Return the version of the running code: commit and changed files of a checkout, or the installed version.
 
     Args:
         top: the folder with the packages.
@@ -49,7 +49,7 @@ def code(top: Path = _HERE.parent) -> CodeVersion:
 
 @functools.cache
 def modules() -> str:
-    """Return a digest of the modules on which a model and its answers depend."""
+    """Return a digest of the modules on which a trained model and its outputs depend."""
     return _sources(_HERE.parent, *(f"{PACKAGE}/{folder}" for folder in _TRAINS))
 
 
@@ -73,7 +73,7 @@ def environment(strategy: str = "", devices: str = "") -> Environment:
 
 
 def _packages() -> dict[str, str]:
-    """Return name → version of all other installed packages, sorted by name."""
+    """Return name → version of all installed packages except Podline, sorted by name."""
     found = {}
     for distribution in importlib.metadata.distributions():
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
@@ -86,12 +86,12 @@ def _packages() -> dict[str, str]:
 
 
 def _status(top: Path) -> tuple[str, list[str]] | None:
-    """Return the commit and the files that differ from it; None if the code is not a checkout of Podline."""
-    # A package that is installed inside another checkout does not belong to it.
+    """Return the commit and the files that differ from the commit; None outside a checkout of Podline."""
+    # An installed package may lie inside the checkout of another project.
     if _git(top, "ls-files", "--error-unmatch", f"{PACKAGE}/__init__.py") is None:
         return None
     commit = _git(top, "rev-parse", "HEAD")
-    # Untracked modules run as well.
+    # Untracked modules count, since Python imports them too.
     modules = [f"{package}/*.py" for package in _PACKAGES]
     parts = (
         _git(top, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD"),
@@ -103,8 +103,8 @@ def _status(top: Path) -> tuple[str, list[str]] | None:
 
 
 def _git(top: Path, *arguments: str) -> str | None:
-    """Return the output of git; None without git, or if it fails."""
-    # Takes no lock, so that other work in the checkout is not blocked.
+    """Return the output of a git command; None if git is missing or the command fails."""
+    # Without locks, so that other git commands in the checkout are not blocked.
     command = ["git", "--no-optional-locks", "-C", str(top), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_GIT_SECONDS)  # noqa: S603
@@ -118,7 +118,7 @@ def _beginning(path: Path) -> str:
 
 
 def _installed_commit() -> str:
-    """Return the commit that an installed package was built from; empty if unknown."""
+    """Return the commit from which the installed package was built; empty if unknown."""
     text = importlib.metadata.distribution(PACKAGE).read_text("direct_url.json")
     with contextlib.suppress(ValueError):
         return json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
@@ -126,7 +126,7 @@ def _installed_commit() -> str:
 
 
 def _sources(top: Path, *within: str) -> str:
-    """Hash every module of some folders; follow the links to packages that a checkout has in ``podline``."""
+    """Hash every module of some folders; follow symbolic links, which a checkout has in ``podline``."""
     folders = [each for name in within or (PACKAGE,) for each in os.walk(top / name, followlinks=True)]
     files = sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
     return digests.of_json([(path.relative_to(top).as_posix(), digests.of_file(path)) for path in files])

@@ -1,7 +1,7 @@
 """Records a run in the ledger: keeps notes during the run, and writes one entry at its end.
 
-Every way to start a run uses :func:`recorded` around its work. So a run leaves one entry, however it ends, or none if
-it did nothing. If the process is killed, the next run on the machine writes the entry, see
+Every way to start a run wraps the work in :func:`recorded`. So every run writes one entry, however the run ends, or
+none if no stage did any work. If the process is killed, the next run on the same machine writes the entry, see
 :mod:`podline.ledger.killed`.
 """
 
@@ -63,7 +63,7 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Settings that name places, which differ between copies of a store, or addresses, which may have a password.
+# Settings that are not recorded: paths, which differ between copies of a store, and URLs, which may contain a password.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
 
 
@@ -80,13 +80,13 @@ def recorded(
     started: Started = "hand",
     schedule: str = "",
 ) -> Iterator[Notes]:
-    """Record the run in the body: its notes and its end become an entry of the ledger.
+    """Record the run in the body; yield its notes, and write them as an entry of the ledger at the end.
 
     Args:
         store: the store.
         recipe: name of the recipe.
         way: the command or flow that was started.
-        reporter: reports what could not be written while another error is raised.
+        reporter: warns if the entry of a failed run cannot be written.
         flow_run: Prefect's id of the flow run.
         attempt: attempt of the flow run, from 1.
         late: seconds since the time at which the run was due.
@@ -131,12 +131,12 @@ def recorded(
 
 
 class Notes:
-    """The record of a run in progress.
+    """The ledger entry of a run in progress.
 
     Attributes:
         store: the store of the ledger.
-        entry: the entry, as far as it is known.
-        dropped: write no entry if the run ends well, since more stages follow or nothing was done.
+        entry: the entry so far.
+        dropped: whether to write no entry if the run succeeds, because later stages write it or no stage did any work.
     """
 
     def __init__(self, store: Store, entry: Entry, reporter: Reporter, keep: Callable[[Unfinished], None]) -> None:
@@ -153,10 +153,10 @@ class Notes:
 
     @measured("between")
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
-        """Record the settings.
+        """Record the settings of the run.
 
         Raises:
-            SettingsError: the library of the tracker in the settings is not installed.
+            SettingsError: the library for the setting ``tracking`` is not installed.
         """
         self._tracking = machine.tracking
         require_tracker(machine.tracking)
@@ -179,7 +179,7 @@ class Notes:
             self._recipe = spec.recipe
             begun = {**self.entry.settings.get("recipe", {}), "init": plain(spec.recipe.init)}
             self._update(run=spec.run, settings={**self.entry.settings, "recipe": begun})
-            # Only once they are validated, since the data found then are kept.
+            # Compared with the previous run's data only here, after validation.
             self._record_data(spec.dataset_folder, changed=True)
         self._save_notes()
 
@@ -207,21 +207,21 @@ class Notes:
         self._save_notes()
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
-        """Record that a stage failed and is tried again after ``delay`` seconds."""
+        """Record that a stage failed and will be retried after ``delay`` seconds."""
         retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
         self._attempted(0.0, kept=isinstance(error, PreemptedError))
-        # The delay does not count as time of Prefect.
+        # The delay must not count as time between stages.
         spans = stopwatch.spans()
         spans["between"] = spans.get("between", 0.0) + delay
         self._stage = _CurrentStage(stage, time.monotonic() + delay, spans)
         self._save_notes()
 
     def ended(self, error: BaseException | None) -> Entry:
-        """Return the whole entry.
+        """Complete and return the entry.
 
         Args:
-            error: the error that ended the run, or None.
+            error: the error that ended the run; None if the run succeeded.
         """
         state, ended, self._around = _state(error), time.time(), _around(self._spans)
         self._attempted(0.0, kept=isinstance(error, PreemptedError))
@@ -240,13 +240,13 @@ class Notes:
         return self.entry
 
     def track(self) -> None:
-        """Log the run to the tracker in the setting ``tracking``."""
+        """Log the run to the tracking server in the setting ``tracking``."""
         if self._tracking and self._recipe is not None:
             entry = self.ended(None) if self.dropped else self.entry
             track(self._tracking, self.store, entry, self._recipe, self._reporter)
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Take a reused model's inputs from its origin instead of the current run."""
+        """Record the inputs of a reused model, from its ``origin.json``, instead of the current run's inputs."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             before = self.store.find(f"{result.folder}/{ORIGIN}")
@@ -276,12 +276,12 @@ class Notes:
             return None
         change = DataChange(before=before.name, fingerprint=before.data.fingerprint)
         if before.data.dataset != data.dataset:
-            return change.model_copy(update={"unknown": f"the run before was of {before.data.dataset}"})
+            return change.model_copy(update={"unknown": f"the previous run was trained on {before.data.dataset}"})
         if before.data.fingerprint == data.fingerprint:
             return change
         splits = change_between(self.store, before.data, data)
         if isinstance(splits, str):
-            # Old data may be gone, which must not stop today's training.
+            # The training must not fail because old data were deleted.
             return change.model_copy(update={"unknown": splits})
         told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
         self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
@@ -337,7 +337,7 @@ class Notes:
         )
 
     def _attempts_at(self, offset: float) -> list[Attempt]:
-        """Return the attempts so far in Unix time, which is this process's time plus ``offset``."""
+        """Return the attempts so far in Unix time, which is the monotonic time plus ``offset``."""
         return [
             attempt._replace(began=attempt.began + offset, ended=attempt.ended + offset) for attempt in self._attempts
         ]
@@ -351,7 +351,7 @@ class Notes:
             self._stage = None
 
     def _spent(self) -> dict[str, float]:
-        """Return the use of the time; time that a damaged log would explain counts as lost work."""
+        """Return class → seconds of the run; if the training's log is damaged, the training counts as lost."""
         entry = self.entry
         lines, events = training_lines(self.store, entry.run)
         # Unix times, as in the training's lines; the clock may have been set since.
@@ -359,7 +359,7 @@ class Notes:
         return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
-        """Return the result of the evaluation, if there is one, even for a model that learned nothing."""
+        """Return the evaluation's result, also of a model that is not better than guessing; None without one."""
         if self._trained is None:
             return None
         folder = self._trained.folder
@@ -378,7 +378,7 @@ class Notes:
 
 
 class _CurrentStage(NamedTuple):
-    """A stage in progress: its name, its start by this process's clock, and earlier measurements."""
+    """A stage in progress: name, start in monotonic time, and the stopwatch's spans at the start."""
 
     stage: str
     began: float
@@ -386,13 +386,13 @@ class _CurrentStage(NamedTuple):
 
 
 def _around(before: Mapping[str, float]) -> dict[str, float]:
-    """Return this process's measurements since ``before``, without those of its stages."""
+    """Return class → seconds that this process spent between stages and on the store since ``before``."""
     now = stopwatch.since(before, stopwatch.spans())
     return {kind: max(0.0, now.get(kind, 0.0)) for kind in ("between", "store")}
 
 
 def data_of(manifest: Manifest) -> Data:
-    """Return a data set in the ledger's form."""
+    """Convert a manifest to the ledger's description of a data set."""
     return Data(
         dataset=manifest.dataset,
         fingerprint=manifest.fingerprint,
@@ -405,13 +405,13 @@ def data_of(manifest: Manifest) -> Data:
 
 
 def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evaluation_sha256: str) -> Outcome:
-    """Return an evaluation in the ledger's form.
+    """Convert an evaluation to the ledger's description of a result.
 
     Args:
         document: the evaluation.
         parameters: number of the model's parameters.
-        model_bytes: size of its weights.
-        evaluation_sha256: checksum of the document's file.
+        model_bytes: size of the weights file in bytes.
+        evaluation_sha256: checksum of the evaluation's file.
     """
     return Outcome(
         split=document.split,
@@ -428,7 +428,7 @@ def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evalu
 
 
 def plain(value: Any) -> Any:
-    """Return a model as JSON with every field, including those that its own JSON omits as defaults."""
+    """Convert a pydantic model to JSON with all fields, including defaults that its serializer omits."""
     if isinstance(value, BaseModel):
         return {name: plain(inner) for name, inner in value}
     if isinstance(value, Mapping):
@@ -437,7 +437,7 @@ def plain(value: Any) -> Any:
 
 
 def overridden(recipe: Recipe) -> dict[str, Any]:
-    """Return dotted path → value of the settings that differ from the named recipe."""
+    """Return dotted path → value of the settings that differ from the registered recipe of this name."""
     if not registry.has(recipe.name):
         return {}
     written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe.model_copy(update={"code": {}})))
@@ -451,7 +451,7 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
 def _state(error: BaseException | None) -> State:
     if error is None:
         return "finished"
-    # Exceptions outside Exception end a process: an interrupt, Prefect's cancellation, an exit.
+    # A BaseException that is no Exception means an interrupt, Prefect's cancellation or an exit.
     return "failed" if isinstance(error, Exception) and not isinstance(error, PrunedError) else "cancelled"
 
 

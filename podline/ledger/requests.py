@@ -1,4 +1,4 @@
-"""Turns what a person asks of a stage into a spec, and records the stage's work in the ledger."""
+"""Turns a user's request for a stage into a spec, and runs the stage with an entry in the ledger."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ R = TypeVar("R", bound=Result)
 
 
 class Performer(Protocol):
-    """A function that runs a stage."""
+    """The type of functions that run a stage."""
 
     def __call__(self, spec: Spec[R], listener: Listener, machine: Settings, /) -> R:
         """Return the stage's result."""
         ...
 
 
-# A run's name is its recipe's name and twelve digits of a hash.
+# A run's name: the recipe's name, a hyphen and twelve hexadecimal digits of a hash.
 _RUN = re.compile(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}")
 
 
@@ -45,12 +45,14 @@ def recipe_of(name: str | None) -> Recipe:
         SettingsError: the recipe does not exist, or no name was given.
     """
     if name is None:
-        raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, a Python file, or --spec FILE")
+        raise SettingsError(
+            f"no recipe is given; give one of {', '.join(registry.names())}, a Python file, or --spec FILE"
+        )
     return registry.get(name)
 
 
 class Request(NamedTuple):
-    """A request of a stage: a recipe's name, a store, the settings, and a listener for progress."""
+    """A user's request: name of a recipe, run or data set, store, settings, and a listener for progress."""
 
     name: str | None
     store: Store
@@ -59,12 +61,12 @@ class Request(NamedTuple):
 
     @property
     def dataset_name(self) -> str:
-        """Return the data set itself, or the recipe's data set."""
+        """Return the name of the requested data set, or of the recipe's data set."""
         return self.dataset_itself or self.recipe.dataset
 
     @property
     def dataset_itself(self) -> str | None:
-        """Return the name if it is a data set's, even if its package is missing, and not a recipe's."""
+        """Return the name if it is that of a data set and of no recipe, even if the data set's package is missing."""
         name = self.name
         if name is None or registry.has(name):
             return None
@@ -73,18 +75,18 @@ class Request(NamedTuple):
 
     @property
     def trained(self) -> TrainSpec | None:
-        """Return the training spec of the run with this name, or None."""
+        """Return the training spec if the name is a run's, else None."""
         name = self.name or ""
         return training_of(self.store, name) if _RUN.fullmatch(name) and not registry.has(name) else None
 
     @property
     def recipe(self) -> Recipe:
-        """Return the recipe as defined, or as a run of the store was trained with it."""
+        """Return the recipe with which the named run was trained; for a recipe's name, that recipe."""
         trained = self.trained
         return trained.recipe if trained else recipe_of(self.name)
 
     def wanted(self, fingerprint: str | None) -> str | None:
-        """Return the requested fingerprint, else the named run's, else None."""
+        """Return ``fingerprint`` if given, else the fingerprint of the named run's data, else None."""
         trained = self.trained
         return fingerprint or (trained.fingerprint if trained else None)
 
@@ -93,7 +95,7 @@ class Request(NamedTuple):
         return Reporter(stage.name, self.listener)
 
     def train(self, spec: TrainSpec) -> TrainResult:
-        """Return the result of one of several trainings; each gets an entry in the ledger."""
+        """Train a model and return the result; write a ledger entry unless an earlier result is reused."""
         started = time.monotonic()
         with recorded(self.store, spec.recipe.name, "commands", Reporter("ledger", self.listener)) as notes:
             notes.planned(spec.recipe, self.settings, spec.strategy)
@@ -152,15 +154,15 @@ def evaluate_spec(request: Request, split: str, assignments: tuple[str, ...] = (
 
     Raises:
         StoreError: there is no such finished run.
-        SettingsError: an assignment would change the run's name.
+        SettingsError: an assignment changes a setting on which the trained model depends.
     """
     stored = request.trained or training_of(request.store, _newest_run(request.store, request.recipe.name))
     recipe = Choices(assignments=assignments).apply(stored.recipe)
     training = stored.model_copy(update={"recipe": recipe, "strategy": request.settings.strategy})
     if training.run != stored.run:
         raise SettingsError(
-            f"got --set {' '.join(assignments)}, expected values that are no part of a run's name; `podline train "
-            f"{stored.run} --set …` trains another run"
+            f"--set {' '.join(assignments)} would change the trained model of {stored.run}; an evaluation accepts only "
+            f"settings of the evaluation; to train with these settings: `podline train {stored.run} --set …`"
         )
     trained = TRAIN.find(training, request.reporter(TRAIN))
     if trained is None:

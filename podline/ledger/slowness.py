@@ -1,13 +1,13 @@
 """Decides whether a stage is slower than usual, and names the likely cause. Pure functions.
 
-A stage is slow if its time per example exceeds :data:`FACTOR` times the median of the latest :data:`MOST` runs of the
-same recipe, and if chance does not explain it: its logarithm exceeds the median of logarithms by more than
-:data:`SPREADS` robust standard deviations (:data:`FEW_SPREADS` below :data:`ENOUGH` runs). Half of these suffice if a
-known difference, like a busy neighbour, explains it. The robust standard deviation is 1.4826 times the median absolute
-deviation, and at least :data:`LEAST_SPREAD`. At least :data:`LEAST` runs are needed.
+A stage is slow if both tests hold, against the latest :data:`MOST` runs of the recipe. First, the time per example
+exceeds :data:`FACTOR` times the median. Second, the logarithm of the time exceeds the median of logarithms by more than
+:data:`SPREADS` robust standard deviations (:data:`FEW_SPREADS` below :data:`ENOUGH` runs). Half as many suffice if a
+cause is found, such as a busy neighbour. The robust standard deviation is 1.4826 times the median absolute deviation,
+and at least :data:`LEAST_SPREAD`. At least :data:`LEAST` runs are needed.
 
-If enough runs used the same devices, only these are compared, else all. With too few runs, the load of the machine
-decides: see :func:`_crowded`. :func:`growth` detects a machine that becomes slower over months.
+If enough runs used the same devices, only these runs are compared, else all runs. With too few runs, the load of the
+machine decides: see :func:`_crowded`. :func:`growth` detects a machine that becomes slower over months.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from podline.documents.ledger_entry import Load
 MOST, LEAST, ENOUGH = 10, 3, 5
 FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
 GROWTH, ERRORS = 1.2, 4.0
-"""For :func:`growth`: least factor, and least number of standard errors of the difference of two medians."""
+"""Thresholds of :func:`growth`: factor, and number of standard errors of the difference of two medians."""
 LEAST_LOSS = 0.05
 _SATURATED = 0.9
-# Least share of the machine's cores, or of the periods, for losses to others to count as a cause.
+# Smallest share of cores, or of quota periods, taken from a process that counts as a cause.
 _LOST = 0.2
 
 # Factor from the median absolute deviation to the standard deviation of normal values.
@@ -37,7 +37,7 @@ _EXPLAINED = 0.5
 
 
 class MachinePace(NamedTuple):
-    """The speed of a stage, with its machine.
+    """The speed of a stage on a machine.
 
     Attributes:
         seconds: seconds per example or record.
@@ -47,7 +47,7 @@ class MachinePace(NamedTuple):
         cores: number of cores that the process may use.
         machine: name of the host.
         traces: number of tracings of the training step; 0 if unknown.
-        load: load of the CPU during the stage; None if unknown.
+        load: CPU load during the stage; None if unknown.
     """
 
     seconds: float
@@ -61,7 +61,7 @@ class MachinePace(NamedTuple):
 
 
 class Slowness(NamedTuple):
-    """A stage that is slower than usual: by which factor, compared with what, and why."""
+    """A slowdown of a stage: factor, reference such as ``the last 5 runs``, and cause."""
 
     factor: float
     usual: str
@@ -74,12 +74,12 @@ class Slowness(NamedTuple):
 
 
 def slowness(now: MachinePace, before: Sequence[MachinePace], factor: float = FACTOR) -> Slowness | None:
-    """Return the slowdown of a stage; None if it is not slow, or too little is known.
+    """Return the slowdown of a stage; None if the stage is not slow, or there are too few runs to compare.
 
     Args:
         now: the pace of the stage.
         before: the paces of earlier runs, oldest first.
-        factor: largest factor to the usual time that is always allowed.
+        factor: factor of the usual time up to which a stage is never slow.
     """
     latest = [pace for pace in before if pace.seconds > 0][-MOST:]
     alike = [pace for pace in latest if pace.devices == now.devices]
@@ -98,11 +98,11 @@ def slowness(now: MachinePace, before: Sequence[MachinePace], factor: float = FA
 
 
 def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> Slowness | None:
-    """Return the slowdown of a stage since long ago; None without one, or if too little is known.
+    """Return the slowdown of a stage over months; None without one, or if there are too few runs.
 
     Args:
         recent: paces of the latest runs, oldest first.
-        past: paces of runs long before.
+        past: paces of runs two months before.
     """
     if not recent:
         return None
@@ -123,8 +123,8 @@ class Loss(NamedTuple):
 
     Attributes:
         kind: see :data:`podline.ledger.time_spent.CLASSES`.
-        seconds: its duration.
-        usual: the median of earlier nights, in seconds.
+        seconds: the time in this night.
+        usual: the median time in earlier nights, in seconds.
         nights: number of earlier nights.
     """
 
@@ -135,10 +135,10 @@ class Loss(NamedTuple):
 
 
 def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kinds: Iterable[str]) -> list[Loss]:
-    """Return the classes of time that exceed earlier nights by more than chance explains.
+    """Return the classes of time that took significantly longer than in earlier nights.
 
-    The excess must be above :data:`LEAST_LOSS` of a usual night, and above the same number of robust standard
-    deviations as for a pace.
+    The excess must be above the share :data:`LEAST_LOSS` of a median night, and above as many robust standard
+    deviations as in :func:`slowness`.
 
     Args:
         now: class → seconds of a night.
@@ -167,7 +167,7 @@ def _logarithms(paces: Sequence[MachinePace]) -> tuple[float, float]:
 
 
 def _crowded(now: MachinePace) -> Slowness | None:
-    """Return the slowdown by other processes if they left too few cores for this one."""
+    """Estimate the slowdown from the cores that other processes and the hypervisor used; None if below FACTOR."""
     load = now.load
     if (
         load is None
@@ -183,7 +183,7 @@ def _crowded(now: MachinePace) -> Slowness | None:
 
 
 def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
-    """Return the differences between the runs, the most likely cause first."""
+    """Return the differences from earlier runs that may explain a slowdown, the most likely one first."""
     found = []
     if now.devices != _most(pace.devices for pace in before):
         found.append(f"{now.devices} instead of {_most(pace.devices for pace in before)}")
@@ -206,11 +206,11 @@ def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
 
 
 def _in_words(causes: Sequence[str]) -> str:
-    return "; ".join(causes) or "nothing that is known differs"
+    return "; ".join(causes) or "the cause is unknown"
 
 
 def _lost(load: Load, before: Sequence[Load]) -> list[str]:
-    """Return the losses to other processes that are larger than in earlier runs."""
+    """Describe the CPU time taken by other processes, hypervisor and quota, where larger than in earlier runs."""
 
     def usual(what: str) -> float:
         return median([getattr(each, what) for each in before] or [0.0])

@@ -1,9 +1,9 @@
 """Assigns every second of a run, from its due time to its end, to one class of work or loss.
 
-The names are those of Google's ML Goodput library, for each class that it has. The time inside a training comes from
-its ``metrics.jsonl`` and ``events.jsonl``. Steps between the last checkpoint and a kill are missing there, so this time
-is lost. The same lines contain the measurements of processes between steps (:mod:`podline.base.stopwatch`). Unmeasured
-time has its own class.
+Where Google's ML Goodput library has a class, its name is used. The time inside a training comes from the training's
+``metrics.jsonl`` and ``events.jsonl``. Steps between the last checkpoint and a kill are missing there, so their time
+counts as lost. The lines also contain measurements between steps (:mod:`podline.base.stopwatch`). Unmeasured time has
+its own class.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CLASSES: Mapping[str, str] = {
 }
 """Class of time → its description, productive time first."""
 LOSSES = ("lost", "input", "store", "hosts", "due", "tpu", "retries")
-"""The classes without progress of the run."""
+"""The classes of time in which the run made no progress."""
 _OF_STAGES = {
     "convert": "converting",
     "validate": "validating",
@@ -52,20 +52,20 @@ _OF_STAGES = {
 }
 _TRAIN = "train"
 _LEAST = 0.005
-"""Smallest share that the sentence mentions."""
+"""Smallest share of the time that :func:`in_words` mentions."""
 
 
 class Attempt(NamedTuple):
     """One attempt of a stage.
 
     Attributes:
-        stage: its name.
-        began: Unix time.
-        ended: Unix time.
-        work: seconds of work as counted by the stage; 0 if the work was already done, or the attempt failed.
-        kept: whether the attempt's work was kept: finished or saved.
-        spans: class → seconds measured by the process of the stage, see :mod:`podline.base.stopwatch`.
-        around: class → seconds measured by the process that waited for it, outside the stage's time.
+        stage: name of the stage.
+        began: Unix time at which the attempt began.
+        ended: Unix time at which the attempt ended.
+        work: seconds of work as counted by the stage; 0 if an earlier result was reused, or the attempt failed.
+        kept: whether the attempt's work was finished or saved.
+        spans: class → seconds measured by the stage's process, see :mod:`podline.base.stopwatch`.
+        around: class → seconds measured by the parent process while the stage ran, outside the stage's time.
     """
 
     stage: str
@@ -78,7 +78,7 @@ class Attempt(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Seconds from its start to its end."""
+        """Seconds from the start to the end of the attempt."""
         return self.ended - self.began
 
 
@@ -90,15 +90,15 @@ def time_spent(
     events: Sequence[EventLine],
     around: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return class → seconds, for :data:`CLASSES`; the sum is the run's duration.
+    """Return class → seconds, for :data:`CLASSES`; the sum is the time from the due time to the end of the run.
 
     Args:
         seconds: duration of the run.
         waiting: waiting times of the run.
-        attempts: attempts of its stages, in order.
-        lines: metrics of the run's training, in order, which are read once.
+        attempts: attempts of the run's stages, in order.
+        lines: metrics of the run's training, in order; iterated once.
         events: events of the run's training.
-        around: class → seconds measured by the run's own process, without those of its stages.
+        around: class → seconds measured by the run's own process, without the time of stages.
     """
     spent, log = defaultdict[str, float](float, around), _Log(lines)
     # Prefect's time includes the delays before retries.
@@ -122,9 +122,9 @@ def time_spent(
 
 
 def time_of_training(lines: Iterable[MetricsLine], events: Sequence[EventLine]) -> dict[str, float]:
-    """Return class → seconds of a training over all its starts.
+    """Return class → seconds of a training, summed over all starts of the training.
 
-    Steps lost by a kill have no lines; their time counts as lost, with the time until training resumed.
+    After a kill, the time from the last line of the metrics log until the training resumed counts as lost.
     """
     begins = [place for place, event in enumerate(events) if event.event in ("started", "restored")]
     spent, log = defaultdict[str, float](float), _Log(lines)
@@ -139,7 +139,7 @@ def time_of_training(lines: Iterable[MetricsLine], events: Sequence[EventLine]) 
 
 
 class _Log:
-    """The lines of a training, each read once, by the attempt that wrote it.
+    """The lines of a training's metrics log, read once and in order.
 
     Attributes:
         trained: seconds of all training steps read so far.
@@ -149,7 +149,7 @@ class _Log:
         self._lines, self._next, self.trained = iter(lines), list[MetricsLine](), 0.0
 
     def until(self, end: float) -> Iterator[MetricsLine]:
-        """Yield the lines up to a time; the next call goes on after them."""
+        """Yield the lines up to a Unix time; the next call continues with the next line."""
         for line in itertools.chain(self._next, self._lines):
             if line.time > end:
                 self._next = [line]
@@ -159,7 +159,7 @@ class _Log:
 
 
 def _of_training(attempt: Attempt, log: _Log, events: Sequence[EventLine]) -> Iterator[tuple[str, float]]:
-    """Yield the parts of a training attempt in order, with their class and seconds."""
+    """Yield (class, seconds) for each part of a training attempt, in order."""
     first = next(event for event in events if _begins(event, attempt))
     yield from _parts(first.time - attempt.began, first.spans, "starting")
     now, spans = first.time, first.spans
@@ -191,7 +191,7 @@ def _of_training(attempt: Attempt, log: _Log, events: Sequence[EventLine]) -> It
 
 
 def _parts(seconds: float, spans: Mapping[str, float], rest: str) -> Iterator[tuple[str, float]]:
-    """Yield the measured parts of a duration, and the rest with its class."""
+    """Yield (class, seconds) for the measured parts of a duration, and last for the remainder, with class ``rest``."""
     for kind, took in spans.items():
         part = min(took, seconds)
         yield kind, part
@@ -214,7 +214,7 @@ def loss_in_words(loss: Loss) -> str:
 
 
 def in_words(spent: Mapping[str, float]) -> str:
-    """Describe the use of the time in one line, largest parts first."""
+    """Describe the classes of time in one line, the largest share first."""
     total = sum(spent.values())
     parts = sorted(spent.items(), key=lambda part: -part[1])
     told = [f"{percent(took / total)} {CLASSES[kind]}" for kind, took in parts if took >= _LEAST * total]

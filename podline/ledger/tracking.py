@@ -1,7 +1,7 @@
-"""Logs runs to an MLflow tracking server as well: the setting ``tracking``, as ``mlflow:URI``.
+"""Logs runs to an MLflow tracking server, given by the setting ``tracking`` as ``mlflow:URI``.
 
-Each run of the store has one MLflow run, found by the tag ``podline.run``; a run that ends again updates it. A tag
-counts the lines of ``metrics.jsonl`` that are logged, so that none is logged twice.
+Each run of the store has one MLflow run with the tag ``podline.run``, which is updated when the run ends again. The tag
+``podline.lines`` counts the logged lines of ``metrics.jsonl``, so that no line is logged twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podline.store.page_links import PageLinks
 
 RUN = "podline.run"
 _LINES = "podline.lines"
-# Limits of a request, and of a value.
+# MLflow's limits: metrics and parameters per request, characters of a parameter's value.
 _MOST_METRICS, _MOST_PARAMETERS, _LONGEST = 1000, 100, 6000
 # MLflow refuses all other characters in names.
 _REFUSED = re.compile(r"[^\w\-./ :]")
@@ -42,10 +42,10 @@ def require_tracker(tracking: str) -> None:
 
 
 def track(tracking: str, store: Store, entry: Entry, recipe: Recipe, reporter: Reporter) -> None:
-    """Log a trained run; a failing tracker only causes a warning.
+    """Log a trained run to MLflow; an error of MLflow only causes a warning.
 
     Args:
-        tracking: the setting.
+        tracking: the setting ``tracking``, ``mlflow:URI``.
         store: the store of the run.
         entry: the run's entry of the ledger.
         recipe: the recipe of the run.
@@ -55,12 +55,14 @@ def track(tracking: str, store: Store, entry: Entry, recipe: Recipe, reporter: R
         return
     try:
         _Tracked(tracking.removeprefix(MLFLOW), store, entry).log(recipe)
-    except Exception as error:  # the run is done, whatever the tracker does
-        reporter.warn(f"the run is not logged at {tracking}: {one_line(error)}; it is when the run ends again")
+    except Exception as error:  # a tracking server must not make a finished run fail
+        reporter.warn(
+            f"the run could not be logged to {tracking}: {one_line(error)}; to log it, repeat the command of the run"
+        )
 
 
 class _Tracked:
-    """The MLflow run of a run of the store."""
+    """The MLflow run that belongs to a run of the store."""
 
     def __init__(self, uri: str, store: Store, entry: Entry) -> None:
         export_mlflow_defaults()
@@ -70,7 +72,7 @@ class _Tracked:
         self._run = self._found()
 
     def log(self, recipe: Recipe) -> None:
-        """Log everything that MLflow lacks: parameters, series, figures, locations."""
+        """Log what MLflow does not have yet: parameters, training metrics, evaluation, and paths as tags."""
         self._log_parameters(recipe)
         self._log_series()
         self._log_evaluation()
@@ -79,7 +81,7 @@ class _Tracked:
         self._client.set_terminated(self._run.info.run_id)
 
     def _found(self) -> Any:
-        """Return the run with the tag, or create one; the experiment has the recipe's name."""
+        """Find or create the MLflow run with the tag ``podline.run``, in the experiment ``podline/RECIPE``."""
         name, run = f"podline/{self._entry.recipe}", self._entry.run
         experiment = self._client.get_experiment_by_name(name)
         identity = experiment.experiment_id if experiment else self._client.create_experiment(name)
@@ -88,7 +90,7 @@ class _Tracked:
         return found[0] if found else self._client.create_run(identity, began, {RUN: run}, run_name=run)
 
     def _log_parameters(self, recipe: Recipe) -> None:
-        """Log the parameters of the recipe that MLflow lacks, since MLflow cannot change a parameter."""
+        """Log the recipe's settings that MLflow does not have yet, since MLflow cannot change a parameter."""
         parameters = {_REFUSED.sub("_", key): value for key, value in flat(recipe.model_dump(mode="json")).items()}
         new = [key for key in parameters if key not in self._run.data.params]
         for first in range(0, len(new), _MOST_PARAMETERS):
@@ -112,7 +114,7 @@ class _Tracked:
         self._client.set_tag(self._run.info.run_id, _LINES, str(count))
 
     def _log_evaluation(self) -> None:
-        """Log the evaluation's figures with the ends of their intervals, unless MLflow already has them."""
+        """Log the evaluation's metrics with their interval ends, unless MLflow already has the values."""
         entry, known = self._entry, self._run.data.metrics
         if entry.outcome is None or entry.training is None:
             return

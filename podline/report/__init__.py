@@ -1,1 +1,1 @@
-"""The pages: of a run, of all nights, of a comparison. Their figures come from documents; nothing is computed anew."""
+"""Writes the pages about a run, all nights, and a comparison, from stored results; nothing is evaluated again."""

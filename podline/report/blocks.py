@@ -1,6 +1,6 @@
-"""The blocks of a report's section; each block renders as HTML and as Markdown.
+"""Blocks of a report, such as paragraphs, tables and charts; each block renders as HTML and as Markdown.
 
-Texts are escaped, since names of classes and files may contain markup.
+All texts are escaped, since names of classes and files may contain markup.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEADER = Markup('<th scope="col">{}</th>')
 
 
 class Block(ABC):
-    """A part of a section."""
+    """An element of a report's section."""
 
     @abstractmethod
     def html(self) -> Markup:
@@ -41,19 +41,19 @@ class Text(Block):
 
     Attributes:
         text: the text of the paragraph.
-        style: ``note`` is small, ``warning`` stands out.
+        style: ``note`` for small text, ``warning`` for highlighted text.
     """
 
     text: str
     style: Literal["", "note", "warning"] = ""
 
     def html(self) -> Markup:
-        """Return a paragraph of the page."""
+        """Return the text as a paragraph."""
         attribute = Markup(' class="{}"').format(self.style) if self.style else ""
         return Markup("<p{}>{}</p>").format(attribute, unbroken(self.text))
 
     def markdown(self) -> str:
-        """Return the text, escaped."""
+        """Return the escaped text."""
         return markdown(self.text)
 
 
@@ -78,9 +78,9 @@ class Table(Block):
 
     Attributes:
         columns: the names of the columns.
-        rows: the rows; the first cell names the subject of its row.
-        words: number of columns, from the left, with words; the others have figures, which are aligned right.
-        header: whether the names of the columns are shown.
+        rows: the rows; the first cell of a row is its header.
+        words: number of columns with text, from the left; the other columns have numbers, which are aligned right.
+        header: whether to show the names of the columns.
     """
 
     columns: Sequence[str]
@@ -90,18 +90,18 @@ class Table(Block):
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
-        """Make a table from rows, column → text; a dash stands for a missing column."""
+        """Make a table from rows (column → text); a missing column becomes a dash."""
         found = [*rows]
         columns = [*dict.fromkeys(column for row in found for column in row)]
         return cls(columns, [[row.get(column, NONE) for column in columns] for row in found], words)
 
     @classmethod
     def of_facts(cls, pairs: Iterable[tuple[str, str]]) -> Table:
-        """Make a table of facts from (name, value) pairs."""
+        """Make a table without header from (name, value) pairs."""
         return cls(["", ""], [*pairs], words=2, header=False)
 
     def html(self) -> Markup:
-        """Return the table in a frame that scrolls on narrow pages."""
+        """Return the table in a frame that scrolls horizontally on narrow pages."""
         style = "facts" if self.words == len(self.columns) else f"figures words-{self.words}"
         names = filter(None, self.columns if self.header else (row[0] for row in self.rows))
         head = [_HEADER.format(name) if name else Markup("<td></td>") for name in self.columns]
@@ -134,7 +134,7 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Chart(Block):
-    """A chart of :mod:`podline.base.drawing.drawing`; HTML only, as its figures are in a table."""
+    """A chart of :mod:`podline.base.drawing.drawing`; HTML only, since a table has the same numbers."""
 
     svg: Svg
     title: str = ""
@@ -142,7 +142,7 @@ class Chart(Block):
     wide: bool = False
 
     def html(self) -> Markup:
-        """Return a figure of the page."""
+        """Return the chart with title and caption as a figure element."""
         title = Heading(self.title).html() if self.title else ""
         caption = Markup("<figcaption>{}</figcaption>").format(unbroken(self.caption)) if self.caption else ""
         svg = self.svg.html()
@@ -156,7 +156,7 @@ class Picture(NamedTuple):
 
     Attributes:
         images: the ``data:`` address and the alternative text of each image.
-        caption: the caption below.
+        caption: the caption below the images.
         details: lines below the caption.
     """
 
@@ -167,18 +167,18 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures(Block):
-    """Images with captions; Markdown has only the captions.
+    """Images with captions; in Markdown only the captions of pictures with details.
 
     Attributes:
-        pictures: one picture or more.
-        style: ``small`` for images of a few pixels, ``pairs`` for two photographs each, ``panels`` for many maps.
+        pictures: at least one picture.
+        style: ``small`` for images of a few pixels, ``pairs`` for pairs of photographs, ``panels`` for many maps.
     """
 
     pictures: Sequence[Picture]
     style: Literal["small", "pairs", "panels"] = "small"
 
     def html(self) -> Markup:
-        """Return a list for the page."""
+        """Return the pictures as a list."""
         entries = [self._entry(picture) for picture in self.pictures]
         return Markup('<ul class="pictures {}">\n{}\n</ul>').format(self.style, Markup("\n").join(entries))
 
@@ -187,60 +187,60 @@ class Pictures(Block):
         images = Markup().join(Markup('<img src="{}" alt="{}">').format(*image) for image in picture.images)
         lines = [Markup("<b>{}</b>").format(unbroken(picture.caption))] if picture.caption else []
         lines += [Markup("<span>{}</span>").format(unbroken(line)) for line in picture.details]
-        words = Markup("<p>{}</p>").format(Markup("<br>").join(lines)) if lines else ""
-        return Markup("<li><div>{}</div>{}</li>").format(images, words)
+        text = Markup("<p>{}</p>").format(Markup("<br>").join(lines)) if lines else ""
+        return Markup("<li><div>{}</div>{}</li>").format(images, text)
 
     def markdown(self) -> str:
-        """Return a list of the captions with details."""
-        told = [", ".join((picture.caption, *picture.details)) for picture in self.pictures if picture.details]
-        return Items(told).markdown()
+        """Return a list with caption and details of each picture that has details."""
+        texts = [", ".join((picture.caption, *picture.details)) for picture in self.pictures if picture.details]
+        return Items(texts).markdown()
 
 
 @dataclass(frozen=True)
 class Items(Block):
-    """A list of texts."""
+    """A bulleted list of texts."""
 
     texts: Sequence[str]
 
     def html(self) -> Markup:
-        """Return a list for the page."""
+        """Return a bulleted list."""
         entries = [Markup("<li>{}</li>").format(unbroken(text)) for text in self.texts]
         return Markup("<ul>\n{}\n</ul>").format(Markup("\n").join(entries))
 
     def markdown(self) -> str:
-        """Return a list."""
+        """Return a bulleted list."""
         return "\n".join(f"- {markdown(text)}" for text in self.texts)
 
 
 @dataclass(frozen=True)
 class Code(Block):
-    """A command to copy."""
+    """Shell commands to copy."""
 
     text: str
 
     @classmethod
     def of(cls, commands: Mapping[str, str]) -> Code:
-        """Make a list of commands, command → what it does."""
+        """Make a block from command → comment, with aligned comments."""
         width = max(map(len, commands))
         return cls("\n".join(f"{command:{width}}  # {what}" for command, what in commands.items()))
 
     def html(self) -> Markup:
-        """Return a frame that scrolls."""
+        """Return the commands in a frame that scrolls."""
         return Markup('<pre tabindex="0"><code>{}</code></pre>').format(self.text)
 
     def markdown(self) -> str:
-        """Return a block of code."""
+        """Return the commands as a code block."""
         return f"```\n{code(self.text)}\n```"
 
 
 @dataclass(frozen=True)
 class Key(Block):
-    """The meaning of colours in pictures: name → red, green, blue; HTML only."""
+    """A legend for colours in pictures: name → (red, green, blue), each 0 … 255; HTML only."""
 
     colours: Mapping[str, tuple[int, int, int]]
 
     def html(self) -> Markup:
-        """Return a line with a dot in each colour."""
+        """Return a line with a coloured dot before each name."""
         dot = Markup('<i style="background: #{}"></i>{}')
         dots = [dot.format(bytes(colour).hex(), name) for name, colour in self.colours.items()]
         return Markup('<p class="note key">{}</p>').format(Markup(" ").join(dots))
@@ -252,14 +252,14 @@ class Kicker(Block):
 
     Attributes:
         about: texts of the line.
-        index: the address of the index; empty for none.
+        index: relative URL of the index of nights; empty for no link.
     """
 
     about: Sequence[str]
     index: str = ""
 
     def html(self) -> Markup:
-        """Return a line for the page."""
+        """Return the line with the link."""
         parts = [Markup("Podline"), *(Markup("<b>{}</b>").format(unbroken(text)) for text in self.about)]
         if self.index:
             parts.append(Markup('<a href="{}">all nights</a>').format(self.index))
@@ -275,9 +275,9 @@ class Title(Block):
     """A page's headline.
 
     Attributes:
-        figure: the figure, in large letters.
-        text: the text after the figure.
-        small: small text beside the figure.
+        figure: the main result, in large letters.
+        text: the text after the result.
+        small: small text next to the result, such as an interval.
     """
 
     figure: str
@@ -299,11 +299,11 @@ class Standing(Block):
     """A highlighted result: a comparison or a decision.
 
     Attributes:
-        strong: its first words.
-        text: the text after them.
-        lines: texts below.
-        style: the verdict: ``better``, ``worse`` or ``noise``.
-        sign: a sign before the first words, HTML only.
+        strong: the first words, in bold.
+        text: the text after the bold words.
+        lines: a list below the text.
+        style: the verdict, which sets the colour: ``better``, ``worse`` or ``noise``.
+        sign: a symbol before the bold words, such as ▲; HTML only.
     """
 
     strong: str
@@ -313,7 +313,7 @@ class Standing(Block):
     sign: str = ""
 
     def html(self) -> Markup:
-        """Return a framed part of the page."""
+        """Return the result in a coloured frame."""
         lines = Items(self.lines).html() if self.lines else ""
         return Markup('<div class="standing {}"><p><strong>{}{}</strong>{}</p>{}</div>').format(
             self.style, sign(self.sign), self.strong, unbroken(self.text), lines
@@ -327,14 +327,14 @@ class Standing(Block):
 
 
 class Tile(NamedTuple):
-    """A single figure.
+    """A single metric.
 
     Attributes:
-        name: name of the figure.
-        figure: its value with interval.
-        change: the signed difference from the compared run; empty without one.
-        word: the verdict on the change: ``better``, ``worse``, ``noise``; empty without one.
-        line: a line of the last nights.
+        name: name of the metric.
+        figure: value of the metric, with its interval.
+        change: the signed difference from the compared run; empty without a compared run.
+        word: the verdict on the change: ``better``, ``worse``, ``noise``; empty without a change.
+        line: a sparkline of the last nights, as SVG.
     """
 
     name: str
@@ -344,7 +344,7 @@ class Tile(NamedTuple):
     line: Markup = Markup()
 
     def html(self) -> Markup:
-        """Return an entry of a list of terms."""
+        """Return the metric as an entry of a definition list."""
         changed = Markup(' <span class="change {}">{}{}</span>')
         change = changed.format(self.word, sign(figures.arrow(self.change)), self.change) if self.change else ""
         return Markup("<div><dt>{}</dt><dd>{}{}{}</dd></div>").format(
@@ -354,31 +354,31 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiles(Block):
-    """Figures side by side; HTML only, as tables have them too."""
+    """Metrics side by side; HTML only, since tables have the same values."""
 
     tiles: Sequence[Tile]
     note: str = ""
 
     def html(self) -> Markup:
-        """Return a list of terms."""
+        """Return the metrics as a definition list."""
         note = Text(self.note, "note").html() if self.note else ""
         tiles = Markup("\n").join(tile.html() for tile in self.tiles)
         return Markup('<dl class="tiles">\n{}\n</dl>\n{}').format(tiles, note)
 
 
 class Fold(Block):
-    """Blocks that are folded on the page, unless ``opened``; in Markdown they follow a heading."""
+    """Blocks that the reader of the page unfolds with a click; in Markdown, blocks below a heading."""
 
     def __init__(self, summary: str, *blocks: Block, opened: bool = False) -> None:
         self.summary, self.blocks, self.opened = summary, blocks, opened
 
     def html(self) -> Markup:
-        """Return an element that opens on a click; in print it is open."""
+        """Return a ``<details>`` element, which is open if ``opened``, and in print."""
         opened = " open" if self.opened else ""
         return Markup("<details{}><summary>{}</summary>{}</details>").format(opened, self.summary, html_of(self.blocks))
 
     def markdown(self) -> str:
-        """Return the blocks below a heading; an empty text if the blocks are empty."""
+        """Return the blocks below a heading; an empty text if no block has Markdown."""
         found = markdown_of(self.blocks)
         return f"{Heading(self.summary).markdown()}\n\n{found}" if found else ""
 
@@ -407,15 +407,15 @@ class Grid(Column):
 
 
 def sign(text: str) -> Markup:
-    """Render a sign that screen readers leave out; nothing for an empty one."""
+    """Render a symbol that screen readers skip; return empty markup for an empty text."""
     return Markup('<span aria-hidden="true">{}</span> ').format(text) if text else Markup()
 
 
 def html_of(blocks: Iterable[Block]) -> Markup:
-    """Render blocks as elements of the page."""
+    """Render blocks as HTML, one after the other."""
     return Markup("\n").join(escape(block.html()) for block in blocks)
 
 
 def markdown_of(blocks: Iterable[Block]) -> str:
-    """Render blocks as Markdown."""
+    """Render blocks as Markdown, separated by blank lines; skip blocks without Markdown."""
     return "\n\n".join(filter(None, (block.markdown() for block in blocks)))

@@ -34,7 +34,7 @@ _STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
 def verdict(evaluation: AnyEvaluation) -> Svg:
-    """Draw the results on one axis: guessing, the untrained network, the trained network on both splits."""
+    """Draw the main metric with intervals: of guessing, the untrained model, the trained model on both splits."""
     measure = evaluation.measure
     rows = [
         ("guessing", evaluation.guessing, MUTED),
@@ -75,14 +75,14 @@ def curve(
     evaluations: Sequence[EvaluationLine] = (),
     rejected: Set[int] = frozenset(),
 ) -> Svg:
-    """Draw a figure over the training steps: in training, and on the held-out examples.
+    """Draw a metric over the training steps, on training batches and on held-out examples.
 
     Args:
-        title: title of the figure.
-        figure: name of the figure in the lines, or of one of their measures.
-        steps: the lines of training.
+        title: title of the chart.
+        figure: name of the metric: a field of the lines, or a key of their ``measures``.
+        steps: the lines of training steps.
         evaluations: the lines of evaluations.
-        rejected: steps to mark with a cross.
+        rejected: steps that a cross marks.
     """
 
     def value(line: StepsLine | EvaluationLine) -> float:
@@ -104,7 +104,7 @@ def curve(
 
 
 def throughput(steps: Sequence[StepsLine]) -> Svg:
-    """Draw examples per second over the steps, and below it the share of time spent waiting for input."""
+    """Draw two charts over the training steps: examples per second, and the share of time spent waiting for input."""
     typical = float(np.median([line.examples_per_second for line in steps])) if steps else 0.0
     alt = f"Examples per second over training steps (median {typical:,.0f}), and the share of time waiting for input."
     with chart("throughput", alt) as drawing:
@@ -123,7 +123,7 @@ def throughput(steps: Sequence[StepsLine]) -> Svg:
 
 
 def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
-    """Draw a chart for each logged measure of a pose network's stages; return them by title."""
+    """Draw each logged measure of a pose network's stages; return title → chart."""
     logged = {name.partition("/")[2] for line in steps for name in line.measures}
     return {title: _stage_measure(steps, name) for name, title in _STAGE_MEASURES.items() if name in logged}
 
@@ -156,7 +156,7 @@ _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.0f} %")
 
 
 def steps_axis(axes: Axes) -> None:
-    """Draw the axis below curves over training steps."""
+    """Format the x axis for training steps."""
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(THOUSANDS)
     axes.set_xlabel("step")
@@ -164,21 +164,21 @@ def steps_axis(axes: Axes) -> None:
 
 
 def words_on_the_left(axes: Axes) -> None:
-    """Draw the axis beside named rows, without line and ticks."""
+    """Format the y axis for labelled rows: without line, ticks and grid."""
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
 def percent_axis(axes: Axes, which: str, most: int = 6) -> None:
-    """Draw an axis of shares, ``x`` or ``y``, with at most ``most`` ticks."""
+    """Format an axis, ``x`` or ``y``, as percentages with at most ``most`` ticks."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(_PERCENT)
 
 
 def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[float], rejected: Set[int]) -> None:
-    """Draw the held-out split's curve and, if present, a legend for rejected states."""
+    """Draw the curve of the held-out split, with crosses at rejected steps, and a legend."""
     if lines:
         marker = "o" if len(lines) <= 40 else None
         at = [line.step for line in lines]
@@ -190,7 +190,7 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
 
 
 def interval(axes: Axes, metric: Metric, place: float, colour: str, *, upright: bool = False) -> None:
-    """Draw a dot with its interval as a bar through it."""
+    """Draw a metric as a dot at ``place``, and its interval as a bar."""
     bar, dot = ([metric.low, metric.high], [place, place]), ([metric.value], [place])
     if upright:
         bar, dot = bar[::-1], dot[::-1]
@@ -217,7 +217,7 @@ def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
 
 
 class ChartedNight(NamedTuple):
-    """A night: its label in the chart, and its figure."""
+    """A night in a chart: label, and main metric."""
 
     label: str
     metric: Metric
@@ -229,8 +229,8 @@ def nights(earlier: Sequence[ChartedNight], this: ChartedNight, measure: str, re
     Args:
         earlier: the earlier nights, oldest first.
         this: the night of the report.
-        measure: name of the metric.
-        reference: the figure of the run that promotion compares with, or None.
+        measure: name of the main metric.
+        reference: the main metric of the reference for promotion, or None.
     """
     points = [*earlier, this]
     told = "; ".join(f"{night.label}: {measures.metric_text(measure, night.metric)}" for night in points)

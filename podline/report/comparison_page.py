@@ -35,7 +35,7 @@ from podline.store import digests
 from podline.store.contract import INDEX, Store
 
 HTML, SVG = "comparison.html", "comparison.svg"
-# A run with more differing settings than this is labelled by its name alone.
+# If more settings differ, the legend has only the runs' names.
 _NAMED_SETTINGS = 4
 
 JudgedBy = Literal["error", "loss"]
@@ -47,9 +47,9 @@ class Curves(NamedTuple):
 
     Attributes:
         label: label of the run in the legend.
-        steps: some of its lines of training steps, and the last one.
-        evaluations: its lines of evaluations.
-        rejected: steps whose state annealing rejected.
+        steps: a sample of the run's lines of training steps, with the last line.
+        evaluations: the run's lines of evaluations.
+        rejected: steps at which annealing rejected the state.
     """
 
     label: str
@@ -85,7 +85,7 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
 
 def _lines(store: Store, entry: Entry) -> MetricsLines:
     if not entry.run:
-        raise StoreError(f"{entry.name} has no curves, since it trained nothing; leave it out")
+        raise StoreError(f"run {entry.name} has no training curves, since it trained nothing; leave it out")
     return metrics_of(store, f"runs/{entry.run}")
 
 
@@ -100,7 +100,7 @@ def _curves(label: str, log: MetricsLines) -> Curves:
 
 
 def labels(found: RunsComparison) -> list[str]:
-    """Return the runs' labels in the legend: the name, and the differing settings if they are few."""
+    """Return a label for each run: its name and, if at most four settings differ, those settings."""
     settings = [row for row in found.differences if row.area == "settings"]
     if len(settings) > _NAMED_SETTINGS:
         return list(found.runs)
@@ -128,7 +128,7 @@ def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
 
 
 def _answer(found: RunsComparison) -> Iterator[Block]:
-    """Yield what came of each run beside the first, whether it matters, and why; the worst first."""
+    """Yield the title, and each run's difference from the first run with verdict and causes, the worst run first."""
     ranked = sorted(found.verdicts, key=lambda verdict: ("worse", "better", "noise").index(verdict.word))
     words, about = f"{len(found.runs)} runs", f"beside {found.runs[0]}"
     if len(found.runs) == 2 and ranked:
@@ -140,12 +140,12 @@ def _answer(found: RunsComparison) -> Iterator[Block]:
         change = change_text(verdict.measure, verdict.difference.value)
         first, *lines = verdict.lines()
         yield Standing(change, f": {first}.", [line.strip() for line in lines], verdict.word, arrow(change))
-    told = {line for verdict in ranked for line in verdict.lines()}
-    yield from (Text(line, "warning") for line in found.words if line not in told)
+    shown = {line for verdict in ranked for line in verdict.lines()}
+    yield from (Text(line, "warning") for line in found.words if line not in shown)
 
 
 def _next(found: RunsComparison) -> Code:
-    """Return the commands to look further at the best run."""
+    """Return the commands for a closer look at the best run."""
     first, commands = found.runs[0], dict[str, str]()
     for each in found.verdicts[:1]:
         pair = (each.run, each.against) if each.word == "worse" else (each.against, each.run)
@@ -196,7 +196,7 @@ def _chart(runs: Sequence[Curves]) -> Svg:
 
 
 def _judged_by(runs: Sequence[Curves]) -> JudgedBy:
-    """Return the measure that all runs' evaluations during training have."""
+    """Return ``error`` if all runs logged an accuracy during training, else ``loss``."""
     known = [line.accuracy for run in runs for line in (*run.steps, *run.evaluations)]
     return "loss" if any(map(math.isnan, known)) else "error"
 

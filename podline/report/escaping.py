@@ -10,7 +10,7 @@ from podline.base.plain import plain
 
 _MEANS_SOMETHING = re.compile(
     r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])"
-    # Parts of a bare address that make it a link: the slashes, www., and the @ of mail.
+    # Characters by which GitHub recognizes a URL or mail address: the slash after http:, the dot after www, the @.
     r"|(?i:(?<=http:)|(?<=https:)|(?<=ftp:))/|(?i:(?<=\bwww))\.|(?<=[\w.+-])@"
 )
 
@@ -27,8 +27,8 @@ class Markdown(str):
 def markdown(text: object) -> Markdown:
     """Escape a text for Markdown, since names of classes and files may contain markup.
 
-    Only characters with a meaning in Markdown or HTML are escaped. Bare addresses do not become links, although
-    GitHub's Markdown, which Prefect's UI uses, makes links of them.
+    Only characters with a meaning in Markdown or HTML are escaped. URLs are escaped too, since GitHub's Markdown, which
+    Prefect's UI uses, would make them links.
     """
     if isinstance(text, Markdown):
         return text
@@ -38,7 +38,7 @@ def markdown(text: object) -> Markdown:
 
 
 def unbroken(text: object) -> object:
-    """Escape a text for the page; keep figure and unit, and intervals, on one line; leave markup unchanged."""
+    """Escape a text for HTML without line breaks in ``82.3 %`` and in intervals; return markup unchanged."""
     if not isinstance(text, str) or hasattr(text, "__html__"):
         return text
     text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", str(escape(text)))
@@ -46,5 +46,5 @@ def unbroken(text: object) -> object:
 
 
 def code(text: str) -> Markdown:
-    """Make a text safe for a code block in Markdown, which ends at three backticks."""
+    """Make a text safe for a code block in Markdown by separating three backticks, which would end the block."""
     return Markdown(plain(text).replace("```", "` ` `"))

@@ -1,4 +1,4 @@
-"""Gathers the facts of a report from the store. Needs no TensorFlow."""
+"""Reads the data of a run's report from the store. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class RunFacts:
         manifest: the manifest of the data set.
         remarks: further facts about the data set for its users.
         recipe: the recipe of the run.
-        lacked_champion: whether the run should start from its recipe's champion, but there was none.
+        lacked_champion: whether the run should have started from its recipe's champion, but the recipe had none.
         model: the description of the model and its costs.
         training: the result of the training stage.
-        steps: some lines of training steps, in order, and the last one.
+        steps: a sample of the lines of training steps, in order, with the last line.
         spent: class of time → seconds of the training, see :func:`podline.ledger.time_spent.time_of_training`.
         evaluations: lines of evaluations during training, in order.
-        findings: begins and ends of problems of the training, in order.
-        decisions: decisions by these evaluations, in order.
+        findings: lines at which a problem of the training began or ended, in order.
+        decisions: decisions based on evaluations (annealing, plateau, early stop), in order.
         events: events of the run, in order.
         tpu: events of the TPU, in order; empty for a run without a TPU.
         stages: (stage, seconds of work) for every finished stage, in order.
         stage_sections: (heading, lines) of each installed stage with a section.
         slow: description of a slower training than in earlier runs; empty otherwise.
         initial_weights: the weights taken from a file, or None.
-        origin: the inputs that produced the model; None if the run does not record them.
-        evaluation: the evaluation of any kind.
-        milliseconds: the time of an answer to one image; 0 if it was not measured.
+        origin: the inputs that produced the model; None without ``origin.json``.
+        evaluation: the evaluation of the run.
+        milliseconds: the time of a batch of one image, on the device of the evaluation; 0 if not measured.
         standing: the comparison with the reference and earlier nights.
     """
 
@@ -96,12 +96,12 @@ class RunFacts:
 
     @property
     def rejected(self) -> frozenset[int]:
-        """The steps whose state annealing rejected."""
+        """The steps at which annealing rejected the state."""
         return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
 def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
-    """Read all facts of a run's report; warn ``reporter`` of damage in other runs.
+    """Read the data of a run's report; damaged files of other runs only cause warnings to ``reporter``.
 
     Raises:
         StoreError: a file of the run or of its data set is missing.
@@ -158,7 +158,7 @@ def _finished(events: Sequence[EventLine]) -> float:
 
 
 def _records(store: Store, spec: ReportSpec) -> dict[str, Completion]:
-    """Return the completion records of the stages by name; the stages of the data may have none."""
+    """Return stage → completion record; convert and validate are left out if they have none."""
     data = spec.dataset_folder
     folders = {CONVERT: data, VALIDATE: data, TRAIN: spec.folder, EVALUATE: spec.record_folder}
     return {
@@ -169,7 +169,7 @@ def _records(store: Store, spec: ReportSpec) -> dict[str, Completion]:
 
 
 def _stage_sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
-    """Yield the heading and the lines of each installed stage with a section."""
+    """Yield heading and lines of each section that a stage of an installed package adds."""
     for name in spec.sections:
         stage, record = stage_named(name), read_completion(store, spec.record_folder, name)
         yield stage.section, stage.result.model_validate(record.result).lines(store.where)

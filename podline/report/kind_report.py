@@ -1,4 +1,4 @@
-"""The contract by which a kind of task fills its models' reports."""
+"""The interface that a kind of task implements to have reports."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Headline(NamedTuple):
-    """The top of a report, as a kind of task fills it.
+    """The top of a report.
 
     Attributes:
-        about: the words after the main figure, which say what it measures.
+        about: the text after the main metric's value: what is measured, and on which examples.
         guessing: sentences about the baselines.
-        tiles: the figures beside it.
+        tiles: further metrics.
     """
 
     about: str
@@ -40,14 +40,14 @@ class ReportedKind(Kind):
 
     @abstractmethod
     def sections(self) -> Iterable[Section]:
-        """Return the kind's own sections of a report, in order."""
+        """Return the sections that only reports of this kind have, in order."""
 
 
 def reported_kind(evaluation: AnyEvaluation) -> ReportedKind:
-    """Return the kind of an evaluation.
+    """Return the kind of task of an evaluation.
 
     Raises:
-        SettingsError: runs of its kind have no report.
+        SettingsError: the kind does not implement :class:`ReportedKind`.
     """
     kind = kind_of(evaluation)
     if isinstance(kind, ReportedKind):

@@ -48,9 +48,10 @@ class LedgerColumn(NamedTuple):
     """A column of the table.
 
     Attributes:
-        name: name of the column: the field's dotted name, or a short one.
-        dtype: its pandas dtype. Durations are in seconds, times in UTC, shares in 0…1.
-        get: how to read it from an entry: a function, or the dotted name; None and an empty text are missing values.
+        name: name of the column: the field's dotted name, or a shorter name.
+        dtype: pandas dtype of the column. Durations are in seconds, times in UTC, shares in 0…1.
+        get: a function from an entry to the value, or the field's dotted name; None and an empty text are missing
+            values.
     """
 
     name: str
@@ -58,7 +59,7 @@ class LedgerColumn(NamedTuple):
     get: str | Callable[[Entry], Any]
 
     def of(self, entry: Entry) -> Any:
-        """Return the entry's value, with times as Unix times; None if missing."""
+        """Return the column's value for an entry, with times as Unix times; None if missing."""
         found = _at(entry, self.get) if isinstance(self.get, str) else self.get(entry)
         return None if found == "" else found
 
@@ -90,7 +91,7 @@ _COMPUTED = (
 
 
 def columns() -> list[LedgerColumn]:
-    """Return all columns: every field with one value; some values of all others; each metric under its own name."""
+    """Return all columns: scalar fields, selected keys of dictionaries, each metric, and computed values."""
     keys = {
         "seeds": ("recipe", "data"),
         "stages": [stage.name for stage in CHAIN],
@@ -110,7 +111,7 @@ def columns() -> list[LedgerColumn]:
 
 
 def _fields(of: Any, path: str, keys: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
-    """Yield dotted name and dtype of each field with one value; of dictionaries the values of some keys."""
+    """Yield dotted name and dtype of each scalar field, and of the given keys of dictionaries."""
     of = next((each for each in get_args(of) if each is not NoneType), of) if isinstance(of, UnionType) else of
     if get_origin(of) is dict:
         for key in keys.get(path, ()):
@@ -142,7 +143,7 @@ def load(
         dataset: only runs on this data set: its name, or the start of its fingerprint.
         since: only runs that ended at this time or later.
         until: only runs that ended before this time.
-        commit: only runs of the code with this start of a commit.
+        commit: only runs of code whose commit begins with this text.
         state: only runs that ended in this state.
 
     Raises:
@@ -169,5 +170,5 @@ def frame_of(found: Iterable[Entry]) -> pd.DataFrame:
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
-    """Return an entry's row: column → value, with times as Unix times; None is missing."""
+    """Return column → value for an entry, with times as Unix times; None for a missing value."""
     return {column.name: column.of(entry) for column in columns()}

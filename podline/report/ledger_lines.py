@@ -20,7 +20,7 @@ def lines_of(store: Store, entry: Entry) -> list[str]:
     """Return an entry as labelled lines.
 
     Args:
-        store: the store of the files that the entry names.
+        store: the store of the entry, for the paths of run and report.
         entry: the entry.
     """
     return [entry.name, *(f"{what:{_WIDTH}}{text}" for what, text in _facts(store, entry))]
@@ -78,7 +78,7 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
 
 
 def code_in_words(code: CodeVersion) -> str:
-    """Describe the code's version, and whether it equals the commit's."""
+    """Describe the version of the code, and how many files differ from its commit."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes
@@ -107,7 +107,7 @@ def _started(entry: Entry) -> str:
 
 
 def waiting_in_words(waiting: WaitingTime) -> str:
-    """Describe the waiting time by cause; empty without waiting."""
+    """Describe the waiting time per cause; empty if the run did not wait."""
     parts = {
         "to begin": waiting.start,
         "for its turn at the TPU": waiting.turn,

@@ -1,6 +1,6 @@
 """Groups nights into comparable series: one schedule, equal settings except seed and data.
 
-A manual run with other settings is not a better night. A night that reuses an earlier night's model is not a worse one.
+Manual runs and nights with other settings are not compared. A night that reuses an earlier model counts as unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from podline.report.over_nights import NightsChart, Point
 
 
 class Change(NamedTuple):
-    """The change of a result since the previous night, as text and as a verdict.
+    """The change of the main metric since the previous night, as text and as a verdict.
 
     Attributes:
-        text: the change as text; empty without a comparison.
-        word: see :data:`podline.compare.words.Word`; empty without a comparison.
+        text: the change, or why there is none; empty without a comparison.
+        word: the verdict, see :data:`podline.compare.words.Word`; empty without a comparison.
     """
 
     text: str = ""
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """The values of a night's outcome that a series keeps."""
+    """The part of a night's outcome that a series keeps in memory."""
 
     ended: float
     model: tuple[str, float]
@@ -50,25 +50,25 @@ class _Result(NamedTuple):
 
 
 class KnownFigures:
-    """The figures of all runs that are not refused, which show the spread between seeds."""
+    """The main metrics of all runs that were not refused, by training key; they show the spread between seeds."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[tuple[str, float], Metric]] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add a run with a result."""
+        """Add a run, if it finished with a result and was not refused."""
         refused = entry.promotion is not None and entry.promotion.verdict == "refused"
         if entry.outcome and entry.state == "finished" and not refused and (key := training_key(entry)):
             self._found.setdefault(key, {})[_model(entry.outcome)] = entry.outcome.main
 
     def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
-        """Return the newest figures of trainings with this key, except those of some models."""
+        """Return the newest main metrics of trainings with this key, except of the models in ``but``, oldest first."""
         alike = (main for model, main in reversed(self._found.get(key, {}).items()) if model not in but)
         return [*islice(alike, MOST_TRAININGS - 1)][::-1]
 
 
 class NightSeries:
-    """Nights that can be compared; a series keeps a few numbers per night.
+    """Comparable nights; only a few numbers per night are kept in memory.
 
     Attributes:
         first: the first night.
@@ -83,7 +83,7 @@ class NightSeries:
 
         Args:
             first: the night that defines the settings.
-            others: whether the same recipe and schedule had nights with other settings.
+            others: whether the recipe and schedule already have a series with other settings.
         """
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
@@ -109,11 +109,11 @@ class NightSeries:
         return self._measure
 
     def change(self, entry: Entry, known: KnownFigures) -> Change:
-        """Return the change of the result of a night, or of its retry, since the previous night.
+        """Return the change of the main metric from the previous night to this night or retry.
 
         Args:
             entry: the night.
-            known: all runs so far; the previous night and the trainings like it are compared by their mean.
+            known: all runs so far; the reference is the mean over the previous night and trainings with equal inputs.
         """
         outcome = entry.outcome
         if outcome is None:
@@ -138,18 +138,15 @@ class NightSeries:
         return Change(f"{measures.change_text(outcome.measure, difference.value)}{mean}", word)
 
     def slow(self, entry: Entry) -> str:
-        """Describe the stages that were slower than in earlier nights of the series, with causes, and the time lost.
-
-        The text is empty without any.
-        """
-        told = []
+        """Describe slow stages with causes, and classes of time that took longer than in earlier nights; or empty."""
+        texts = []
         for stage, pace in paces_of(entry).items():
             before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]
             if pace not in before and (found := slowness(pace, before)):
-                told.append(f"{stage} {found}")
+                texts.append(f"{stage} {found}")
         spent = [each for night, each in self._spent.items() if night != night_of(entry)]
-        told += map(loss_in_words, losses(entry.spent, spent, LOSSES))
-        return "; ".join(told)
+        texts += map(loss_in_words, losses(entry.spent, spent, LOSSES))
+        return "; ".join(texts)
 
     def add(self, entry: Entry) -> None:
         """Add a night, or update it after a restart."""
@@ -193,7 +190,7 @@ class NightSeries:
             self._results[night] = result
 
     def charts(self) -> list[NightsChart]:
-        """Return the charts of figures that at least two nights have."""
+        """Return a chart for each quantity that at least two nights have."""
         title = measure_named(self._measure).label if self._measure else ""
         times = [seconds for _, seconds in self._waiting.values()]
         total = WaitingTime(**{kind: sum(getattr(time, kind) for time in times) for kind in WaitingTime.model_fields})
@@ -218,7 +215,7 @@ class NightSeries:
 
 
 def _model(outcome: Outcome) -> tuple[str, float]:
-    """Return the model's identity: its weights and test data, since a figure depends on both."""
+    """Return a key of the model and its test result: the weights' checksum, and the main metric."""
     return outcome.weights_sha256, outcome.main.value
 
 
@@ -227,22 +224,22 @@ def _plain(time: float, value: float) -> Point:
 
 
 def night_of(entry: Entry) -> str:
-    """Return the key that all entries of a night share, since a crashed and restarted night has two."""
+    """Return a key shared by all entries of a night; a night that crashed and restarted has several."""
     return entry.flow_run or entry.name
 
 
 class AllSeries:
-    """Finds the series of each entry."""
+    """Assigns entries to series of comparable nights."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[NightSeries]] = {}
 
     def of(self, entry: Entry) -> NightSeries | None:
-        """Return the series of a night or its retry; None for a manual run or unknown settings."""
+        """Return the series of a night or of its retry; None for a manual run, or an entry without a recipe."""
         if not entry.schedule or not entry.settings.get("recipe"):
             return None
         there = self._found.setdefault((entry.recipe, entry.schedule), [])
-        # Newest first: an entry without a setting that newer versions have matches several series.
+        # Newest first: an entry of an older version lacks newer settings, so it matches several series.
         for series in sorted(there, key=lambda series: -series.ended):
             if same_but_for_seed(series.first.settings["recipe"], entry.settings["recipe"]):
                 return series

@@ -49,13 +49,13 @@ _ABOUT_OTHERS = (
     "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
     "with the last night, and “podline runs compare” compares any runs."
 )
-# Kinds of problems of a run, the worst first.
+# Kinds of problems, the worst first.
 _KINDS = ("failed", "worse", "refused", "cancelled", "slower")
 # Number of runs that the box at the top names.
 _NAMED = 4
 # Tables with more rows than this can be filtered.
 _FEW = 10
-# Seconds after which a schedule without a new night is given up, and no news.
+# Seconds after the newest night at which a schedule without a new night is no longer shown at the top.
 _OLD = 8 * 86_400
 _BEGAN = {"hand": "by hand", "retry": "retry"}
 
@@ -81,7 +81,7 @@ def write_index(store: Store) -> str:
 
 
 def page_elsewhere(store: Store) -> str:
-    """Return the page for a place outside the store, with absolute links to reports.
+    """Return the page for use outside the store, with absolute links to reports.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -90,7 +90,7 @@ def page_elsewhere(store: Store) -> str:
 
 
 def _page(store: Store, wanted: Sequence[ledger.Named], base: str = "") -> str:
-    """Render the page of some entries; damaged ones, and damaged histories of champions, are named at its top."""
+    """Render the page; damaged entries and histories of champions are left out, and listed at the top."""
     problems, crowned = list[str](), dict[str, str]()
     for recipe in champions.recipes(store):
         try:
@@ -104,7 +104,7 @@ def _page(store: Store, wanted: Sequence[ledger.Named], base: str = "") -> str:
 
 
 def _base(uri: str) -> str:
-    """Return the base address of the store's root for a browser."""
+    """Return the URL of the store's root for a browser."""
     if uri.startswith(BUCKET_SCHEME):
         # Opens for users who are logged in to Google Cloud and may read the bucket.
         return f"https://storage.cloud.google.com/{quote(uri.removeprefix(BUCKET_SCHEME))}/"
@@ -122,10 +122,10 @@ def index_page(
 
     Args:
         where: the store, as a user writes it.
-        entries: the entries, oldest first; each is read once, and only those in tables are kept.
-        crowned: recipe → run of its champion.
-        base: address that is put before names in the store; empty for a page in the store's root.
-        problems: what is left out, filled while the entries are read.
+        entries: the entries, oldest first; iterated once, and only those in tables are kept in memory.
+        crowned: recipe → run of the recipe's champion.
+        base: URL of the store's root, for links; empty for a page in the store's root.
+        problems: reasons why files are left out; the iteration over ``entries`` may append to it.
     """
     nights, others, every, known = _RunsTable("every night"), _RunsTable("other runs"), AllSeries(), KnownFigures()
     newest: dict[tuple[str, str], _Row] = {}
@@ -163,7 +163,7 @@ def index_page(
 
 
 class _Row(NamedTuple):
-    """A run in a table: its entry, what nights before say, the champion, the store's address, the night before."""
+    """A run in a table: entry, change, slow stages, champion's run, URL of the store, entry of the previous night."""
 
     entry: Entry
     change: Change
@@ -174,7 +174,7 @@ class _Row(NamedTuple):
 
     @property
     def problems(self) -> dict[str, str]:
-        """Return what asks for a look, kind → text, the worst first."""
+        """Return kind of problem → description, the worst first."""
         entry, decision = self.entry, self.entry.promotion
         found = {
             "failed": entry.cause if entry.state == "failed" else None,
@@ -192,19 +192,19 @@ class _Row(NamedTuple):
 
     @property
     def marks(self) -> set[str]:
-        """Return what the tables can be filtered by."""
+        """Return the keys by which tables are filtered: kinds of problems, and the verdict of promotion."""
         return {*self.problems, *([self.entry.promotion.verdict] if self.entry.promotion else [])}
 
 
 def _current(newest: Sequence[_Row]) -> list[_Row]:
-    """Return the newest run of each schedule, the worst first, without schedules that ended long before the others."""
+    """Sort the newest run of each schedule, the worst first; drop schedules whose last run is 8 days older."""
     latest = max((row.entry.ended for row in newest), default=0.0)
     kept = sorted((row for row in newest if latest - row.entry.ended <= _OLD), key=lambda row: -row.entry.ended)
     return sorted(kept, key=lambda row: min(map(_KINDS.index, row.problems), default=len(_KINDS)))
 
 
 def _answer(current: Sequence[_Row], nights: int, others: int) -> Iterator[Block]:
-    """Yield what happened and whether it matters."""
+    """Yield the headline of the page, and a box with the problems of the newest runs."""
     counts = Counter(kind for row in current for kind in row.problems)
     worst = next((f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]), "")
     noun, of = ("night", "schedule") if nights else ("run", "recipe")
@@ -223,18 +223,18 @@ def _answer(current: Sequence[_Row], nights: int, others: int) -> Iterator[Block
 
 
 def _look_first(current: Sequence[_Row]) -> Iterator[str]:
-    """Yield the worst of the newest runs, with why it matters."""
+    """Yield one line for each of the worst newest runs, with its problems."""
     bad = [row for row in current if row.problems]
     for row in bad[:_NAMED]:
         stays = f"; {row.champion} stays champion" if row.champion not in ("", row.entry.run) else ""
-        told = "; ".join(f"{kind}: {_shortened(text)}" if text else kind for kind, text in row.problems.items())
-        yield f"{row.entry.recipe}, {figures.moment(row.entry.ended)}, {told}{stays}"
+        problems = "; ".join(f"{kind}: {_shortened(text)}" if text else kind for kind, text in row.problems.items())
+        yield f"{row.entry.recipe}, {figures.moment(row.entry.ended)}, {problems}{stays}"
     if len(bad) > _NAMED:
         yield f"{len(bad) - _NAMED} more in the table below"
 
 
 def _next(worst: Iterable[_Row]) -> Iterator[Block]:
-    """Yield the commands to look further at the runs that need it most."""
+    """Yield the commands for a closer look at the worst runs."""
     for row in worst:
         name = row.entry.run or row.entry.name
         commands = {f"podline runs show {name}": "what it did, and how it ended"}
@@ -249,7 +249,7 @@ def _next(worst: Iterable[_Row]) -> Iterator[Block]:
 
 
 def _choices(rows: Sequence[_Row]) -> Mapping[str, Mapping[str, str]]:
-    """Return lists of what the tables can show, name → mark → text; of few rows, none."""
+    """Return the filters of the tables, label → key → text; empty for at most 10 rows."""
     if len(rows) <= _FEW:
         return {}
     marks = Counter(mark for row in rows for mark in row.marks)
@@ -267,23 +267,23 @@ def _selects(choices: Mapping[str, Mapping[str, str]]) -> Markup:
 
 
 def _filters(choices: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the CSS rules that hide what is not chosen, since the page has no scripts."""
+    """Return the CSS rules that hide rows without the chosen key, since the page has no scripts."""
     rule = 'main:has(option[value="{0}"]:checked) .chosen tbody tr:not([data-is~="{0}"]) {{ display: none; }}'
     return "\n".join(rule.format(mark) for texts in choices.values() for mark in texts)
 
 
 def _mark(recipe: str) -> str:
-    """Return a mark of a recipe that CSS can name, whatever letters the recipe has."""
+    """Return a key for a recipe that is valid in CSS, whatever characters the name has."""
     return f"of-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 class _RunsTable(Block):
-    """Rows by name, newest first; of too many rows, only the newest.
+    """A table of runs, newest first, with at most :data:`MOST_ROWS` rows.
 
     Attributes:
         count: number of rows, including those left out.
-        rows: the rows by name, oldest first.
-        above: what is above the table.
+        rows: name → row, oldest first.
+        above: markup above the table.
     """
 
     def __init__(self, name: str) -> None:
@@ -293,7 +293,7 @@ class _RunsTable(Block):
         self.above = Markup()
 
     def add(self, name: str, row: _Row) -> None:
-        """Add a row, or replace the one of the same name."""
+        """Add a row, or replace the row of the same name."""
         self.count += name not in self.rows
         self.rows.pop(name, None)
         self.rows[name] = row
@@ -301,7 +301,7 @@ class _RunsTable(Block):
             del self.rows[next(iter(self.rows))]
 
     def html(self) -> Markup:
-        """Return a table that phones show as a list; ARIA roles mark its rows, which are no table rows there."""
+        """Return a table that phones show as a list, with ARIA roles, since CSS removes the table semantics there."""
         others = self._name == "other runs"
         names = [*_HEAD[:2], "started", *_HEAD[2:]] if others else _HEAD
         cell = Markup('<th role="columnheader" scope="col"{}>{}</th>')
@@ -320,7 +320,7 @@ class _RunsTable(Block):
         )
 
     def blocks(self, note: str) -> Iterator[Block]:
-        """Yield the number of rows left out, the table and a note; nothing without a row."""
+        """Yield the number of rows left out, the table and a note; yield nothing if the table is empty."""
         if not self.count:
             return
         if (older := self.count - len(self.rows)) > 0:
@@ -331,7 +331,7 @@ class _RunsTable(Block):
 
 
 def _charted(found: Sequence[NightSeries], crowned: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the charts of each series that has any, the first unfolded; charts of one measure share an axis."""
+    """Yield the charts of each series, folded except the first; charts of the same quantity share a y axis."""
     charts = {id(series): series.charts() for series in found[:MOST_CHARTED]}
     drawn = [series for series in found[:MOST_CHARTED] if charts[id(series)]]
     axes: dict[tuple[str, ...], list[float]] = {}
@@ -345,7 +345,7 @@ def _charted(found: Sequence[NightSeries], crowned: Mapping[str, str]) -> Iterat
         blocks.append(Grid(*(Chart(svg, chart.title, chart.note) for chart, svg in lines)))
         yield Fold(f"{series.first.recipe}, {series.first.schedule}", *blocks, opened=series is drawn[0])
     if (more := len(found) - MOST_CHARTED) > 0:
-        yield Text(f"{figures.count(more)} more kinds ended earlier and have no charts.", "note")
+        yield Text(f"{figures.count(more)} more series of nights ended earlier and have no charts.", "note")
 
 
 def _about(series: NightSeries, crowned: Mapping[str, str]) -> Iterator[str]:
@@ -369,13 +369,13 @@ def _standing(series: NightSeries, crowned: Mapping[str, str]) -> str:
 
 
 def _axis(series: NightSeries, title: str) -> tuple[str, ...]:
-    """Return the key of charts that share an axis; speeds and record counts are shared within a recipe only."""
+    """Return a key equal for charts that share a y axis: of the same metric, else of the same title and recipe."""
     of_result = measure_named(series.measure).label.lower() == title.lower()
     return (title,) if of_result else (title, series.first.recipe)
 
 
 def _settings(entry: Entry) -> str:
-    """Return the settings that differ from the recipe's, except the seed."""
+    """Return the settings that differ from the registered recipe, except the seed, as text."""
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
@@ -405,7 +405,7 @@ def _cell(style: str, content: str) -> Markup:
 
 
 def _run(row: _Row) -> Markup:
-    """Return the run's name, a link to its report, its state and the reason."""
+    """Return the run's name with a link to its report, and whether it is the champion, promoted or refused."""
     entry, champion = row.entry, row.champion == row.entry.run
     marks = (
         ("b", "champion", "champion" if champion and entry.outcome is not None else ""),
@@ -418,7 +418,7 @@ def _run(row: _Row) -> Markup:
 
 
 def _link(row: _Row, text: str) -> Markup:
-    """Return a text that leads to the run's report, if there is one."""
+    """Return a text with a link to the run's report; without a report, the text alone."""
     address = f"{row.base}{quote(row.entry.report)}" if row.entry.report else ""
     return Markup('<a href="{}">{}</a>').format(address, text) if address else escape(text)
 
@@ -439,7 +439,7 @@ def _verdict(entry: Entry) -> str:
 
 
 def _below(entry: Entry) -> str:
-    """Describe by how much a model is beyond the line of refusal; empty if it is not."""
+    """Describe how far the main metric is beyond the threshold of refusal; empty if it is not."""
     floor = entry.promotion.floor if entry.promotion else None
     if floor is None or entry.outcome is None:
         return ""
@@ -454,7 +454,7 @@ def _shortened(cause: str) -> str:
 
 
 def _reused(entry: Entry) -> str:
-    """Return the reused stages; the list is incomplete for a run that did not finish."""
+    """Return the names of reused stages, or ``all``; of an unfinished run, only stages until its end count."""
     found = [name for name, stage in entry.stages.items() if stage.reused]
     everything = found and len(found) == len(entry.stages) and entry.state == "finished"
     return "all" if everything else ", ".join(found)

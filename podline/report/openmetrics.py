@@ -8,10 +8,10 @@ from podline.documents.ledger_entry import Entry
 
 
 def openmetrics(entries: Iterable[Entry]) -> str:
-    """Return the metrics of the newest nights.
+    """Return the metrics of the newest night of each recipe and schedule as OpenMetrics text.
 
     Args:
-        entries: the entries, oldest first; the last one of each recipe and schedule counts.
+        entries: the entries, oldest first.
     """
     newest = {(entry.recipe, entry.schedule): entry for entry in entries if entry.is_night}
     families = {
@@ -25,8 +25,8 @@ def openmetrics(entries: Iterable[Entry]) -> str:
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
         for entry in newest.values():
             for labels, value in samples(entry):
-                told = {"recipe": entry.recipe, "schedule": entry.schedule, **labels}
-                shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in told.items())
+                every = {"recipe": entry.recipe, "schedule": entry.schedule, **labels}
+                shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in every.items())
                 lines.append(f"{name}{{{shown}}} {value}")
     return "\n".join([*lines, "# EOF\n"])
 

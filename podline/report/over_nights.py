@@ -1,4 +1,4 @@
-"""Draws line charts and sparklines over nights as SVG, without the import time of matplotlib."""
+"""Draws line charts and sparklines over nights as SVG without matplotlib, whose import takes long."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 
 
 
 class Point(NamedTuple):
-    """A night's figure.
+    """A night's value in a chart.
 
     Attributes:
         time: Unix time of the night's end.
-        value: the figure.
-        low: lower end of its interval; equal to the figure without an interval.
-        high: upper end of its interval.
-        floor: the figure from which a model is refused; None without a promotion.
+        value: the value.
+        low: lower end of the interval; equal to ``value`` without an interval.
+        high: upper end of the interval; equal to ``value`` without an interval.
+        floor: the threshold beyond which a model is refused; None without a promotion.
         promoted: whether the model became the champion.
-        higher_is_better: if False, the figure must stay below the floor.
+        higher_is_better: whether values below the floor are refused; if False, values above it.
     """
 
     time: float
@@ -46,21 +46,21 @@ class Point(NamedTuple):
 
     @property
     def below(self) -> bool:
-        """Return whether the figure is worse than the floor."""
+        """Return whether the value is worse than the floor."""
         if self.floor is None:
             return False
         return self.value < self.floor if self.higher_is_better else self.value > self.floor
 
 
 class NightsChart(NamedTuple):
-    """A figure over the nights.
+    """A chart of a quantity over the nights.
 
     Attributes:
-        title: title of the figure.
+        title: title of the chart.
         points: the points, oldest first.
-        write: formats a figure.
+        write: formats a value.
         note: text below the chart, or empty.
-        of_time: whether figures are seconds.
+        of_time: whether the values are seconds.
     """
 
     title: str
@@ -71,7 +71,7 @@ class NightsChart(NamedTuple):
 
 
 def ticks(charts: Iterable[NightsChart]) -> list[float]:
-    """Return three to five round numbers that enclose all figures of some charts."""
+    """Return three to five round numbers as ticks that enclose all values of some charts."""
     drawn = [*charts]
     points = [point for chart in drawn for point in chart.points]
     ends = [end for point in points for end in (point.low, point.high, point.floor) if end is not None]
@@ -87,11 +87,11 @@ def ticks(charts: Iterable[NightsChart]) -> list[float]:
 
 
 def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
-    """Draw a figure over the nights, with its interval as a band.
+    """Draw a quantity over the nights as a line, and the intervals as a band.
 
     Args:
         chart: a chart with at least one point.
-        axis: the ticks; all figures are between the first and the last one.
+        axis: the ticks; all values must lie between the first and the last tick.
     """
     points, write = chart.points, chart.write
     drawn = thinned(points)
@@ -105,7 +105,7 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
         for tick, text in zip(axis, _written(chart, axis), strict=True)
     ]
     ends = [(across(drawn[0].time), "start", drawn[0].time), (across(drawn[-1].time), "end", drawn[-1].time)]
-    # Within a day, hours distinguish the ends.
+    # Show times of day if all points are of one day.
     same_day = figures.date(drawn[0].time) == figures.date(drawn[-1].time)
     parts += [
         Markup('<text x="{:.1f}" y="{:g}" style="text-anchor: {}">{}</text>').format(
@@ -120,10 +120,10 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
     parts += _promotions(points, across, upward)
     x, y = course.split(" ")[-1].split(",")
     parts.append(Markup('<circle cx="{}" cy="{}" r="3"/>').format(x, y))
-    told = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)}
+    summary = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)}
     alt = (
         f"{chart.title} over {len(points)} nights, from {figures.date(points[0].time)} to "
-        f"{figures.date(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}"
+        f"{figures.date(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in summary.items())}"
         f"{_below(points)}."
     )
     return Svg(alt, _WIDTH, _HEIGHT, Markup().join(parts), "chart line")
@@ -148,13 +148,13 @@ def _below(points: Sequence[Point]) -> str:
 
 
 def thinned(points: Sequence[T]) -> Sequence[T]:
-    """Return every n-th of many points, and the last one, so that the curve's width can show them."""
+    """Return at most about 500 points: every n-th point and the last point."""
     every = -(-len(points) // MOST_POINTS)
     return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
 def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:
-    """Format the ticks, without zeros that all share at the end, and without zero seconds and minutes."""
+    """Format the ticks without common trailing zeros, and without zero seconds and minutes."""
     texts = [chart.write(tick) for tick in axis]
     if chart.of_time:
         ended = [text.removesuffix(" 0 s").removesuffix(" 0 min") for text in texts]
@@ -164,7 +164,7 @@ def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Return the linear map from figures to positions."""
+    """Return the linear map from values in low … high to coordinates in start … end."""
     if high == low:
         return lambda _: (start + end) / 2
     return lambda value: start + (end - start) * (value - low) / (high - low)
@@ -175,7 +175,7 @@ def _places(points: Sequence[tuple[float, float]], across: Callable, upward: Cal
 
 
 def spark(name: str, values: Sequence[float]) -> Markup:
-    """Draw a metric of recent nights as a line without axes; this night is the last point.
+    """Draw a sparkline of a metric over recent nights; the last value is this night's.
 
     Args:
         name: name of the metric.

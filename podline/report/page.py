@@ -13,9 +13,9 @@ from podline.report.facts import RunFacts
 from podline.report.kind_report import reported_kind
 from podline.report.sections import Section, blocks_of, installed, sections_in
 
-# The sections whose first picture, or last one, is the worst mistake.
+# Headings of the sections with the worst mistake: the first picture of _MISTAKES, the last picture of _PICTURES.
 _MISTAKES, _PICTURES = "The most confident mistakes", "Pictures"
-# The first sections of the page, in this order; then come the others.
+# Headings of the first sections of the page, in order; all other sections follow.
 _FIRST = (
     "What next",
     "What differs",
@@ -34,7 +34,7 @@ class ReportPage(NamedTuple):
     """A report.
 
     Attributes:
-        html: one self-contained document.
+        html: the report as one self-contained HTML document.
         markdown: the same report without charts and pictures.
     """
 
@@ -43,7 +43,7 @@ class ReportPage(NamedTuple):
 
 
 def pages(run: RunFacts) -> ReportPage:
-    """Render the report in all its formats."""
+    """Render the report as HTML and as Markdown."""
     shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
     header = list(verdict.header(run, _worst(dict(shown))))
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
@@ -54,13 +54,13 @@ def pages(run: RunFacts) -> ReportPage:
 
 
 def _place(found: tuple[str, list[Block]]) -> int:
-    """Return a section's place: those to act on first, the others in their order."""
+    """Return the sort key of a section: its index in ``_FIRST``, or the largest key."""
     heading, _ = found
     return _FIRST.index(heading) if heading in _FIRST else len(_FIRST)
 
 
 def _worst(sections: dict[str, list[Block]]) -> str:
-    """Return a sentence about the worst mistake that the page shows, with the name of its file; empty for none."""
+    """Return a sentence about the worst mistake on the page, with the image's file name; empty without mistakes."""
     for heading, place in ((_MISTAKES, 0), (_PICTURES, -1)):
         shown = [one for block in sections.get(heading, ()) if isinstance(block, Pictures) for one in block.pictures]
         if shown:

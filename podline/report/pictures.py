@@ -8,17 +8,17 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-# The longer side of photographs, in pixels; the browser enlarges smaller ones.
+# Images whose longer side has at least this many pixels are encoded as JPEG, smaller images as PNG.
 _LARGE = 192
-# Bytes of a photograph, of a picture with lost people, and of a small panel. A page has at most 40, 16 and 38 of these,
-# in base64, so it stays below 5 MB and can be sent by mail.
+# Largest number of bytes of a photograph, of a picture with lost people, and of a small panel. A page has at most 40,
+# 16 and 38 of them, in base64, so the page is smaller than 5 MB and can be sent by mail.
 PHOTO, LOST_PHOTO, SMALL_PHOTO = 64_000, 22_000, 16_000
 _QUALITIES = (88, 80, 70, 58, 45, 30)
 _SMALLER = 0.7
 
 
 def data_uri(image: npt.NDArray[np.uint8], most: int = PHOTO) -> str:
-    """Encode an image as a ``data:`` address: a small one as PNG with exact pixels, a large one as a photograph.
+    """Encode an image as a ``data:`` URI: a small image losslessly as PNG, a large one as JPEG.
 
     Args:
         image: uint8, (height, width, channels); one channel is grey, three are red, green, blue.
@@ -32,7 +32,7 @@ def data_uri(image: npt.NDArray[np.uint8], most: int = PHOTO) -> str:
 
 
 def photo_uri(image: npt.NDArray[np.uint8], most: int = PHOTO) -> str:
-    """Encode a photograph as a JPEG ``data:`` address; PNG would be ten times as large.
+    """Encode a photograph as a ``data:`` URI with JPEG, since PNG would be ten times as large.
 
     Args:
         image: uint8, (height, width, 3), red, green, blue.

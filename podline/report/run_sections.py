@@ -40,7 +40,7 @@ from podline.tpu.tpu_log import rows
 
 MOST_CLASSES = 500
 """Largest number of classes in a table or a chart; more would make the page too large."""
-# Above this number of classes, tables are folded.
+# Tables with more classes than this are folded.
 _MANY_CLASSES = 20
 # Number of records that are listed for each reason of quarantine.
 _NAMED_RECORDS = 5
@@ -50,7 +50,7 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", 
 
 @section("Training")
 def training(run: RunFacts) -> Iterator[Block]:
-    """Show the curves, the pace and the decisions of evaluations."""
+    """Show the training curves, the speed, and the decisions based on evaluations."""
     steps = run.steps
     held_out = (run.evaluations, run.rejected)
     drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
@@ -97,7 +97,7 @@ def _pace(run: RunFacts) -> str:
 
 
 def _last_measures(steps: Sequence[StepsLine]) -> Table | None:
-    """Return each stage's measures in the last stretch of training, one column each; None for a classifier."""
+    """Return the measures of a pose network's stages at the end of training, one row per stage; else None."""
     found: dict[str, dict[str, str]] = {}
     for name, value in (steps[-1].measures if steps else {}).items():
         stage, _, measure = name.partition("/")
@@ -139,7 +139,7 @@ def findings(run: RunFacts) -> Iterator[Block]:
 
 
 def findings_table(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table:
-    """Return findings with their first and last step; empty without findings."""
+    """Return a table of findings with first and last step, and of damaged checkpoints; without findings, no rows."""
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for line in lines:
         spells = found.setdefault((line.finding, line.where), [])
@@ -169,7 +169,7 @@ def _finding(kind: str, where: str, step: int, message: str, suggestion: str) ->
 
 @section("Data")
 def data(run: RunFacts) -> Iterator[Block]:
-    """Show the data set, the records left out, and its source."""
+    """Show the data set, its splits and source files, and the records left out."""
     manifest = run.manifest
     classes = _class_counts(manifest)
     counts: list[Block] = [Heading("Records of each class"), classes] if classes else []
@@ -210,7 +210,7 @@ def _dataset(manifest: Manifest) -> Table:
 
 
 def _splits(manifest: Manifest) -> Table:
-    """Return each split's size, and its pixels' mean and deviation per channel, one column per split."""
+    """Return size, and mean and standard deviation of the pixels per channel, with one column per split."""
     columns = [
         (
             split.name,
@@ -235,7 +235,7 @@ def _class_counts(manifest: Manifest) -> Table:
 
 
 def _quarantine(manifest: Manifest) -> Table:
-    """Return the records left out, by split and reason; empty without any."""
+    """Return the records left out, with one row per split and reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for entry in manifest.quarantined:
         reasons.setdefault((entry.split, entry.reason), []).append(entry.record)
@@ -248,7 +248,7 @@ def _quarantine(manifest: Manifest) -> Table:
 
 @section("What changed in the data")
 def changes(run: RunFacts) -> Iterator[Block]:
-    """Show the changes since the previous version of the user's own images."""
+    """Show the changes from the previous version of the user's own data set."""
     before = version_before(run.store, run.manifest)
     if before is None:
         return
@@ -281,7 +281,7 @@ def model(run: RunFacts) -> Iterator[Block]:
 
 
 def _settings(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield the settings that are given, nested ones with their path."""
+    """Yield (dotted path, value) for each setting that is not None."""
     for path, value in flat(recipe.model_dump(mode="json")).items():
         if isinstance(value, list):
             yield path, ", ".join(map(str, value))
@@ -318,7 +318,7 @@ def _layers(description: ModelDescription) -> Iterator[Mapping[str, str]]:
 
 @section("The run")
 def the_run(run: RunFacts) -> Iterator[Block]:
-    """Show times, code and environment, events, and the command to repeat the run."""
+    """Show the stages' times, code and environment, events, and the command that repeats the run."""
     together = sum(took for _, took in run.stages)
     rows_of_stages = [
         {"stage": stage, "time": figures.duration(took), "share": figures.percent(took / together if together else 0.0)}
@@ -345,7 +345,7 @@ def the_run(run: RunFacts) -> Iterator[Block]:
 
 
 def _origin(origin: Origin | None) -> Iterator[tuple[str, str]]:
-    """Yield code, machine and the most important packages; ``origin.json`` lists all."""
+    """Yield (name, value) for code, machine and the main packages; ``origin.json`` has all packages."""
     if origin is None:
         yield "not known", "the run's folder has no origin.json"
         return

@@ -22,8 +22,8 @@ class Section:
 
     Attributes:
         heading: heading of the section.
-        kind: the kind of task that it is for; empty for every kind.
-        blocks: returns the blocks for a run; without blocks the section is left out.
+        kind: the kind of task whose reports have the section; empty for every kind.
+        blocks: returns the blocks for a run; if there are none, the section is left out.
     """
 
     heading: str
@@ -37,17 +37,17 @@ def section(heading: str, kind: str = "") -> Callable[[Callable[[RunFacts], Iter
 
 
 def sections_in(module: ModuleType) -> Iterator[Section]:
-    """Yield the sections that a module defines, in its order."""
+    """Yield the sections that a module defines, in order of definition."""
     yield from (found for found in vars(module).values() if isinstance(found, Section))
 
 
 def installed() -> Loaded[Section]:
-    """Return the sections of installed packages by name, and the problems of those that cannot be loaded."""
+    """Return name → section of installed packages, and the errors of sections that cannot be loaded."""
     return Registry("section", entry_points.SECTIONS, row=Section).loaded()
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:
-    """Return a section's blocks for a run; of an installed section that fails, the reason."""
+    """Return a section's blocks for a run; if an installed section raises an exception, a warning with the reason."""
     if found.blocks.__module__.startswith("podline."):
         return list(found.blocks(run))
     try:

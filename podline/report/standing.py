@@ -1,7 +1,7 @@
 """Compares a run with its reference and with earlier nights.
 
-Only runs that had ended before this run's training ended are compared, so a report that is rewritten years later stays
-the same.
+Only runs that ended before the end of this run's training are compared, so a report that is written again years later
+stays the same.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Role = Literal["reference", "night before", "run before"]
 
 @dataclass(frozen=True)
 class Rival:
-    """The run that this one is compared with.
+    """The earlier run with which the report compares this run.
 
     Attributes:
-        role: the reference of its promotion; without one, the previous night; without nights, the previous run.
-        pairing: the comparison.
+        role: the reference of the promotion; without a promotion, the previous night; without nights, the previous run.
+        pairing: both runs, and their comparison.
     """
 
     role: Role
@@ -47,12 +47,12 @@ class Rival:
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison."""
+        """The comparison of both runs."""
         return self.pairing.comparison
 
     @property
     def evaluation(self) -> AnyEvaluation:
-        """The other run's evaluation."""
+        """The earlier run's evaluation."""
         return self.pairing.before.evaluation
 
 
@@ -64,8 +64,8 @@ class RunStanding:
         nights: entries of earlier nights with the same settings except the seed, each model once, oldest first; without
             nights, other runs.
         rival: the run to compare with; None for the first run of a recipe.
-        promotion: the decision on its promotion; None if none was asked for.
-        worse: explanation why it is worse than the rival beyond chance, or None.
+        promotion: the decision on the run's promotion; None if the run was not to be promoted.
+        worse: the explanation if the run is significantly worse than the rival, else None.
     """
 
     nights: tuple[Entry, ...] = ()
@@ -108,16 +108,16 @@ def _why_worse(store: Store, rival: Rival, reporter: Reporter) -> Explained | No
     try:
         found = explain(store, rival.pairing)
     except StoreError:
-        # Other files are missing, so only the figures can be compared.
+        # The other run's files are missing, so only the metrics can be compared.
         return None
     except ArtifactError as error:
-        reporter.warn(f"{rival.comparison.against} is compared by its figures alone: {error}")
+        reporter.warn(f"{rival.comparison.against} is compared by its metrics only: {error}")
         return None
     return found._replace(looked_at=_looked_at(store, after.training.run, found, reporter))
 
 
 def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
-    """Return where the run's model looks in the lost examples; empty if the model cannot be opened."""
+    """Return saliency maps (Grad-CAM) of the run's model for the lost examples; empty if the model cannot be loaded."""
     images = [image for image, *_ in found.pictures]
     try:
         kind = kind_named(facts_by_measure(found.why.comparison.measure).name)
@@ -146,13 +146,13 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
 def _evaluated_before(
     store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
 ) -> Iterator[Entry]:
-    """Yield the entries of earlier runs, newest first; only the newest entry of each run."""
-    told = {spec.run}
+    """Yield the newest entry of each earlier run with the same main measure, newest first."""
+    seen = {spec.run}
     for entry in recent(store, recipe, until, lambda error: reporter.warn(f"left out: {error}")):
         outcome = entry.outcome
-        if entry.run in told or outcome is None or outcome.measure != evaluation.measure:
+        if entry.run in seen or outcome is None or outcome.measure != evaluation.measure:
             continue
-        told.add(entry.run)
+        seen.add(entry.run)
         yield entry
 
 
@@ -161,7 +161,7 @@ def _rival(store: Store, now: Evaluated, role: Role, run: str, until: float, rep
     try:
         return Rival(role, compare(store, evaluated(store, run, f"runs/{run}{within}"), now, reporter, until))
     except StoreError:
-        # Deleted runs keep their entries, but cannot be compared; nor can other measures.
+        # The ledger keeps entries of deleted runs, which cannot be compared; runs with other measures cannot either.
         return None
     except ArtifactError as error:
         reporter.warn(f"not compared with {run}: {error}")

@@ -1,4 +1,4 @@
-"""Renders the top of a report: a sentence, and the most important figures."""
+"""Renders the top of a report: a sentence about the run, and the main metrics."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from podline.report.sections import section
 from podline.report.standing import Rival
 from podline.store.contract import INDEX
 
-# Number of refusing rules, classes or joints that the sentence names.
+# Largest number of refusing rules, classes or joints, of findings and of remarks that are listed.
 _NAMED = 3
-# The width of an interval above which the page says that the test split is too small.
+# If the interval of the main metric is wider, the page warns that the test split is too small.
 _WIDE = 0.2
 _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
@@ -82,7 +82,7 @@ def header(run: RunFacts, worst: str) -> Iterator[Block]:
 
 
 def title(run: RunFacts) -> str:
-    """Return the main figure as text."""
+    """Return value and name of the main metric as text."""
     measure = run.evaluation.measure
     return measures.with_name(measure, measures.value_text(measure, run.evaluation.trained.metrics[measure].value))
 
@@ -105,7 +105,7 @@ def _legend(run: RunFacts) -> str:
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
-    """Return a tile with a metric of the trained model and its change."""
+    """Return a tile with a metric of the trained model, the change from the rival, and a sparkline."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
     tile = Tile(measure_named(name).label, measures.metric_text(name, metrics[name]))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
@@ -124,7 +124,7 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 
 
 def _sentence(facts: RunFacts, about: str) -> str:
-    """Return the sentences below the figure: model, data and verdict."""
+    """Return the sentences after the main metric: comparison, decision, recipe, epochs and images."""
     guessing = "Better than guessing" if facts.evaluation.better_than_guessing else "No better than guessing"
     epochs = facts.training.epochs
     passes = "epoch" if epochs == 1 else "epochs"
@@ -136,7 +136,7 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _attention(run: RunFacts) -> Iterator[str]:
-    """Yield what a reader should know first: problems of the training, of the data, and its slowness."""
+    """Yield the problems to look at first: a small test split, findings, problems of the data, slow training."""
     evaluation = run.evaluation
     metric = evaluation.trained.metrics[evaluation.measure]
     if metric.high - metric.low > _WIDE and metric.high <= 1:
@@ -179,7 +179,7 @@ def _against(rival: Rival) -> str:
 
 
 def _decided(promotion: Promotion) -> str:
-    """Describe the promotion's decision in a few words; a later section has the details."""
+    """Describe the decision on the promotion in a few words."""
     if promotion.promoted:
         return "promoted to champion"
     if promotion.undecided:
@@ -188,10 +188,10 @@ def _decided(promotion: Promotion) -> str:
 
 
 def _against_rival(rival: Rival) -> Standing:
-    """Describe the comparison in full, like `podline runs compare`."""
+    """Return the comparison with the rival as a highlighted sentence, like ``podline runs compare``."""
     found, measure = rival.comparison, rival.comparison.measure
     change = measures.change_text(measure, found.difference.value)
-    # On other examples than its own the other run has another figure.
+    # On common examples, the other run's metric differs from its own evaluation.
     own = "" if found.examples else f", {measures.metric_text(measure, rival.evaluation.trained.metrics[measure])}"
     text = f" against the {rival.role}{own}: {found.sentence()}."
     return Standing(change, text, style=found.word, sign=figures.arrow(change))
@@ -218,7 +218,7 @@ def what_next(run: RunFacts) -> Iterator[Block]:
 
 @section("What differs")
 def why_worse(run: RunFacts) -> Iterator[Block]:
-    """Show what the other run did better, with examples."""
+    """Show why the run is worse than the rival, with examples that only the rival answers correctly."""
     if run.standing.worse is None:
         return
     worse, why, in_pairs = run.standing.worse, run.standing.worse.why, run.standing.worse.in_pairs
@@ -260,7 +260,7 @@ def _lost(
 
 
 def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
-    """Yield the tiles of the model's size and speed, and of the training."""
+    """Yield the tiles with the model's size, time per image, and training time."""
     yield Tile("size of the model", figures.size(facts.model.bytes))
     if facts.milliseconds:
         yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))

@@ -55,7 +55,7 @@ def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
     assert "layer jitter (Jitter) keeps " in parts["trains on two devices"][1]
     assert parts["compiles with XLA"] == (False, "the operation EagerPyFunc is not supported")
     assert parts["converts to TFLite"] == (False, "the operation EagerPyFunc is not supported")
-    assert parts["shows where it looks"][1] == "maps of 7 × 7 places"
+    assert parts["shows where it looks"][1] == "feature maps of 7 × 7 positions"
 
     # What does not train has exit code 2.
     (tmp_path / "odd.py").write_text(ODD.replace("seed=self.draws, ", ""))
@@ -63,7 +63,7 @@ def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
     _, trains, publishes, *_ = found["parts"]
     assert not trains["works"]
     assert "layer jitter (Jitter): its random numbers come from a generator" in trains["words"]
-    assert (publishes["works"], publishes["words"]) == (None, "it does not train")
+    assert (publishes["works"], publishes["words"]) == (None, "not tried, since the model does not train")
 
 
 def test_a_place_that_is_no_file_and_a_model_that_is_unknown_are_one_line(podline) -> None:

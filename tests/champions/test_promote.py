@@ -173,7 +173,7 @@ def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, r
             again()
     assert fresh.exists(completion_name(training.folder, "train"))
 
-    with pytest.raises(ArtifactError, match=r"when it was promoted as number 1; .*models rollback t"):
+    with pytest.raises(ArtifactError, match=r"as when it was promoted \(number 1\); .*models rollback t"):
         promote(spec(fresh, champion), silent())
     assert bytes_of(fresh, f"runs/{champion}/{SAVED_MODEL}") == made != {}
     with pytest.raises(ArtifactError, match=rf"reference {champion}.*rollback t`, or `podline models promote {other}"):
@@ -209,9 +209,9 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     result = promote(spec(fresh, runs[0], anyway=True), silent())
     assert not result.promoted
     [refusal] = result.refusals
-    assert refusal.startswith(f"export keras: {name} differs by")
+    assert refusal.startswith(f"export keras: outputs of {name} differ by")
     fresh.publish_bytes(name, whole[:-200], replace=True)
-    assert "gives no answers" in promote(spec(fresh, runs[0]), silent()).refusals[0]
+    assert "gives no outputs" in promote(spec(fresh, runs[0]), silent()).refusals[0]
     fresh.publish_bytes(name, whole, replace=True)
     assert champions.champion(fresh, "t") is None
     assert PROMOTE.find(spec(fresh, runs[0]), silent()) is None
@@ -219,7 +219,7 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     monkeypatch.setattr(exports, "_saved_model", lambda *_: lambda images: [nothing.repeat(len(images), axis=0)])
     result = promote(spec(fresh, runs[0], anyway=True), silent())
     assert not result.promoted
-    assert result.refusals[0].endswith("gives no answers: its answers are not finite numbers")
+    assert result.refusals[0].endswith("gives no outputs: its answers are not finite numbers")
 
 
 def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs, monkeypatch):
@@ -374,7 +374,7 @@ def test_the_reference_is_the_last_better_champion_else_the_first_or_a_named_one
         assert reference_of(line_of(*"abc", references=references)).number == number
     line = line_of(*"abac", references=(2,))
     assert reference_of(line, "a").number == 3, "at its last promotion"
-    with pytest.raises(SettingsError, match=r"promotion\.reference: got d, expected a champion: .*a.*b.*c"):
+    with pytest.raises(SettingsError, match=r"promotion\.reference=d is no champion.*: .*a.*b.*c"):
         reference_of(line, "d")
     assert reference_of([]) is None
 

@@ -127,9 +127,7 @@ def test_few_examples_leave_a_worse_model_undecided_and_a_class_of_few_is_no_fig
 def test_a_larger_model_is_refused_by_that_name() -> None:
     *_, size, operations = checks(models(0, 2), costs=(ModelCost(1000, 1000), ModelCost(1101, 1099)))
     assert [(check.rule, check.refused) for check in (size, operations)] == [("size", True), ("operations", False)]
-    assert size.message == (
-        "size, parameters: 1,101 bytes vs 1,000 of the reference: +10.1 %, and at most +10 % is allowed"
-    )
+    assert size.message == ("size, parameters: 1,101 bytes vs 1,000 of the reference: +10.1 %, expected at most +10 %")
 
 
 def boasting(seed: int, confidence: float) -> Guesses:

@@ -63,7 +63,7 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
     [
         (["evalute"], "there is no command 'evalute'; did you mean 'evaluate'? (see `podline --help`)"),
         (["data", "chek"], "there is no command 'chek'; did you mean 'check'? (see `podline data --help`)"),
-        (["train"], "which recipe? give one of cifar10"),
+        (["train"], "no recipe is given; give one of cifar10"),
         (["models", "describe", "mnist", "--set", "depth"], "got 'depth', expected KEY=VALUE"),
         (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
@@ -85,7 +85,7 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
         assert (spec["run"], spec["judging"]) == (run, {"views": 2})
     other = podline("evaluate", "cifar10", "--set", "model.width=0.5", "--root", tmp_path)
     assert other.code == 2
-    assert f"`podline train {newer} --set …` trains another run" in other.err
+    assert other.err.endswith(f"to train with these settings: `podline train {newer} --set …`\n")
     assert "has no finished run of mnist" in podline("report", "mnist", "--root", tmp_path).err
 
 
@@ -94,8 +94,8 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
     [
         ("models predict sample-0123456789ab gone.png", "gone.png: no such file or folder; give pictures, a folder"),
         ("models predict sample-0123456789ab a.png --table a.txt", "got a.txt, expected a file name that ends in"),
-        ("models predict sample-0123456789ab a.png", "`podline runs list` shows the runs that there are"),
-        ("models promote sample --root other", "sample is a recipe; give one of its runs, as sample-0123456789ab"),
+        ("models predict sample-0123456789ab a.png", "`podline runs list` shows all runs"),
+        ("models promote sample --root other", "sample is a recipe; give one of its runs, such as sample-0123456789ab"),
         ("data check gone", "gone does not exist"),
         ("models list --root nope", "nope does not exist"),
     ],

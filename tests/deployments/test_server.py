@@ -110,7 +110,7 @@ def test_without_a_secret_that_works_nothing_is_served(module: str, secret: str)
         check=False,
     )
     assert done.returncode == 2
-    assert re.fullmatch(rf"\S.* error: got .* in {variable}, expected USER:PASSWORD .*\n", done.stderr)
+    assert re.fullmatch(rf"\S.* error: {variable} .*, expected USER:PASSWORD .*\n", done.stderr)
 
 
 def told(order: type[CausalOrdering], *events: ReceivedEvent) -> list[uuid.UUID]:

@@ -114,7 +114,7 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
         evaluate(spec.model_copy(update={"weights_sha256": "0" * 64}), silent())
     with pytest.raises(StoreError, match="run `podline convert` first"):
         evaluate(spec.model_copy(update={"fingerprint": "f" * 16}), silent())
-    with pytest.raises(StoreError, match=r"spec\.json is not there; `podline runs list`"):
+    with pytest.raises(StoreError, match=r"spec\.json does not exist; `podline runs list`"):
         evaluate(spec.model_copy(update={"run": "another"}), silent())
     content = store.read_json(name := f"{spec.folder}/spec.json")
     store.publish_json(name, content | {"fingerprint": "f" * 16}, replace=True)

@@ -147,7 +147,7 @@ def test_an_entry_is_found_by_its_name_or_by_its_run_the_newest_first(store):
     assert entry_of(store, other.run[:-1]) == other
     with pytest.raises(StoreError, match="no run has ended in this store"):
         entry_of(open_store(store.uri + "/other"), "any")
-    with pytest.raises(StoreError, match="0 entries are called mnist…, and no run"):
+    with pytest.raises(StoreError, match="0 entries and no run have a name that begins with mnist"):
         entry_of(store, "mnist")
     store.publish_json(ledger.file_of(first.name), {**first.model_dump(mode="json"), "began": "never"}, replace=True)
     with pytest.raises(ArtifactError, match=rf"{first.name}\.json is not an entry.*began.*delete it"):

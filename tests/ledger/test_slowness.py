@@ -71,14 +71,14 @@ def crowded(**changes: float) -> dict[str, Load]:
         (crowded(own=3.0, others=4.9), "other processes use 4.9 of 8 cores, 0.2 before"),
         (crowded(own=4.0, stolen=3.5), "the hypervisor takes 3.5 of 8 cores, 0.0 before"),
         (crowded(own=2.0, throttled=0.6), "the quota of its control group stops it in 60 % of the periods"),
-        (crowded(own=5.0, others=1.0), "nothing that is known differs"),
+        (crowded(own=5.0, others=1.0), "the cause is unknown"),
     ],
 )
 def test_the_cause_is_what_differs(changes, said):
     now = LIKE._replace(seconds=0.017, **changes)
     assert told(now, nights(12, 0.02, pace=LIKE)) == f"17 × slower than the last 10 runs: {said}"
     # Runs of a Podline that did not count say nothing about tracing.
-    assert told(USUAL._replace(seconds=0.004, traces=9), nights(12)).endswith(": nothing that is known differs")
+    assert told(USUAL._replace(seconds=0.004, traces=9), nights(12)).endswith(": the cause is unknown")
 
 
 def test_a_first_run_is_held_against_what_the_machine_could_do():
@@ -116,7 +116,7 @@ def test_growth_over_months_is_read_from_the_ledger(tmp_path):
         ledger.publish(store, entry.model_copy(update={"training": speed}))
     settings, now = night().settings["recipe"], paces_of(entry)["train"]
     found = slow_training(store, "cifar10", settings, now, until=entry.ended)
-    assert str(found) == "1.8 × slower than 10 runs two months before: nothing that is known differs"
+    assert str(found) == "1.8 × slower than 10 runs two months before: the cause is unknown"
     assert slow_training(store, "cifar10", settings, now, until=night(50).ended) is None
 
 

@@ -83,8 +83,8 @@ def test_a_run_is_logged_whole_and_once_though_it_ends_again(tracked, tmp_path: 
 def test_a_server_that_does_not_answer_is_a_warning(tracked: tuple[Path, str, str]) -> None:
     root, _, _ = tracked
     (warning,) = night(root, "mlflow:http://127.0.0.1:9")
-    assert warning.startswith("the run is not logged at mlflow:http://127.0.0.1:9: ")
-    assert warning.endswith("; it is when the run ends again")
+    assert warning.startswith("the run could not be logged to mlflow:http://127.0.0.1:9: ")
+    assert warning.endswith("; to log it, repeat the command of the run")
 
 
 @pytest.mark.parametrize("value", ["wandb:x", "mlflow:", "http://127.0.0.1:5000"])

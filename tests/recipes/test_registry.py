@@ -142,7 +142,7 @@ def test_a_recipe_in_a_file_is_trained_and_its_run_needs_the_file_no_more(recipe
     assert answered("report", run)["html"] == f"runs/{run}/report.html"
     assert answered("train", run, "--seed", "1", "--show-spec")["recipe"]["seed"] == 1
     error = answered("train", "wide-sample-0123456789ab", code=5)["error"]["message"]
-    assert "`podline runs list` shows the runs that there are" in error
+    assert "`podline runs list` shows all runs" in error
 
 
 def test_the_setting_makes_it_known_by_name_and_offers_it_in_the_forms(

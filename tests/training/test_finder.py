@@ -69,7 +69,7 @@ def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(roo
 
 
 def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Path) -> None:
-    with pytest.raises(StoreError, match=r"nobody/spec\.json is not there; `podline runs list`"):
+    with pytest.raises(StoreError, match=r"nobody/spec\.json does not exist; `podline runs list`"):
         search(root, run="nobody")
     spec = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
     open_store(root).publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))

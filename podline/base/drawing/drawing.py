@@ -1,8 +1,8 @@
-"""Draws charts with matplotlib as SVG text with the colours and font of its page.
+"""Draws charts with matplotlib as SVG text that uses the colours and font of the HTML page around it.
 
 matplotlib writes fixed colours. Each role (ink, rule, accent …) is drawn in a unique colour, which is then replaced by
-the page's CSS variable of that name. So one drawing serves the light page, the dark page and paper. Text stays text, so
-it is sharp, small and searchable.
+the page's CSS variable of that name. So one drawing fits the light page, the dark page and paper. Labels stay text
+elements, so they are sharp, small and searchable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from podline.base.drawing.svg import Svg
 
-# Role → its colour while matplotlib draws.
+# Role → the unique colour that stands for the role in matplotlib's output.
 _ROLES = {
     "ink": "#010101",
     "muted": "#020202",
@@ -57,7 +57,7 @@ _STYLE: dict[Any, Any] = {
 
 
 class Drawing:
-    """A figure that becomes SVG text at the end."""
+    """A matplotlib figure; :func:`chart` sets ``svg`` at the end of its body."""
 
     svg: Svg
 
@@ -66,7 +66,7 @@ class Drawing:
         self.figure.patch.set_alpha(0)
 
     def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
-        """Return one column of axes with a common x axis."""
+        """Return axes one below the other with a common x axis; ``heights`` are their relative heights."""
         grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)
         for axes in grid[:, 0]:
             axes.patch.set_alpha(0)
@@ -75,7 +75,7 @@ class Drawing:
 
 @contextmanager
 def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[Drawing]:
-    """Yield a drawing of a size in inches (72 units of the page each); ``alt`` is the text for screen readers."""
+    """Yield a drawing of ``width`` × ``height`` inches (72 SVG units each); ``alt`` is the text for screen readers."""
     # The salt makes the ids in a chart reproducible, and different from those of other charts.
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):
@@ -87,17 +87,17 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
 
 
 def _for_page(svg: str, alt: str) -> Svg:
-    """Convert matplotlib's file to an element without prologue, in the page's colours and font."""
+    """Convert matplotlib's SVG file to an element without XML prologue that uses the page's colours and font."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     for role, colour in _ROLES.items():
         svg = svg.replace(colour, f"var(--{role})")
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
-    # Artists have the same names in every chart, like line2d_1 and axes_1, but ids must be unique in the page. Only
-    # elements with a hash as id are referenced.
+    # Ids must be unique in the page, but matplotlib uses the same ids in every chart, such as line2d_1. Only elements
+    # whose id is a hash are referenced.
     svg = re.sub(r" id=\"[a-zA-Z.0-9]+_\d+\"", "", svg)
     svg = svg.replace("xlink:href", "href")
     width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
     content = svg[svg.index(">") + 1 :].strip().removesuffix("</svg>")
-    return Svg(alt, float(width), float(height), Markup(content))  # noqa: S704 (our own; matplotlib escapes texts)
+    return Svg(alt, float(width), float(height), Markup(content))  # noqa: S704 (matplotlib escapes texts)

@@ -17,16 +17,16 @@ from matplotlib.textpath import TextPath
 Image = npt.NDArray[np.uint8]
 
 INK, MUTED = "#1c1c1c", "#6b6b6b"
-# Sizes in inches. A picture of 28 or 32 pixels is enlarged about fivefold at this resolution.
+# Sides of a picture in inches. At _DPI, a picture of 28 or 32 pixels is enlarged about fivefold.
 SMALL, LARGE = 1.1, 2.3
 _GAP, _MARGIN, _LABEL, _LINE, _DPI = 0.14, 0.3, 1.15, 0.17, 144
-# Font size in points, and the number of such characters above a picture of an inch.
+# Font size in points, and how many characters of this size fit above a picture one inch wide.
 _FONT, _CHARACTERS = 8.5, 15.4
 _HEADING = 13
 
 
 class SheetPicture(NamedTuple):
-    """An image, uint8 (height, width, channels), the lines above it, and their colour."""
+    """An image, uint8 (height, width, channels), with the caption above the image and the caption's colour."""
 
     image: Image
     caption: str = ""
@@ -41,7 +41,7 @@ class PictureRow(NamedTuple):
 
 
 class SheetBlock(NamedTuple):
-    """Rows below a heading and a line of explanation."""
+    """Rows of pictures below a heading and one line of explanation (``about``)."""
 
     heading: str
     about: str
@@ -49,7 +49,7 @@ class SheetBlock(NamedTuple):
 
 
 class Sheet(Figure):
-    """A figure that notebooks display, with matplotlib's notebook support or without."""
+    """A figure that notebooks display even without matplotlib's notebook support."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -58,10 +58,10 @@ class Sheet(Figure):
 
 
 def sheet(blocks: Sequence[SheetBlock], side: float = SMALL) -> Sheet:
-    """Draw blocks one below the other as a figure; pictures have this side, in inches."""
+    """Draw blocks one below the other as a figure; the longer side of each picture is ``side`` inches."""
     columns = max(len(row.pictures) for block in blocks for row in block.rows)
     pictures = _LABEL + columns * (side + _GAP)
-    width = 2 * _MARGIN + max(pictures, *map(_width_of_words, blocks))
+    width = 2 * _MARGIN + max(pictures, *map(_width_of_texts, blocks))
     height = 2 * _MARGIN + sum(_height(block, side) for block in blocks)
     # Class names may be anything, like "$x$".
     with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": INK}):
@@ -76,11 +76,11 @@ def sheet(blocks: Sequence[SheetBlock], side: float = SMALL) -> Sheet:
     return figure
 
 
-def _width_of_words(block: SheetBlock) -> float:
-    """Return the width of heading and explanation, in inches."""
+def _width_of_texts(block: SheetBlock) -> float:
+    """Return the larger of the widths of heading and explanation, in inches."""
     heading = TextPath((0, 0), block.heading, _HEADING, prop=FontProperties(weight="bold"))
     about = TextPath((0, 0), block.about, _FONT)
-    return max(words.get_extents().width for words in (heading, about)) / 72
+    return max(text.get_extents().width for text in (heading, about)) / 72
 
 
 def _height(block: SheetBlock, side: float) -> float:
@@ -114,5 +114,5 @@ def _draw(axes: Axes, block: SheetBlock, top: float, side: float) -> None:
 
 
 def _font_size(picture: SheetPicture, side: float) -> float:
-    """Return a font size at which a long name fits above its picture."""
+    """Return the largest font size, up to the usual one, at which the caption fits above the picture."""
     return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines()), default=1))

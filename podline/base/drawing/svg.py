@@ -1,4 +1,4 @@
-"""A chart as SVG text: an element of a page in its colours and font, or a separate file on white."""
+"""A chart as SVG text: an element with the colours and font of an HTML page, or a separate file on white."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-# The page's colour roles on white.
+# Role → its colour in a separate file.
 ON_PAPER = {
     "ink": "#1b1f23",
     "muted": "#626a73",
@@ -15,7 +15,7 @@ ON_PAPER = {
     "second": "#c05a17",
     "paper": "#ffffff",
 }
-# Scale from the page's small units to a separate file.
+# Pixels of a separate file per SVG unit.
 _SCALE = 1.6
 
 
@@ -24,10 +24,10 @@ class Svg:
     """A chart.
 
     Attributes:
-        alt: description of the chart.
-        width: width in the page's units.
-        height: height in the page's units.
-        content: its SVG elements, with the page's CSS variables as colours.
+        alt: description of the chart for screen readers.
+        width: width in SVG units.
+        height: height in SVG units.
+        content: the SVG elements of the chart, with the page's CSS variables as colours.
         style: the CSS class.
     """
 
@@ -38,13 +38,13 @@ class Svg:
     style: str = "chart"
 
     def html(self) -> Markup:
-        """Return an element for a page."""
+        """Return the chart as an ``<svg>`` element for an HTML page."""
         return Markup(
             '<svg class="{}" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}" style="max-width: {:.0f}px">{}</svg>'
         ).format(self.style, self.alt, self.width, self.height, 1.5 * self.width, self.content)
 
     def file(self) -> str:
-        """Return a complete SVG file."""
+        """Return the chart as the text of a complete SVG file."""
         content = str(self.content)
         for role, colour in ON_PAPER.items():
             content = content.replace(f"var(--{role})", colour)

@@ -1,6 +1,6 @@
-"""The stage that exports a run's model as SavedModel, ONNX or TensorFlow Lite, and evaluates both on test examples.
+"""The export stage: writes a run's model as SavedModel, ONNX or TensorFlow Lite, and evaluates the file.
 
-The kind's own evaluation code runs both on the same examples.
+The evaluation code of the kind of task evaluates the model and the exported file on the same test examples.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from podline.store.local_files import appearing
 from podline.store.opening import open_store
 from podline.training.export import load_model
 
-# Training examples whose activations define the ranges of 8-bit integers.
+# Numbers of training examples whose activations define the ranges of 8-bit integers, and of compared test examples.
 _CALIBRATING = 200
 _COMPARED = 100
 
 
 def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
-    """Write the file, evaluate it and the model on test examples, and write the result beside it.
+    """Export a model, evaluate model and export on test examples, and write the result to ``FILE.json``.
 
     Raises:
         SettingsError: a package is missing.
@@ -82,7 +82,7 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
 
 
 def _publish(made: Path, file: Path, result: ExportResult) -> None:
-    """Move a file or folder to its place, where it appears complete, with the result beside it."""
+    """Move the export to its final path atomically, and write the result to ``FILE.json``."""
     with appearing(file) as temporary:
         shutil.move(made, temporary)
     beside = file.with_name(f"{file.name}.json")
@@ -127,7 +127,7 @@ def _judged(
 def _made(
     spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifest, model: keras.Model, made: Path
 ) -> Callable[[Images], Answers]:
-    """Write the file or folder; return a function that computes with it."""
+    """Write the export to the path ``made``; return a function from images to the outputs of the export."""
     if spec.format == "saved-model":
         write_saved_model(model, made)
         return saved_model(made)
@@ -164,7 +164,7 @@ def _onnx_model(data: bytes) -> Callable[[Images], Answers]:
 
 
 def _as_model(run: Callable[[Images], Answers], model: keras.Model) -> Callable[..., Any]:
-    """Wrap an exported file as a function for evaluations, with outputs in the structure of the model's."""
+    """Wrap the function of an export so that evaluations can call it like the Keras model."""
     blank = _blank_answer(model)
     outputs = tf.nest.flatten(blank)
 

@@ -20,19 +20,20 @@ def require_champion(store: Store, recipe: str) -> Crowned:
 
     Raises:
         StoreError: the recipe has no champion.
-        ArtifactError: its history is damaged.
+        ArtifactError: the history of champions is damaged.
     """
     found = champion(store, recipe)
     if found is None:
         known = ", ".join(recipes(store)) or "none"
         raise StoreError(
-            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
+            f"{store.uri}: {recipe} has no champion; `podline models promote RUN` makes one; recipes with a champion: "
+            f"{known}"
         )
     return found
 
 
 def require_unchanged(store: Store, entry: Crowned) -> None:
-    """Refuse a champion whose run has other weights now.
+    """Refuse a champion if the weights of its run changed since the promotion.
 
     Raises:
         StoreError: the run is missing.
@@ -42,27 +43,27 @@ def require_unchanged(store: Store, entry: Crowned) -> None:
     found = str(trained.result["weights_sha256"]) if trained else "none"
     if found != entry.weights_sha256:
         raise ArtifactError(
-            f"{store.where(f'runs/{entry.run}')} has weights {found[:12]}… vs {entry.weights_sha256[:12]}… of the "
+            f"{store.where(f'runs/{entry.run}')} has weights {found[:12]}…, expected {entry.weights_sha256[:12]}… of "
             f"champion number {entry.number}; `podline models rollback`, or promote a run again"
         )
 
 
 def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
-    """Return the files of a champion's SavedModel, by their names in its folder.
+    """Return path within the SavedModel → artifact for the files of a champion's SavedModel.
 
     Raises:
-        StoreError: the promotion has not ended.
+        StoreError: the promotion was interrupted before it wrote the SavedModel.
         ArtifactError: the files are not the champion's.
     """
     run = f"runs/{entry.run}"
-    remedy = f"`podline models promote {entry.run}` makes it again"
+    remedy = f"`podline models promote {entry.run}` writes it again"
     decided = read_promotion(store, run)
     if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
-        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} is from an incomplete promotion; {remedy}")
+        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} is incomplete: its promotion did not end; {remedy}")
     if decided.weights_sha256 != entry.weights_sha256:
         raise ArtifactError(
-            f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}… vs "
-            f"{entry.weights_sha256[:12]}… of the champion number {entry.number}; {remedy}"
+            f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}…, expected "
+            f"{entry.weights_sha256[:12]}… of champion number {entry.number}; {remedy}"
         )
     within, found = f"{run}/{SAVED_MODEL}/", read_completion(store, run, PROMOTE.name).artifacts
     return {made.name.removeprefix(within): made for made in found if made.name.startswith(within)}
@@ -72,7 +73,7 @@ def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
     """Copy a champion's SavedModel into a new folder, and verify each file's checksum.
 
     Raises:
-        StoreError: a file cannot be read or written, or the promotion has not ended.
+        StoreError: a file cannot be read or written, or the promotion was interrupted.
         ArtifactError: the files are not the champion's.
     """
     for name, made in saved_model(store, entry).items():
@@ -84,11 +85,11 @@ def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
 
 
 def lay_out(store: Store, recipe: str, folder: Path) -> Path:
-    """Copy a recipe's champion to ``<folder>/<recipe>/<number>`` atomically; keep an existing copy of it.
+    """Copy a recipe's champion to ``<folder>/<recipe>/<number>`` atomically, unless an equal copy exists there.
 
     Raises:
         StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
-        ArtifactError: see :func:`copy_saved_model`, or the place has another model.
+        ArtifactError: see :func:`copy_saved_model`, or the folder contains another model.
     """
     entry = require_champion(store, recipe)
     place = folder / recipe / str(entry.number)
@@ -107,6 +108,6 @@ def _require_copy(store: Store, entry: Crowned, place: Path) -> None:
         found = digests.of_file(file) if file.is_file() else "no file"
         if found != made.sha256:
             raise ArtifactError(
-                f"{file} has sha256 {found[:12]} vs {made.sha256[:12]} of the champion number {entry.number}, "
+                f"{file} has sha256 {found[:12]}, expected {made.sha256[:12]} of champion number {entry.number}, "
                 f"{entry.run}; move {place} away, or give another FOLDER"
             )

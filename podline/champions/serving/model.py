@@ -21,10 +21,10 @@ from podline.evaluation.predicting import PictureReader
 from podline.ledger.inventory.catalogue import training_of
 from podline.store.contract import Store
 
-_WARM_UP = (1, 2)  # TensorFlow traces the second batch size for any further one
-_TOP = 5  # classes of an answer
-_BATCH = 16  # images in memory at once, with all activations of the network
-# Seconds between two attempts to load a bad champion.
+_WARM_UP = (1, 2)  # batch sizes; with the second, TensorFlow traces a graph for every batch size
+_TOP = 5  # most probable classes of an answer
+_BATCH = 16  # images per call, to limit the memory for activations
+# Seconds between two attempts to load a champion that could not be loaded.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
@@ -32,12 +32,12 @@ class Served(NamedTuple):
     """A loaded model.
 
     Attributes:
-        version: the champion's number, or 1 for a run.
-        run: its run.
+        version: the champion's number; 1 if a run is served.
+        run: the run that trained the model.
         function: the SavedModel's serving signature.
-        reader: formats answers.
-        form: what becomes of a picture's file.
-        loaded: the SavedModel, which keeps its variables alive.
+        reader: formats outputs as answers.
+        form: how a picture file is decoded and resized.
+        loaded: the SavedModel, referenced so that its variables stay alive.
     """
 
     version: int
@@ -49,7 +49,7 @@ class Served(NamedTuple):
 
     @property
     def input(self) -> tuple[str, Any]:
-        """The name and the TensorSpec of the only input."""
+        """The name and the TensorSpec of the model's only input."""
         [named] = self.function.structured_input_signature[1].items()
         return named
 
@@ -59,7 +59,7 @@ class Served(NamedTuple):
         return tuple(self.input[1].shape[1:])
 
     def outputs(self, images: Images) -> dict[str, Array]:
-        """Return the model's outputs for images by name, (n, …)."""
+        """Return name → output, (n, …), for images, uint8 (n, height, width, channels)."""
         name, _ = self.input
         parts = [
             self.function(**{name: tf.constant(images[start : start + _BATCH])})
@@ -68,7 +68,7 @@ class Served(NamedTuple):
         return {name: np.concatenate([part[name] for part in parts]) for name in sorted(parts[0])}
 
     def answers(self, outputs: dict[str, Array]) -> list[Any]:
-        """Return what the outputs mean for each image: the most probable classes, or a value; nothing for people."""
+        """Return per image the most probable classes, or a value; an empty list for a pose model."""
         if self.reader.tells == "people":
             return []
         [values] = outputs.values()
@@ -84,7 +84,7 @@ def load_served(store: Store, name: str) -> Served:
     """Load a recipe's champion, or a finished run's model, and warm it up.
 
     Raises:
-        StoreError: there is no such champion or run, or it cannot be read.
+        StoreError: the champion or run does not exist, or cannot be read.
         ArtifactError: its files differ from the promoted or trained ones.
     """
     entry = require_champion(store, name) if name in recipes(store) else None
@@ -106,13 +106,13 @@ def load_served(store: Store, name: str) -> Served:
 
 
 class Follower:
-    """The served model; follows changes of the recipe's champion. A run never changes.
+    """Holds the served model, and replaces it when the recipe has a new champion. A served run is never replaced.
 
-    One thread at a time may call :meth:`refresh`; other threads may read ``served`` meanwhile.
+    Only one thread at a time may call :meth:`refresh`; other threads may read ``served`` at any time.
     """
 
     def __init__(self, store: Store, name: str) -> None:
-        """Load the model; raise as :func:`load_served` does."""
+        """Load the model; raises the errors of :func:`load_served`."""
         self._store, self._name = store, name
         self._names = self._changes()
         self._failed, self._again, self._pause = list[str](), 0.0, _SHORTEST_PAUSE
@@ -120,28 +120,28 @@ class Follower:
         self.problem = ""
 
     def _changes(self) -> list[str]:
-        """Return the entries of the champion's history; other files of the folder change without it."""
+        """Return the entries of the history of champions; other files in this folder do not count as a change."""
         return [name for name in self._store.list(f"models/{self._name}") if HISTORY.has(name)]
 
     def refresh(self) -> str:
-        """Load a new champion if there is one, and switch to it.
+        """Load and serve the new champion, if there is one.
 
         Returns:
-            A description of the change, for the log; empty without one. If the new champion cannot be loaded, the old
-            one stays, ``problem`` has the reason, and a call after a pause tries again.
+            A line for the log; empty without a change. If the new champion cannot be loaded, the old champion is still
+            served, ``problem`` is the reason, and a call after a pause tries again.
         """
         before = self.problem
         try:
             names = self._changes()
             if names == self._names or (names == self._failed and time.monotonic() < self._again):
                 return ""
-            # A bad champion is downloaded again after a pause that doubles.
+            # After each failure to load the same champion, the pause doubles.
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if names == self._failed else _SHORTEST_PAUSE
             self._failed, self._again = names, time.monotonic() + self._pause
             self.served = load_served(self._store, self._name)
             self._names, self.problem = names, ""
         except Exception as error:
             # With any problem of the new champion, the old one is still served.
-            self.problem = f"number {self.served.version} stays: {error}"
+            self.problem = f"still serves number {self.served.version}, as the new champion cannot be loaded: {error}"
             return "" if self.problem == before else f"warning: {self.problem}"
         return f"serves number {self.served.version}, {self.served.run}"

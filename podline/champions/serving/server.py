@@ -1,4 +1,4 @@
-"""Serves a recipe's champion, or a run, over HTTP for trying it out: ``POST /v1/models/NAME:predict``."""
+"""A small HTTP server for trying out a recipe's champion or a run: ``POST /v1/models/NAME:predict``."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from podline.data.picture_sandbox import PictureFile, PictureSandbox
 from podline.store.contract import Store
 
 SIGNATURE = "serving_default"
-"""The only signature of a model."""
+"""The name of the only signature of a served model."""
 MAX_BODY = 16 * 2**20
 """Largest size of a request's body, in bytes."""
 MAX_CONNECTIONS = 128
 """Largest number of open connections; further requests get status 503."""
 MAX_IMAGES = 128
-"""Images of a request."""
+"""Largest number of images of a request."""
 MAX_PIXELS = 4_000_000
-"""Largest number of pixels of a request's images at the model's size."""
+"""Largest number of pixels of all images of a request, at the model's input size."""
 
 _HEAD_SECONDS, _BODY_SECONDS, _GRACE_SECONDS = 10, 30.0, 30
 _THREADS = 4
 
 
 class Server:
-    """The HTTP application with its model and sandboxes."""
+    """The HTTP application, with the served model and the sandboxes that decode pictures."""
 
     def __init__(self, follower: Follower, pictures: PictureSandbox, log: Callable[[str], None]) -> None:
         self._follower, self._pictures, self._log = follower, pictures, log
         self._threads = ThreadPoolExecutor(_THREADS, "predict")
 
     def run(self, name: str, listening: socket.socket) -> None:
-        """Serve until SIGTERM or SIGINT; requests in progress are answered."""
+        """Serve until SIGTERM or SIGINT, and then finish the requests in progress."""
         self._name = name
         application = Starlette(
             routes=[
@@ -93,7 +93,7 @@ class Server:
                 self._log(line)
 
     async def _close_silent(self) -> None:
-        """Close connections without a next request; uvicorn's time-out only covers the wait for a head's first byte."""
+        """Close idle connections; uvicorn's time-out ends with the first byte of a request's head."""
         seconds: dict[Any, int] = {}
         while True:
             await asyncio.sleep(1)
@@ -104,10 +104,10 @@ class Server:
                 connection.transport.abort()
 
     def _asked(self, request: Request) -> Served:
-        """Return the served model; refuse another version of it."""
+        """Return the served model; raise status 404 if the request names another version."""
         served, version = self._follower.served, request.path_params.get("version")
         if version not in (None, served.version):
-            raise HTTPException(404, f"{self._name} has version {served.version} here, asked for {version}")
+            raise HTTPException(404, f"{self._name} version {version} is not served, only version {served.version}")
         return served
 
     async def _status(self, request: Request) -> Response:
@@ -135,7 +135,7 @@ class Server:
         return Response(answer, media_type="application/json")
 
     def _predictions(self, body: bytes, served: Served) -> str:
-        """Return the answer of TensorFlow Serving, by rows or by columns, and what the outputs mean."""
+        """Return the response as TensorFlow Serving's JSON, by rows or columns, with the interpreted ``answers``."""
         values, is_rows = images_in(body, served.input[0])
         images = images_of(values, served.shape, lambda files: self._pictures.decode(files, served.form))
         outputs = served.outputs(images)
@@ -148,24 +148,24 @@ class Server:
 
 
 def _tensor(spec: Any) -> dict[str, Any]:
-    """Return the form of an input or output, as TensorFlow Serving does."""
+    """Return dtype and shape of an input or output in TensorFlow Serving's JSON form."""
     sizes = [{"size": str(-1 if size is None else size), "name": ""} for size in spec.shape]
     kind = f"DT_{'FLOAT' if spec.dtype.name == 'float32' else spec.dtype.name.upper()}"
     return {"dtype": kind, "tensor_shape": {"dim": sizes, "unknown_rank": False}, "name": spec.name or ""}
 
 
 def images_in(body: bytes, name: str) -> tuple[list[Any], bool]:
-    """Return the images of a request in TensorFlow Serving's form, and whether they are given by rows.
+    """Parse the body of a request in TensorFlow Serving's form; return its images, and whether they are given by rows.
 
     Rows are ``{"instances": [IMAGE, …]}`` or ``{"instances": [{"images": IMAGE}, …]}``. A column is
     ``{"inputs": [IMAGE, …]}`` or ``{"inputs": {"images": [IMAGE, …]}}``.
 
     Args:
         body: the request's body.
-        name: the model's input.
+        name: the name of the model's input.
 
     Raises:
-        HTTPException: the body has another form.
+        HTTPException: the body does not have this form.
     """
     try:
         document = json.loads(body)
@@ -180,15 +180,15 @@ def images_in(body: bytes, name: str) -> tuple[list[Any], bool]:
     if not is_rows and isinstance(values, dict) and [*values] == [name]:
         values = values[name]
     if not isinstance(values, list) or not values or given:
-        raise HTTPException(400, 'got another body, expected {"instances": [IMAGE, ...]} with at least one image')
+        raise HTTPException(400, 'the body is not {"instances": [IMAGE, ...]} with at least one image')
     return [each[name] if isinstance(each, dict) and [*each] == [name] else each for each in values], is_rows
 
 
 def images_of(values: list[Any], shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Images]]) -> Images:
-    """Return the images (n, height, width, channels) of a request.
+    """Return the images of a request, uint8 (n, height, width, channels).
 
     Raises:
-        HTTPException: the images are too many, or of another shape or type.
+        HTTPException: there are too many images, or one has a wrong shape or dtype.
     """
     most = max(1, min(MAX_IMAGES, MAX_PIXELS // (shape[0] * shape[1])))
     if len(values) > most:
@@ -206,7 +206,7 @@ def _file(value: dict[str, Any], where: str) -> PictureFile:
     try:
         return PictureFile(where, base64.b64decode(value["b64"], validate=True))
     except (KeyError, TypeError, ValueError):
-        raise HTTPException(400, f'{where}: got another object, expected {{"b64": BASE64 OF A PICTURE}}') from None
+        raise HTTPException(400, f'{where} is not {{"b64": BASE64 OF A PICTURE FILE}}') from None
 
 
 def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Images:
@@ -217,12 +217,12 @@ def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Images:
     if found.shape != shape:
         raise HTTPException(400, f"{where} has the shape {found.shape}, expected {shape}")
     if found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255:
-        raise HTTPException(400, f"{where} has other values than whole numbers of 0 to 255")
+        raise HTTPException(400, f"{where} has values that are not integers from 0 to 255")
     return found.astype(np.uint8)
 
 
 async def _body(request: Request) -> bytes:
-    """Read a body to its end, even if it is too long, since the client reads no answer before."""
+    """Read a body to its end, even if it is too long, since clients read the response only after sending the body."""
     body, size = bytearray(), 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
@@ -233,7 +233,7 @@ async def _body(request: Request) -> bytes:
         close = {"connection": "close"}
         raise HTTPException(408, f"the body did not come within {_BODY_SECONDS:g} s; send it again", close) from None
     except ClientDisconnect:
-        raise HTTPException(400, "the client left") from None
+        raise HTTPException(400, "the client closed the connection") from None
     if size > MAX_BODY:
         raise HTTPException(413, f"the body has {size:,} bytes, expected at most {MAX_BODY:,}; send fewer images")
     return bytes(body)
@@ -244,7 +244,7 @@ async def _refusal(_request: Request, error: Any) -> Response:
 
 
 async def _failure(_request: Request, error: Exception) -> Response:
-    """Answer any exception for a request with status 500, so that the server continues."""
+    """Respond to any exception of a request with status 500, so that the server continues."""
     return JSONResponse({"error": f"{type(error).__name__}: {error}"[:1000]}, 500)
 
 
@@ -261,11 +261,11 @@ def serve(
         store: the store.
         name: a recipe or a run; also the name of the model.
         listening: a listening socket.
-        began: called once with the model and the address.
-        log: called with a line at each switch, successful or not.
+        began: called once with name, version, run, URL and port.
+        log: called with a line at each change of the champion, whether it could be loaded or not.
 
     Raises:
-        StoreError: there is no such champion or run, or it cannot be read.
+        StoreError: the champion or run does not exist, or cannot be read.
         ArtifactError: its files differ from the promoted or trained ones.
     """
     follower, (host, port) = Follower(store, name), listening.getsockname()[:2]

@@ -1,1 +1,1 @@
-"""Lists, verifies and prunes the content of a store."""
+"""Lists, verifies and prunes the data sets and runs of a store."""

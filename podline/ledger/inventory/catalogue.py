@@ -21,7 +21,7 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class Dataset:
-    """A converted data set; ``published`` is the Unix time of its manifest."""
+    """A converted data set; ``published`` is the Unix time at which its manifest was written."""
 
     name: str
     fingerprint: str
@@ -35,7 +35,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A training run with the completion records of its stages, in the stages' order; ``touched`` is a Unix time."""
+    """A training run with the completion record of each stage, in order; ``touched`` is the newest one's Unix time."""
 
     name: str
     stages: dict[str, Completion]
@@ -48,11 +48,11 @@ class StoredRun:
 
 
 def datasets(store: Store, name: str | None = None) -> list[Dataset]:
-    """Return the data sets in the store that have a manifest, the newest first.
+    """Return the data sets of a store that have a manifest, newest first.
 
     Args:
         store: the store.
-        name: only those of this data set.
+        name: return only data sets of this name.
     """
     of_names = [f"datasets/{name}"] if name else store.folders("datasets")
     manifests = [store.find(f"{folder}/{MANIFEST}") for each in of_names for folder in store.folders(each)]
@@ -69,17 +69,18 @@ def choose_dataset(
     side: int | None = None,
     settings: Mapping[str, int | str] | None = None,
 ) -> Dataset:
-    """Return the data set with a fingerprint, which may be shortened, or of a version, as ``@3``.
+    """Return the data set with a fingerprint, or the start of a fingerprint, or a version such as ``@3``.
 
-    Without a fingerprint, choose the newest version, or where there are none the newest data set; log the choice.
+    Without a fingerprint, return the newest version; if the data set has no versions, the newest conversion. The choice
+    is logged.
 
     Args:
         store: the store.
         name: the name of the data set.
-        fingerprint: the first digits of its fingerprint, or ``@`` and the number of a version.
+        fingerprint: the first digits of the fingerprint, or ``@`` and the number of a version.
         reporter: logs the choice among several data sets.
-        side: without a fingerprint, the height of the images, in pixels.
-        settings: without a fingerprint, settings of the conversion.
+        side: required height of the images in pixels, if no fingerprint is given.
+        settings: required settings of the conversion, if no fingerprint is given.
 
     Raises:
         StoreError: no data set fits, or several fit.
@@ -114,9 +115,9 @@ def choose_dataset(
 
 
 def _newest_version_first(store: Store, name: str, found: list[Dataset]) -> list[Dataset]:
-    """Return the data sets that are versions; all of them where none is.
+    """Return the data sets that are versions, newest first; all data sets if none is a version.
 
-    A conversion or compaction that was killed leaves a folder that no version names.
+    A killed conversion or compaction leaves a folder that is not a version.
     """
     numbers = {version.fingerprint: version.number for version in versions(store, name)}
     complete = [dataset for dataset in found if dataset.fingerprint in numbers]
@@ -124,9 +125,9 @@ def _newest_version_first(store: Store, name: str, found: list[Dataset]) -> list
 
 
 def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
-    """Return the data set that a recipe trains on, converted with the recipe's settings of the conversion.
+    """Return the data set that a recipe trains on, converted with the recipe's conversion settings.
 
-    For poses, its images have the size of the network's input.
+    For poses, the images must have the size of the network's input.
 
     Raises:
         StoreError: see :func:`choose_dataset`.
@@ -137,7 +138,7 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 
 
 def version_before(store: Store, manifest: Manifest) -> Manifest | None:
-    """Return the manifest of the version before a manifest's; None if there is none, or if it was deleted."""
+    """Return the manifest of the previous version of a data set; None if it does not exist or was deleted."""
     known = [version.fingerprint for version in versions(store, manifest.dataset)]
     at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
     others = [known[at - 1]] if at else []
@@ -151,10 +152,10 @@ def manifest_of(store: Store, dataset: Dataset) -> Manifest:
 
 
 def conversion_of(store: Store, folder: str) -> ConvertResult | None:
-    """Return the result of a data set's conversion; None if it left no completion record.
+    """Return the result of a data set's conversion; None if the conversion has no completion record.
 
     Raises:
-        ArtifactError: its record cannot be read.
+        ArtifactError: the completion record cannot be read.
     """
     if not store.exists(completion_name(folder, CONVERT.name)):
         return None
@@ -162,7 +163,7 @@ def conversion_of(store: Store, folder: str) -> ConvertResult | None:
 
 
 def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
-    """Return remarks on a data set: whether it is the official one, and whether its labels contradict each other.
+    """Return remarks on a data set: differences from the official data set, and contradicting labels.
 
     Args:
         manifest: the manifest of the data set.
@@ -174,7 +175,7 @@ def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
 
 
 def runs(store: Store) -> list[StoredRun]:
-    """Return the runs with at least one finished stage, the last touched first."""
+    """Return the runs with at least one finished stage, the most recently changed run first."""
     records = (name.split("/") for name in store.list("runs"))
     found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
     return sorted(found, key=lambda run: (-run.touched, run.name))
@@ -193,17 +194,17 @@ def run_of(store: Store, name: str) -> StoredRun:
     order = [*(stage for stage in STAGES if stage in found), *sorted(found.keys() - STAGES.keys())]
     present = {stage: found[stage] for stage in order}
     if not present:
-        raise StoreError(f"{store.where(folder)}: no stage of such a run is done; {_instead_of(store, name)}")
+        raise StoreError(f"{store.where(folder)} has no finished stage; {_instead_of(store, name)}")
     touched = max(record.published for record in present.values())
     return StoredRun(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
 
 
 def _instead_of(store: Store, name: str) -> str:
-    """Return the remedy for a name without a run, which may be a recipe's."""
-    those = [run for folder in store.folders("runs") if (run := folder.rpartition("/")[2]).rpartition("-")[0] == name]
-    if those:
-        return f"{name} is a recipe; give one of its runs, as {those[0]}"
-    return "`podline runs list` shows the runs that there are"
+    """Return the remedy if no run has this name; the name may be a recipe's."""
+    own = [run for folder in store.folders("runs") if (run := folder.rpartition("/")[2]).rpartition("-")[0] == name]
+    if own:
+        return f"{name} is a recipe; give one of its runs, such as {own[0]}"
+    return "`podline runs list` shows all runs"
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
@@ -212,7 +213,7 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     Args:
         store: the store.
         name: the name of the run.
-        recipe: if given, the run must use the recipe's data set.
+        recipe: a recipe whose data set must be the run's; None to skip the check.
 
     Raises:
         StoreError: the run does not exist.
@@ -221,12 +222,12 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     """
     file = f"runs/{name}/spec.json"
     if not store.exists(file):
-        raise StoreError(f"{store.where(file)} is not there; {_instead_of(store, name)}")
+        raise StoreError(f"{store.where(file)} does not exist; {_instead_of(store, name)}")
     stored = read_model(store, file, TrainSpec, "a training spec", "train the run again")
     training = stored.model_copy(update={"root": store.uri})
     if recipe is not None and training.recipe.dataset != recipe.dataset:
         raise SettingsError(
-            f"run {name} was trained on {training.recipe.dataset}, and the recipe {recipe.name} is for "
-            f"{recipe.dataset}; give the run's recipe"
+            f"run {name} was trained on {training.recipe.dataset}, but recipe {recipe.name} is for {recipe.dataset}; "
+            f"give the recipe {training.recipe.name}"
         )
     return training

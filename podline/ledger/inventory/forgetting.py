@@ -1,4 +1,4 @@
-"""Forgets an image: removes its bytes from its data set's versions, this machine's caches, and pages with pictures."""
+"""Forgets an image: deletes its bytes from all versions of its data set, from this machine's caches, and from pages."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Forgetting(Frozen):
     Attributes:
         dataset: name of the data set.
         image: identity of the image.
-        version: number of the new version without it; 0 if the newest version did not contain it.
-        removed: fingerprints of deleted versions, finished or not, whose shards could contain it.
-        pages: names of deleted pages and sheets with pictures.
-        runs: runs whose version was deleted; their models are kept.
-        champions: recipes whose champion is, or was, one of these runs.
+        version: number of the new version without the image; 0 if the newest version did not contain the image.
+        removed: fingerprints of deleted versions, finished or not, whose shards could contain the image.
+        pages: names of deleted pages and picture sheets.
+        runs: runs that were trained on a deleted version; their models are kept.
+        champions: recipes whose current or former champion is one of these runs.
         caches: deleted cache folders of sources on this machine.
         dry_run: whether nothing was changed.
     """
@@ -60,7 +60,7 @@ class Forgetting(Frozen):
     dry_run: bool
 
     def lines(self) -> list[str]:
-        """Return the actions as lines, and what remains to be done."""
+        """Return the actions, and then the commands that remain for the user, as lines."""
         listed = {
             "removed version": self.removed,
             "deleted page": self.pages,
@@ -78,8 +78,8 @@ class ImageToForget(NamedTuple):
     """An image to forget.
 
     Attributes:
-        identity: see :mod:`podline.data.identity`.
-        key: its name.
+        identity: the image's identity, see :mod:`podline.data.identity`.
+        key: the image's name.
         holders: fingerprint of each version → whether its shards contain the image.
     """
 
@@ -89,7 +89,7 @@ class ImageToForget(NamedTuple):
 
 
 def image_of(store: Store, dataset: str, key: str) -> ImageToForget:
-    """Find an image, and the versions that contain it.
+    """Find an image and the versions of its data set that contain it.
 
     Args:
         store: the store of the data set.
@@ -97,7 +97,7 @@ def image_of(store: Store, dataset: str, key: str) -> ImageToForget:
         key: the image's path in the source, its identity, or the path of its file.
 
     Raises:
-        SettingsError: no version and no forgotten image has it, or several do.
+        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``.
     """
     noted, manifests = {one.image: one.key for one in FORGOTTEN.read(store, dataset)}, _manifests(store, dataset)
     wanted = {key} if _IDENTITY.fullmatch(key) else {image for image, name in noted.items() if name == key}
@@ -111,21 +111,21 @@ def image_of(store: Store, dataset: str, key: str) -> ImageToForget:
         [image] = found
         return ImageToForget(image, key, {name: image in some for name, some in keys.items()})
     problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
-    raise SettingsError(f"got --key {key}: {problem} of {dataset}, expected one; give the path of its file")
+    raise SettingsError(f"--key {key} matches {problem} of {dataset}, expected one; give the path of the image's file")
 
 
 def forget(
     store: Store, dataset: str, image: ImageToForget, reason: str, reporter: Reporter, *, dry_run: bool = False
 ) -> Forgetting:
-    """Forget an image; the same call continues after an interruption.
+    """Forget an image; after an interruption, the same call continues the work.
 
     Args:
         store: the store of the data set.
         dataset: name of the data set.
         image: the result of :func:`image_of`.
-        reason: the reason, for manifests.
+        reason: the reason, which is written to manifests.
         reporter: reports the progress.
-        dry_run: only report the actions.
+        dry_run: return the actions without carrying them out.
 
     Raises:
         SettingsError: a split would become empty.
@@ -156,7 +156,7 @@ def forget(
     runs = [run for run, spec in _trainings(store, dataset) if spec.fingerprint not in there]
     if busy:
         raise StoreUnavailableError(
-            f"{store.uri}: a living process uses {', '.join(busy)}; wait for its end and give the command again"
+            f"{store.uri}: a living process uses {', '.join(busy)}; wait until it ends, and repeat the command"
         )
     return Forgetting(
         dataset=dataset,
@@ -176,7 +176,7 @@ def forget(
 
 
 def _manifests(store: Store, dataset: str) -> dict[str, Manifest]:
-    """Return the manifests of a data set's versions, by fingerprint."""
+    """Return fingerprint → manifest of a data set's versions."""
     return {each.fingerprint: manifest_of(store, each) for each in datasets(store, dataset)}
 
 
@@ -185,10 +185,10 @@ def _needs(manifest: Manifest) -> set[str]:
 
 
 def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]:
-    """Return those of some images, by their identities, that a version's shards contain, even as dead records."""
+    """Return those of the given image identities that a version's shards contain, even as deleted records."""
     if not versions(store, manifest.dataset):
         raise SettingsError(
-            f"data set {manifest.dataset} is published, expected images of your own: those of a published one stay"
+            f"{manifest.dataset} is a published data set, whose images cannot be forgotten; expected one of your own"
         )
     if not images:
         return set()
@@ -200,7 +200,7 @@ def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]
 
 
 def _holding(store: Store, manifests: dict[str, Manifest], image: ImageToForget) -> set[str]:
-    """Return the versions that contain an image or need the shards of such a version, including new versions."""
+    """Return the fingerprints of versions that contain an image, or that use shards of a version that contains it."""
     new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.identity])}
     found = new | {name for name in manifests if image.holders.get(name)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:
@@ -209,13 +209,13 @@ def _holding(store: Store, manifests: dict[str, Manifest], image: ImageToForget)
 
 
 def _named(store: Store, manifest: Manifest, name: str) -> Iterator[str]:
-    """Yield the identities of a version's images with a name."""
+    """Yield the identities of a version's images that have this name."""
     for split, record in RecordNames(store, manifest).having(name):
         yield from identities(store, manifest, split, [record])
 
 
 def _delete_jobs(store: Store) -> list[str]:
-    """Delete leftovers of conversions on engines; return the folders that are in use."""
+    """Delete files that conversions on Beam engines left; return the job folders that are still in use."""
     busy = list[str]()
     for folder in store.folders(_JOBS):
         name = folder.rpartition("/")[2]
@@ -227,7 +227,7 @@ def _delete_jobs(store: Store) -> list[str]:
 
 
 def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
-    """Delete pages and sheets that show images of a data set, the completion records of pages first."""
+    """Delete pages and picture sheets that show images of a data set, each page's completion record first."""
     shown = {f"runs/{run}": (REPORT.name, _PAGE) for run, _ in _trainings(store, dataset)}
     for folder in store.folders(f"{suspects.FOLDER}/{dataset}"):
         shown[f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"] = SUSPECTS.name, suspects.PAGE
@@ -245,7 +245,7 @@ def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
 
 
 def _trainings(store: Store, dataset: str) -> Iterator[tuple[str, TrainSpec]]:
-    """Yield the runs of a data set, with their specs."""
+    """Yield name and spec of each run that was trained on a data set."""
     for folder in store.folders("runs"):
         run = folder.rpartition("/")[2]
         if store.exists(f"runs/{run}/{SPEC}"):

@@ -17,16 +17,16 @@ from podline.store.folder import mirror_of
 from podline.store.one_writer import writing
 from podline.store.opening import open_store
 
-# In lease times; a lease that nobody renews can be taken after one.
+# In lease durations; a lease that is not renewed expires after one.
 _PATIENCE = 1.5
 
 
 def forget(spec: Spec) -> None:
     """Delete the completion record of a stage, so that its next call repeats the work.
 
-    The stage's files stay until they are rewritten, so others may use them: a data set's shards are compared with their
-    plan, and a model is replaced after the new training. A training's checkpoints and TensorBoard curves are deleted,
-    so that it starts from the beginning.
+    The stage's files stay usable until the next call rewrites them: shards that match the new plan are reused, and a
+    model is replaced at the end of the new training. A training's checkpoints and TensorBoard curves are deleted, so
+    that the training starts from step 0.
 
     Args:
         spec: the next spec of the stage.
@@ -34,8 +34,8 @@ def forget(spec: Spec) -> None:
     Raises:
         SourceError: the source of a conversion does not exist.
         StoreError: the store cannot be written, or has no marker.
-        SettingsError: the training is that of a run that was a champion.
-        OtherWriterError: another process is at the work.
+        SettingsError: the run is or was a champion.
+        OtherWriterError: another process is running the stage.
     """
     store = open_store(spec.root)
     store.require_marker()
@@ -45,14 +45,14 @@ def forget(spec: Spec) -> None:
     if isinstance(spec, TrainSpec):
         champions.require_never_champion(store, spec.recipe.name, spec.run)
     with writing(store, spec.record_folder, "delete results", _require_idle):
-        # This comes first, so that after any failure the stage does not look finished.
+        # The completion record is deleted first, so that the stage never looks finished without its files.
         store.delete(completion_name(spec.record_folder, stage_of(spec).name))
         if isinstance(spec, TrainSpec):
             _forget_training(store, spec)
 
 
 def _forget_training(store: Store, spec: TrainSpec) -> None:
-    near = mirror_of(store).local(spec.folder)  # a training goes on from the newer side
+    near = mirror_of(store).local(spec.folder)  # a training resumes from the newer of both copies
     with explained("delete", near), contextlib.suppress(FileNotFoundError):
         shutil.rmtree(near)
     for part in ("checkpoints", "tensorboard"):
@@ -61,10 +61,10 @@ def _forget_training(store: Store, spec: TrainSpec) -> None:
 
 
 def _require_idle(holder: str, seconds: float) -> None:
-    """Refuse to wait for a process whose lease is so long that it must still be alive.
+    """Refuse to wait for a process that must be alive, since its lease is valid for longer than one lease duration.
 
     Raises:
         OtherWriterError: the process is alive.
     """
     if seconds > _PATIENCE * load().store.lease:
-        raise OtherWriterError(f"another process writes the results to delete; end it or wait for it: {holder}")
+        raise OtherWriterError(f"the results cannot be deleted while {holder} writes them; end it, or wait for it")

@@ -1,7 +1,7 @@
-"""Lists data sets and runs with their size, their users, and whether they can be pruned.
+"""Lists data sets and runs with their size and their users, and prunes those that nothing needs.
 
-One listing covers the whole store. Only manifests, specs and completion records are read besides; in a bucket, several
-at a time.
+The whole store is listed once. Besides, only manifests, specs, and the histories of champions and versions are read,
+in a bucket several at a time.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _OURS = re.compile(
 
 @dataclass(frozen=True)
 class Holding:
-    """A data set or a run.
+    """A data set or a run of a store.
 
     Attributes:
-        store: its store.
-        name: name of its folder.
-        objects: all its objects.
-        whole: whether it has a manifest, or the completion record of a training.
-        users: for a data set, the runs that use it, or a note that it is the newest version; for a run, the recipes
-            whose champion it is or was.
-        needs: the data sets whose shards a version uses.
+        store: the store.
+        name: name of the folder in the store.
+        objects: all objects in the folder.
+        whole: whether the data set has a manifest, or the run a completion record of its training.
+        users: why it must be kept. For a data set: the runs that use it, ``NAME@VERSION`` if it is the newest version,
+            a conversion that extends it. For a run: recipes whose champion it is or was, runs that continue it.
+        needs: folders of older versions whose shards this version uses.
     """
 
     store: Store
@@ -62,19 +62,21 @@ class Holding:
 
     @property
     def in_use(self) -> bool | None:
-        """Return whether a living process uses it, according to :mod:`podline.store.uses`; None if it cannot be known.
+        """Return whether a living process uses the holding, see :mod:`podline.store.uses`; None if unknown.
 
-        Only the owner of a folder can see its leases.
+        It is unknown in a folder of another user, whose leases cannot be read.
         """
         with contextlib.suppress(StoreError), self.store.alone(self.name) as free:
             return not free
         return None
 
     def remove(self) -> bool:
-        """Delete it, manifest and records first, so that a part of it never looks complete.
+        """Delete the holding unless a living process uses it.
+
+        Manifest and completion records are deleted first, so that a partly deleted holding never looks complete.
 
         Returns:
-            Whether it was deleted; it stays while a living process uses it.
+            Whether the holding was deleted.
 
         Raises:
             StoreError: a file cannot be deleted.
@@ -85,14 +87,14 @@ class Holding:
         return bool(free)
 
     def delete(self) -> None:
-        """Delete what nobody uses; see :meth:`remove`."""
+        """Delete the holding without checking whether it is in use; see :meth:`remove`."""
 
         def delete(found: Listed) -> None:
             self.store.delete(found.name, found.version)
 
         for found in sorted(filter(_is_record, self.objects)):
             delete(found)
-        # A part of it is known as ours to the end.
+        # Files that identify the folder as Podline's come last, so that pruning recognizes a partly deleted holding.
         content = sorted(itertools.filterfalse(_is_record, self.objects), key=lambda found: (_is_ours(found), found))
         deque(in_order(delete, content, self.store.parallel), maxlen=0)
 
@@ -102,8 +104,8 @@ def holdings(store: Store, damaged: Callable[[ArtifactError], None] | None = Non
 
     Args:
         store: the store.
-        damaged: called with the error of each damaged document, which then counts as if all that it could name were in
-            use.
+        damaged: called with the error of each damaged document; all holdings that the document could refer to then
+            count as in use.
 
     Raises:
         StoreError: the store cannot be read.
@@ -149,7 +151,7 @@ def _possible_users(
     names: Collection[str],
     needs: dict[str, tuple[str, ...]],
 ) -> Iterator[_User]:
-    """Yield what may use holdings: runs, recipes and data sets; what versions need is noted in ``needs``."""
+    """Yield the users of holdings: runs, recipes and data sets; fill ``needs`` when a version is read."""
 
     def note_needs(folder: str) -> dict[str, str]:
         needs[folder] = _needs(store, folder)
@@ -168,12 +170,12 @@ def _possible_users(
 
 
 class _User(NamedTuple):
-    """Documents that may name holdings as used.
+    """A user of holdings: a run, a recipe or a data set, whose documents refer to the holdings.
 
     Attributes:
-        read: returns from its documents which holdings it uses, each with the user to name.
-        folder: the folder of these documents.
-        could: the start of the names of all that it could use.
+        read: reads the documents in ``folder``; returns holding → name of the user.
+        folder: the folder with the user's documents.
+        could: prefix of all holdings that the user could refer to.
     """
 
     read: Callable[[str], Mapping[str, str]]
@@ -182,12 +184,12 @@ class _User(NamedTuple):
 
 
 def _last(folder: str) -> str:
-    """Return the name that is published last in a holding."""
+    """Return the name of the file that is published last in a holding, so that it marks a complete one."""
     return f"{folder}/{MANIFEST if folder.startswith('datasets/') else 'stages/train.json'}"
 
 
 def _inputs(store: Store, folder: str) -> dict[str, str]:
-    """Return the data set of a run, and the run that it continues."""
+    """Return folder → run, for the run's data set and for the run whose training it continues."""
     spec, run = _fields(store, f"{folder}/{SPEC}"), folder.removeprefix(_RUNS)
     recipe = spec.get("recipe")
     recipe = recipe if isinstance(recipe, dict) else {}
@@ -196,12 +198,12 @@ def _inputs(store: Store, folder: str) -> dict[str, str]:
 
 
 def _champions(store: Store, folder: str) -> dict[str, str]:
-    """Return the champion of a recipe, and the earlier ones, which a rollback may need."""
+    """Return run folder → user, for a recipe's champion and its former champions, which a rollback may need."""
     return {f"{_RUNS}{entry.run}": folder for entry in champions.history(store, folder.rpartition("/")[2])}
 
 
 def _newest(store: Store, folder: str) -> dict[str, str]:
-    """Return the newest version of a data set."""
+    """Return folder → ``NAME@VERSION`` for the newest version of a data set."""
     name = folder.rpartition("/")[2]
     newest = versions.versions(store, name)[-1:]
     return {dataset_folder(name, version.fingerprint): f"{name}@{version.number}" for version in newest}
@@ -218,7 +220,7 @@ def _needs(store: Store, folder: str) -> tuple[str, ...]:
 def _fields(store: Store, name: str) -> dict[str, Any]:
     document = store.read_json(name, remedy="put it back, or delete its whole folder")
     if not isinstance(document, dict):
-        raise ArtifactError(f"{store.where(name)} holds no fields; so its inputs are unknown; delete it")
+        raise ArtifactError(f"{store.where(name)} is not a JSON object, so its inputs are unknown; delete it")
     return document
 
 
@@ -227,16 +229,16 @@ def pruned(
 ) -> tuple[list[Holding], list[Holding]]:
     """Delete the holdings that nothing needs; see :func:`needless`.
 
-    They are determined once more while no process can begin to use them.
+    The list is computed again under locks, while no process can begin to use a holding of the first list.
 
     Args:
         store: the store.
         before: see :func:`needless`.
         damaged: see :func:`holdings`.
-        delete: whether to delete them.
+        delete: whether to delete them; False only lists them.
 
     Returns:
-        Those that were, or would be, deleted; those that stay since a living process uses them.
+        The holdings that were (or would be) deleted, and those that stay because a living process uses them.
     """
     names = {holding.name for holding in needless(holdings(store, damaged), before)}
     with store.alone(*names) as free:
@@ -248,13 +250,13 @@ def pruned(
 
 
 def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = ()) -> list[Holding]:
-    """Return the holdings that no run, champion or kept version needs: unfinished work, data sets without runs.
+    """Return unfinished runs and conversions, and data sets that no run and no kept version uses.
 
     Args:
         found: the holdings of the store.
-        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings that were
-            touched since are kept, since they may be in progress.
-        in_use: names of holdings that are kept, too.
+        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings with a newer
+            object are kept, since they may be in progress.
+        in_use: names of further holdings to keep.
     """
     every = list(found)
     unused = {
@@ -272,7 +274,7 @@ def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = 
 
 
 def _is_ours(found: Listed) -> bool:
-    """Return whether no other program has a file of such a name in a folder that is named as ours."""
+    """Return whether a file has a name that only Podline writes, such as a manifest, a spec or a shard."""
     return _OURS.search(found.name) is not None
 
 

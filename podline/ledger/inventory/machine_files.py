@@ -19,14 +19,15 @@ from podline.store.folder import mirror_of
 
 @dataclass(frozen=True)
 class MachineFiles:
-    """Files on this machine that a later start makes again.
+    """Files on this machine that Podline can create again.
 
     Attributes:
-        name: the path of their folder.
-        kind: what they are.
-        bytes: the sum of their sizes.
-        touched: Unix time of their last use, by this machine's clock.
-        delete_unused: deletes them unless a living process uses them; returns whether it did, or would with False.
+        name: the path of the files' folder.
+        kind: kind of the files, such as ``a cached source``.
+        bytes: total size of the files.
+        touched: Unix time at which the files were last used, by this machine's clock.
+        delete_unused: called with whether to delete the files; returns False, without deleting, if a living process
+            uses them.
     """
 
     name: str
@@ -37,20 +38,20 @@ class MachineFiles:
 
     @property
     def in_use(self) -> bool:
-        """Return whether a living process uses them."""
+        """Return whether a living process uses the files."""
         return not self.delete_unused(False)
 
     def remove(self) -> bool:
-        """Delete them, unless a living process uses them; return whether they were deleted.
+        """Delete the files unless a living process uses them; return whether they were deleted.
 
         Raises:
-            StoreError: they cannot be deleted.
+            StoreError: the files cannot be deleted.
         """
         return self.delete_unused(True)
 
 
 def cached_sources(store: Store) -> list[MachineFiles]:
-    """Return the unpacked and decoded sources in the cache of conversions; none if it is another user's."""
+    """Return the unpacked and decoded sources in the cache of conversions; none if the cache is another user's."""
     found = list[MachineFiles]()
     with contextlib.suppress(PermissionError):
         for folder in unpacked(source_cache(store)):
@@ -62,7 +63,7 @@ def cached_sources(store: Store) -> list[MachineFiles]:
 
 
 def machine_files(store: Store, before: float) -> list[MachineFiles]:
-    """Return everything of a store on this machine that was last used before a Unix time."""
+    """Return a store's caches, run copies, locks and logs on this machine that were last used before a Unix time."""
     found = [*cached_sources(store), *_mirrors(store), *_old_files(store, before)]
     return [one for one in found if one.touched < before]
 
@@ -76,7 +77,7 @@ def _mirrors(store: Store) -> Iterable[MachineFiles]:
 
 
 def _old_files(store: Store, before: float) -> Iterable[MachineFiles]:
-    """Yield the lock files and stages' logs of each folder that were last used before a Unix time."""
+    """Yield, per folder, the lock files and stage logs that were last used before a Unix time."""
     for name, kind in (("locks", "lock files"), ("uses", "lock files"), ("logs", "logs of stages")):
         folder = store.scratch / name
         with contextlib.suppress(OSError):

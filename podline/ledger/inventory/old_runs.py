@@ -1,4 +1,4 @@
-"""Deletes runs, finished or not, but for champions and runs that others need."""
+"""Deletes runs, finished or not, except champions and runs that other runs need."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RUNS = "runs/"
 
 @dataclass(frozen=True)
 class Deletion:
-    """The outcome of a deletion of runs, done or only asked for.
+    """The outcome of deleting runs, or of a dry run.
 
     Attributes:
-        gone: the runs that are deleted.
-        kept: a line on each of the others, with the reason.
+        gone: the deleted runs; in a dry run, those that would be deleted.
+        kept: one line with the reason for each run that stays.
     """
 
     gone: Sequence[Holding]
@@ -42,23 +42,23 @@ def runs_named(found: Iterable[Holding], store: Store, names: Iterable[str]) -> 
     """Return the runs with these names.
 
     Raises:
-        StoreError: there is no such run.
+        StoreError: a run does not exist.
     """
     runs = {name_of(run): run for run in found if run.name.startswith(_RUNS)}
     for name in names:
         if name not in runs:
-            raise StoreError(f"{store.where(_RUNS + name)} is not there; `podline store list` shows the runs that are")
+            raise StoreError(f"{store.where(_RUNS + name)} does not exist; `podline store list` shows all runs")
     return [runs[name] for name in names]
 
 
 def old_runs(found: Iterable[Holding], before: float, *, keep: int = 0, recipe: str | None = None) -> list[Holding]:
-    """Return the runs that were touched last before a time, oldest first.
+    """Return the runs that were last changed before a time, oldest first.
 
     Args:
         found: the holdings of a store.
         before: a Unix time by the store's own clock.
-        keep: number of newest runs of each recipe that are left out.
-        recipe: only the runs of this recipe.
+        keep: number of newest runs of each recipe to leave out.
+        recipe: return only runs of this recipe.
     """
     by_recipe = dict[str, list[Holding]]()
     for run in found:
@@ -72,15 +72,15 @@ def old_runs(found: Iterable[Holding], before: float, *, keep: int = 0, recipe: 
 def delete_runs(
     store: Store, runs: Sequence[Holding], damaged: Callable[[ArtifactError], None] | None = None, *, delete: bool
 ) -> Deletion:
-    """Delete runs, except those that a champion's line, another run or a living process needs.
+    """Delete runs, except current and former champions, runs that kept runs continue, and runs in use.
 
-    A run that only deleted runs need is deleted with them. Entries of the ledger stay.
+    A run that only deleted runs continue is deleted with them. Entries of the ledger stay.
 
     Args:
         store: the store.
         runs: the runs.
         damaged: see :func:`podline.ledger.inventory.inventory.holdings`.
-        delete: whether to delete them, or only to say what would be deleted.
+        delete: whether to delete the runs; False for a dry run.
 
     Raises:
         StoreError: a file cannot be deleted.
@@ -104,13 +104,13 @@ def delete_runs(
 
 
 def _written_elsewhere(store: Store, runs: Iterable[Holding]) -> set[str]:
-    """Return the runs in a bucket that a process writes now, on any machine: their leases are renewed all the time."""
+    """Return the runs in a bucket that a process on any machine is writing, known from a recently renewed lease."""
     if isinstance(store, FolderStore):
-        return set()  # its locks say more
+        return set()  # a folder has locks instead
     before = store.now() - load().store.lease
     return {run.name for run in runs for each in run.objects if each.name.endswith(LEASE) and each.published > before}
 
 
 def _users(run: Holding, gone: Iterable[str]) -> list[str]:
-    """Return what needs a run: recipes whose champion it is or was, and runs that continue it and stay."""
+    """Return the users of a run: recipes whose champion it is or was, and runs, except ``gone``, that continue it."""
     return [user for user in run.users if _RUNS + user not in gone]

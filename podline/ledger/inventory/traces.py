@@ -1,4 +1,4 @@
-"""Searches a store for the bytes of an image: its file, and its forms in records, caches and pages."""
+"""Searches a store for the bytes of an image: the original file, and its encodings in records, caches and pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Traces(NamedTuple):
         image: identity of the image.
         objects: number of objects that were read, in the store and in this machine's caches.
         bytes: number of bytes that were read.
-        found: names of the objects that contain the image, with its form.
+        found: ``NAME: ENCODING`` for each object that contains the image.
     """
 
     image: str
@@ -46,11 +46,11 @@ class Traces(NamedTuple):
 
 
 def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Traces:
-    """Search every object of a store, and of this machine's caches for it.
+    """Search for an image in every object of a store and in this machine's caches for the store.
 
     Args:
         store: any store.
-        dataset: the data set whose sides and fits define the forms of the image.
+        dataset: name of the data set whose image sizes define the encodings to search for.
         image: path of the image's file.
         reporter: reports the progress.
 
@@ -94,7 +94,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _shows(page: bytes, square: Pixels) -> bool:
-    """Return whether a page embeds a picture that is equal except for JPEG's loss."""
+    """Return whether a page embeds a picture equal to ``square``, uint8 (height, width, 3), up to JPEG's loss."""
     for match in _EMBEDDED.finditer(page):
         stored = cv2.imdecode(np.frombuffer(base64.b64decode(match[1] + b"=="), np.uint8), cv2.IMREAD_COLOR)
         if stored is None or stored.shape[:2] != square.shape[:2]:

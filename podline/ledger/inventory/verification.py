@@ -1,8 +1,8 @@
-"""``podline store verify``: verifies every file of a store, and reports missing and unknown ones.
+"""Implements ``podline store verify``: verifies every file of a store, and reports missing and unlisted files.
 
-Each JSON document has a digest. A completion record or a manifest lists all other files, with size and checksum. A
-store is listed once. From a bucket, only documents, and objects whose checksum the service does not know, are
-downloaded.
+Each JSON document contains its own digest. Completion records and manifests list all other files, with size and
+checksum. The store is listed once. From a bucket, only documents are downloaded, and objects whose checksum the
+service does not provide.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from podline.store.prefetch import in_order
 
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 _HOLDINGS = ("datasets", "runs")
-# Number of parts in the names of the other stages' folders.
+# First component of a stage folder's path → number of components of the path.
 _DEPTHS = {"finder": 2, "comparisons": 2, "suspects": 3}
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
 _KNOWN = (*_HOLDINGS, *_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
-# Measurements, checks and downloads that are done again where they are missing.
+# Folders with measurements, checks and downloads, which are repeated if missing.
 _MEMORIES = ("paces", "architectures", "targets", "weights", CONVERSIONS, first_images.FOLDER)
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
-# Files in a run's folder that are written outside of stages.
+# Files in a run's folder that flows write outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
 
 class Verified(NamedTuple):
-    """The findings of a verification.
+    """The result of a verification.
 
     Attributes:
         checked: number of files that were compared with a checksum.
-        problems: damaged, missing, unfinished or unlisted files, a line each.
-        notes: harmless findings, a line each.
+        problems: one line for each damaged, missing, unfinished or unlisted file.
+        notes: one line for each harmless finding.
     """
 
     checked: int
@@ -60,11 +60,11 @@ class Verified(NamedTuple):
 
 
 def verify(store: Store, reporter: Reporter) -> Verified:
-    """Verify a whole store; this reads all of a folder.
+    """Verify a whole store; in a folder, every file is read.
 
     Args:
         store: the store.
-        reporter: reports the progress per file.
+        reporter: reports the number of verified files.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -73,13 +73,13 @@ def verify(store: Store, reporter: Reporter) -> Verified:
 
 
 class _Verification:
-    """One verification of a store.
+    """The state of one verification.
 
     Attributes:
-        there: the published files by name.
-        named: the files in records and manifests, each with the record's name.
-        manifests: the valid manifests by name.
-        problems: the first problem of each name.
+        there: name → published file.
+        named: name of a file → the records and manifests that list it, as (artifact, name of the document).
+        manifests: name → valid manifest.
+        problems: name → its first problem.
     """
 
     def __init__(self, store: Store, there: dict[str, Listed]) -> None:
@@ -108,7 +108,7 @@ class _Verification:
         self.problems.setdefault(name, line)
 
     def _read(self, names: list[str]) -> Iterator[tuple[str, Any]]:
-        """Yield the valid documents; record the problems of the others."""
+        """Yield name and content of each valid document; keep the problem of each invalid one."""
         answers = in_order(self._document, names, self.store.parallel)
         for name, (document, problem) in zip(names, answers, strict=True):
             if problem:
@@ -123,14 +123,14 @@ class _Verification:
             return None, str(error)
 
     def _stands_alone(self, name: str) -> bool:
-        """Return whether a document is verified by its own digest alone."""
+        """Return whether a document is listed nowhere, so that only its own digest verifies it."""
         listed = name in self.named or _is_manifest(name) or _RECORD.fullmatch(name)
         # A bucket's listing has the sha256 of unchanged objects.
         listed = listed or (self.there[name].sha256 and name.split("/")[3:4] == [SHARD_RECORDS])
         return name.startswith(tuple(f"{top}/" for top in _KNOWN)) and name.endswith(".json") and not listed
 
     def _take(self, name: str, document: Any) -> None:
-        """Collect the files in a record or manifest."""
+        """Collect the files that a completion record or a manifest lists."""
         try:
             if _is_manifest(name):
                 self.manifests[name] = Manifest.model_validate(document)
@@ -139,7 +139,7 @@ class _Verification:
                 record = Completion.model_validate(document)
                 named = (*record.artifacts, *record.beside)
         except ValueError as error:
-            self._problem(name, f"{self.store.where(name)} cannot be understood: {' '.join(str(error).split())}")
+            self._problem(name, f"{self.store.where(name)} has invalid fields: {' '.join(str(error).split())}")
             return
         for artifact in named:
             self.named.setdefault(artifact.name, []).append((artifact, name))
@@ -157,7 +157,7 @@ class _Verification:
         return None
 
     def _folders(self) -> dict[str, list[str]]:
-        """Return the content of each stage's folder; report files that belong to no stage and no history."""
+        """Return folder → its files; report files that belong to no stage, data set, run or history."""
         folders: dict[str, list[str]] = {}
         for name in self.there:
             top = name.split("/", maxsplit=1)[0]
@@ -168,7 +168,7 @@ class _Verification:
         return folders
 
     def _check_folder(self, folder: str, names: list[str]) -> None:
-        """Report the files that a folder lacks, and files that its documents do not list."""
+        """Report the missing files of a folder, and the files that its documents do not list."""
         kind = folder.split("/", maxsplit=1)[0]
         whole = {"datasets": f"{folder}/{MANIFEST}", "runs": completion_name(folder, "train")}.get(kind)
         if whole and whole not in names:
@@ -177,7 +177,7 @@ class _Verification:
         record = completion_name(folder, "convert")
         if kind == "datasets" and record not in names:
             where = self.store.where(record)
-            self._problem(record, f"{where} is gone, or its conversion was broken off; convert again")
+            self._problem(record, f"{where} is missing, or its conversion was interrupted; convert again")
         records = {name for name in names if _RECORD.fullmatch(name)}
         if any(name in self.problems for name in (*records, whole)):
             return  # the files of a damaged record are unknown
@@ -187,11 +187,11 @@ class _Verification:
             of_shards = {f"{folder}/{shard_record(shard.file)}" for split in manifest.splits for shard in split.shards}
             remedy = f"put it back, or delete {self.store.where(record)} and run convert again"
             for name in sorted(of_shards - set(names)):
-                self._problem(name, f"{self.store.where(name)} is gone; {remedy}")
+                self._problem(name, f"{self.store.where(name)} is missing; {remedy}")
             expected |= of_shards | {f"{folder}/{name}" for name in _known(manifest)}
         for name in sorted(set(names) - expected):
             if name.endswith(f"/{LEASE}"):
-                continue  # of a stage that runs, or was killed after the others
+                continue  # the lease of a stage that is running, or that was killed
             self._orphan(name, folder)
 
     def _orphan(self, name: str, folder: str) -> None:
@@ -200,8 +200,8 @@ class _Verification:
         where, records = self.store.where(name), self.store.where(f"{own[0] if own else folder}/stages")
         self._problem(
             name,
-            f"{where} is an orphan: nothing in {records} names it; its stage is running or was interrupted, or its "
-            "record is missing: run the stage again, or delete it",
+            f"{where} is an orphan: no record in {records} lists it, since its stage is running or was interrupted, or "
+            "the record was deleted; run the stage again, or delete the file",
         )
 
     def _check_champions(self) -> None:
@@ -215,11 +215,11 @@ class _Verification:
             for record in [completion_name(f"runs/{entry.run}", "train") for entry in entries[-1:]]:
                 if record not in self.there:
                     self._problem(
-                        record, f"{self.store.where(record)} is gone, and the run is the champion; train it again"
+                        record, f"{self.store.where(record)} is missing, and the run is the champion; train it again"
                     )
 
     def _notes(self) -> list[str]:
-        """Return a line for each file or folder that is not the store's, in the root or where its holdings are."""
+        """Return one line for each file or folder that is not Podline's, in the root, in datasets/ and in runs/."""
         others: dict[str, int] = {}
         for name in self.there:
             first, *rest = name.split("/")
@@ -255,7 +255,7 @@ def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
 
 
 def _known(manifest: Manifest) -> Iterator[str]:
-    """Yield the files of a data set's folder, except completion records and shards' records."""
+    """Yield the names of a data set's files, except shards, completion records and shard records."""
     yield MANIFEST
     yield from tfds_names(field.name for field in manifest.fields)
     for split in manifest.splits:

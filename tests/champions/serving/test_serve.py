@@ -182,11 +182,11 @@ LARGE = re.sub(rb"(?<=\xff\xc0.{3}).{4}", b"\xff" * 4, WHOLE, flags=re.DOTALL)
         (b"[" * 100_000, "the body is not JSON: "),
         ({"instances": []}, "with at least one image"),
         ({"instances": [ROW], "signature_name": "serve"}, "got the signature_name 'serve', expected serving_default"),
-        ({"instances": [{"pictures": ROW}]}, "instances[0]: got another object"),
+        ({"instances": [{"pictures": ROW}]}, "instances[0] is not"),
         ({"instances": [ROW] * 129}, "got 129 images, expected at most 128"),
         ({"instances": [[1, 2]]}, "instances[0] has the shape (2,), expected (8, 8, 3)"),
         ({"instances": [ROW, [*ROW[:7], [1]]]}, "instances[1] is not an array of the shape (8, 8, 3)"),
-        ({"instances": [[[[0, 1, 256]] * 8] * 8]}, "instances[0] has other values than whole numbers of 0 to 255"),
+        ({"instances": [[[[0, 1, 256]] * 8] * 8]}, "instances[0] has values that are not integers from 0 to 255"),
         ({"instances": [{"b64": "AAAA"}]}, "instances[0] is not a JPEG, PNG, WebP, BMP, TIFF or G"),
         # One claims very many pixels, one is no more than its start.
         ({"instances": [{"b64": base64.b64encode(LARGE).decode()}]}, "vs 48,000,000 at most"),
@@ -294,7 +294,7 @@ def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, t
     file = place / "saved_model.pb"
     whole = file.read_bytes()
     file.write_bytes(whole + b"another model")
-    with pytest.raises(ArtifactError, match=rf"{file} has sha256 .* of the champion number {now.number}.*move"):
+    with pytest.raises(ArtifactError, match=rf"{file} has sha256 .* of champion number {now.number}.*move"):
         output(*command)
     file.write_bytes(whole)
     loaded: Any = tf.saved_model.load(str(place))

@@ -88,7 +88,7 @@ def test_a_pose_network_s_trunk_and_width_choose_the_network() -> None:
 def test_without_the_package_nothing_is_chosen_or_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: ())
     store, large = open_store(str(tmp_path / "root")), pictures(tmp_path, 180)
-    with pytest.raises(SettingsError, match=rf"got no {LITE.source}, .* install .*, or .*weights=none$"):
+    with pytest.raises(SettingsError, match=rf"not installed: {LITE.source}; .* install .*, or .*weights=none$"):
         side_of(store, large)
     assert not [name for name in store.list("") if not name.startswith(".podline")]
     assert side_of(store, large, "model.weights=none") == 64
