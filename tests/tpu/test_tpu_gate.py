@@ -101,7 +101,7 @@ REFUSED_REQUEST = Script(life=None, turns=(Attempt(60, code=code_pb2.RESOURCE_EX
         (Script(life=None, creates=(NO_CAPACITY,)), {}, errors.TpuCapacityError, ".", 60),
         (Script(life=life("READY/HEALTHY+PROJECT_ABUSE")), {}, errors.TpuSetupError, "Google reports abuse", 0),
         (REFUSED_REQUEST, {"spec": QUEUED}, errors.TpuCapacityError, "the request is FAILED no room", None),
-        (Script(life=PREEMPTED), {"spec": None}, errors.TpuGoneError, "the settings have no spec", 0),
+        (Script(life=PREEMPTED), {"spec": None}, errors.TpuGoneError, "tpu.spec is not set", 0),
         (Script(life=ILL), {"machine": HERE}, errors.TpuUnhealthyError, "podline tpu recover", 1200),
     ],
 )
@@ -218,7 +218,7 @@ def test_one_that_does_not_get_its_turn_is_told(tmp_path: Path) -> None:
     with (
         bench(tmp_path) as it,
         it.admitted(),
-        pytest.raises(errors.TpuInUseError, match="another run on this machine has it"),
+        pytest.raises(errors.TpuInUseError, match="another run on this machine uses it"),
     ):
         pass_gate(it)
 
