@@ -42,7 +42,13 @@ _BITS_OF = ":bits of "
 
 
 class TimeSpent(Frozen):
-    """Seconds over all starts of a run: total, in training steps, and the part of these spent waiting for input."""
+    """The seconds that a run took over all its starts.
+
+    Attributes:
+        wall: total time.
+        training: time of the training steps.
+        waiting: the part of ``training`` in which the device waited for input.
+    """
 
     wall: float = 0.0
     training: float = 0.0
@@ -53,14 +59,14 @@ class Checkpoint(Frozen):
     """The description of an array file.
 
     Attributes:
-        step: number of steps that the run had done.
+        step: number of steps that the run had taken.
         bytes: size of the array file.
         sha256: checksum of the array file.
         spec_digest: digest of the run's spec.
         metrics: length and checksum of ``metrics.jsonl`` at the save.
         clock: time that the run had taken.
-        accepted: step of another checkpoint that is kept as long as this one: the state that annealing or an early stop
-            may restore, or the best evaluation's if the recipe keeps it.
+        accepted: step of another checkpoint that is kept as long as this one, because annealing or early stopping may
+            restore it; None without such a checkpoint.
         time: Unix time of the save.
     """
 
@@ -108,11 +114,11 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
             with np.load(path, allow_pickle=False) as file:
                 return dict(_stored(key, file[key]) for key in file.files)
         except (ValueError, zipfile.BadZipFile) as error:
-            raise ArtifactError(f"{path} is not a file of arrays ({error})") from error
+            raise ArtifactError(f"{path} is not an .npz file of arrays ({error})") from error
 
 
 def _storable(name: str, array: Array) -> tuple[str, Array]:
-    """Return an array that ``.npy`` can hold: of a type that NumPy lacks, as bfloat16, its bits."""
+    """Return the name and array to store; a dtype that NumPy lacks, such as bfloat16, is stored as its bits."""
     array = np.asarray(array)
     if array.dtype.kind != "V":
         return name, array
@@ -150,7 +156,7 @@ class CheckpointFolder:
         self.folder = f"{run_folder}/checkpoints"
 
     def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
-        """Publish a checkpoint; delete older ones, except the newest and the ones that these refer to."""
+        """Publish a checkpoint, then delete older checkpoints; see :meth:`prune`."""
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)
         checkpoint = Checkpoint(
@@ -188,7 +194,8 @@ class CheckpointFolder:
         for key, array in arrays.items():
             if back[key].tobytes() != np.asarray(array).tobytes():
                 raise ArtifactError(
-                    f"{self._store.where(name)}: {key} was read back with other values than were written"
+                    f"{self._store.where(name)}: array {key} was read back with other values than were written; "
+                    "check the disk or the bucket"
                 )
         return cost
 
@@ -209,7 +216,9 @@ class CheckpointFolder:
         try:
             checkpoint = Checkpoint.model_validate(self._store.read_json(self._json(step)))
         except ValidationError as error:
-            raise ArtifactError(f"{path} does not describe a checkpoint ({error.error_count()} problems)") from error
+            raise ArtifactError(
+                f"{path} is not a valid checkpoint description ({error.error_count()} problems)"
+            ) from error
         if checkpoint.spec_digest != self._spec_digest:
             raise ArtifactError(
                 f"{path} belongs to the spec {checkpoint.spec_digest[:12]}, expected {self._spec_digest[:12]}"
@@ -231,7 +240,10 @@ class CheckpointFolder:
         return read_arrays(self._store, self._npz(checkpoint.step), checkpoint.sha256)
 
     def prune(self, keep: int) -> None:
-        """Delete interrupted saves and old checkpoints: all but permanent, the newest ``keep`` and referenced ones."""
+        """Delete interrupted saves and old checkpoints.
+
+        The ``keep`` newest checkpoints stay, and so do their ``accepted`` checkpoints and the ``lasting`` ones.
+        """
         newest = self.steps()[:keep]
         kept = {*newest, *map(self._accepted_by, newest), *self._lasting}
         self._delete([step for step in self.steps() if step not in kept])
@@ -247,7 +259,7 @@ class CheckpointFolder:
             return None
 
     def delete_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps, and interrupted saves."""
+        """Delete the checkpoints of steps after ``step``, and interrupted saves."""
         self._delete([later for later in self.steps() if later > step])
         self.prune(self._kept)
 
@@ -275,7 +287,7 @@ def restore_newest(
         folder: the run's checkpoints.
         log: ``metrics.jsonl``; it is truncated to its length at the checkpoint, or emptied.
         restore: sets all variables of the model, or raises ArtifactError if the arrays do not fit.
-        passed_over: called with the step of each skipped checkpoint and the reason.
+        passed_over: is called with the step of each skipped checkpoint and the reason.
 
     Returns:
         The restored checkpoint, or None if training begins at step 0.

@@ -23,9 +23,9 @@ class FirstNonFinite:
     """The first value that is not finite in a training step.
 
     Attributes:
-        where: its origin as text: a layer's output, a term of the loss or the gradient of a variable.
+        where: the tensor with this value: a layer's output, a term of the loss or the gradient of a variable.
         value: ``nan``, ``inf`` or ``-inf``.
-        before: the values before it that are finite, as text.
+        before: a clause that says which earlier tensors are finite.
     """
 
     where: str
@@ -42,7 +42,12 @@ class BatchCheck:
         self._opened = OpenedModel(model)
 
     def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> FirstNonFinite | None:
-        """Return the first fault of a training step on some examples of a batch, or None."""
+        """Return the first non-finite value of a training step on a batch, or None.
+
+        Args:
+            batch: the fields of the batch, each of shape (n, …).
+            places: indices of the examples to compute; all by default.
+        """
         chosen = {
             name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
         }
@@ -58,7 +63,7 @@ class BatchCheck:
             return np.sum([np.asarray(term) for term in terms.values()], axis=0)
 
     def largest_output(self, batch: Arrays) -> tuple[str, float]:
-        """Return the layer with the largest output for a batch, and its magnitude."""
+        """Return the name of the layer whose output has the largest magnitude for a batch, and that magnitude."""
         with tf.device("CPU:0"):
             _, inner = self._opened(tf.constant(batch[IMAGE]), training=True)
         largest = [float(np.max(np.abs(output.value))) for output in inner]
@@ -84,7 +89,7 @@ class BatchCheck:
         if forward:
             return forward
         gradients = tape.gradient(loss, [variable.value for variable in variables])
-        # Backwards: the gradients nearest to the loss come first.
+        # In backward order: the gradients of the layers nearest to the loss come first.
         backward = {
             f"the gradient of {variable.path}": gradient
             for variable, gradient in zip(reversed(variables), reversed(gradients), strict=True)

@@ -41,13 +41,14 @@ from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
-_TOLD = 12  # evaluations in the log
+_LOGGED = 12  # evaluations that a run logs; metrics.jsonl has all
 
 
 class Hooks(NamedTuple):
-    """The work between two stretches: the hooks in order, some of them by name, and the deciders.
+    """The hooks and deciders that run between two stretches.
 
     Attributes:
+        in_order: all hooks, in the order in which they run.
         evaluated: the step of the latest evaluation in the log of an interrupted run, or None.
     """
 
@@ -66,7 +67,7 @@ class Hooks(NamedTuple):
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
-    """Take the remaining steps; return how many times TensorFlow traced the step.
+    """Take the remaining training steps; return how many times TensorFlow traced the step function.
 
     Raises:
         PreemptedError: SIGTERM asked the process to end; its progress is saved.
@@ -83,7 +84,7 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
         if hooks.evaluated != step and hooks.evaluate.at(step):
             hooks.save.at(step)
         if run.asked_to_stop():
-            raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
+            raise PreemptedError(f"the run was asked to end (SIGTERM) at step {step}; start it again to resume there")
         traces = 0
         if step < run.plan.total_steps and not hooks.over():
             run.reporter.progress(step, run.plan.total_steps, "steps")
@@ -94,7 +95,7 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
 
 
 def rehearsed(run: Run) -> Preflight:
-    """Rehearse every part once from the current state; change only the logs.
+    """Rehearse the training once from the current state; write only to the logs.
 
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.
@@ -117,9 +118,9 @@ def _hooks_of(
 
     Args:
         run: the run.
-        log: its lines so far, which are read once.
-        write: writes a line.
-        clock: the time that the run has taken.
+        log: the lines of the run's ``metrics.jsonl`` so far; they are iterated once.
+        write: appends a line to ``metrics.jsonl``.
+        clock: measures the time that the run takes.
         listeners: called with each line of the log.
     """
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
@@ -188,7 +189,7 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
     )
     begun = recipe.init or recipe.further or recipe.pretrained
     weights = "" if begun else f" or pretrained weights ({recipe.task.asks_for_weights})"
-    return [*best, f"more training images{' or' if begun else ','} stronger augmentation{weights} lessen it"]
+    return [*best, f"more training images{' or' if begun else ','} stronger augmentation{weights} reduce overfitting"]
 
 
 def _loop(run: Run, step: int, made: Hooks) -> int:
@@ -215,7 +216,7 @@ def _loop(run: Run, step: int, made: Hooks) -> int:
 
 
 def _probe(run: Run) -> Probe:
-    """Return a probe of the evaluated model, with images from the whole test split."""
+    """Return a probe of the evaluated model, with images spread evenly over the test split."""
     test = run.test_reader
     ids = np.linspace(0, len(test), probed(run.manifest), endpoint=False).astype(np.int64)
     images = test.gather(ids, (IMAGE,))[IMAGE]
@@ -258,8 +259,8 @@ class Scoring:
         self._steps = ScoringSteps(
             run.strategy, run.state.evaluated, self._objective, jit=run.recipe.jit, kept=self._measures.target
         )
-        # The last one, and as many before it as a terminal shows well; metrics.jsonl has all.
-        self._told = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _TOLD)])
+        # The steps whose evaluation is logged: the last evaluation, and earlier ones at equal intervals.
+        self._logged = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _LOGGED)])
 
     def rehearse(self) -> float:
         """Score one batch, and compute the measures; return the estimated seconds for all batches.
@@ -275,7 +276,7 @@ class Scoring:
                 seconds = time.monotonic() - started
         started = time.monotonic()
         if score and (target := self._measures.target):
-            # A batch alone may lack a class that a measure needs.
+            # A single batch may lack a class that a measure needs, so its outputs are repeated for all targets.
             ids = np.arange(self._batches.count) if self._batches.ids is None else self._batches.ids
             targets = self._reader.gather(ids, (target,))[target]
             self._measures.of(np.resize(score.outputs, (len(targets), *score.outputs.shape[1:])), targets)
@@ -289,13 +290,13 @@ class Scoring:
             DivergenceError: the loss is not finite; the message names the examples.
         """
         run = self._run
-        started = told = time.monotonic()
+        started = reported = time.monotonic()
 
         def news(_batch: int) -> bool:
-            nonlocal told
-            if time.monotonic() - told > _NEWS_SECONDS:
+            nonlocal reported
+            if time.monotonic() - reported > _NEWS_SECONDS:
                 run.reporter.progress(step, run.plan.total_steps, "steps")
-                told = time.monotonic()
+                reported = time.monotonic()
             return not run.asked_to_stop()
 
         with self._batches.explained():
@@ -309,7 +310,7 @@ class Scoring:
         shares = self._objective.headline(score.sums, score.examples).items()
         said = [f"loss {score.loss:.4f}", *(f"{name} {share:.2%}" for name, share in shares)]
         said += [f"{measure_named(name).label} {value_text(name, value)}" for name, value in measures.items()]
-        if step in self._told:
+        if step in self._logged:
             run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
         figures: Any = self._objective.figures(score.sums, score.examples)
         return EvaluationLine(

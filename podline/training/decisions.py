@@ -37,12 +37,12 @@ from podline.training.plan import Plan
 L = TypeVar("L", bound=MetricsLine)
 Tell = Callable[[EventKind, int, str], None]
 
-# The least improvement of a plateau that gives none, as a share of the best value; and its least share of the rate.
+# Defaults of a plateau: least improvement as a share of the best value, least rate as a share of the schedule's rate.
 _PLATEAU_SHARE, _LEAST_RATE = 0.01, 0.001
 
 
 def latest(lines: Iterable[MetricsLine], kind: type[L]) -> L | None:
-    """Return the last line of a kind, or None."""
+    """Return the last line of the class ``kind``, or None."""
     return next((line for line in reversed([*lines]) if isinstance(line, kind)), None)
 
 
@@ -57,7 +57,15 @@ class Plateau:
         tell: Tell,
         rate: Callable[[int], float],
     ) -> None:
-        """Restore the state of an interrupted run from its last line; ``rate`` is the schedule's rate of a step."""
+        """Restore the state of an interrupted run from its last plateau line.
+
+        Args:
+            settings: the recipe's plateau, or None.
+            lines: the lines of ``metrics.jsonl`` so far.
+            write: appends a line to ``metrics.jsonl``.
+            tell: logs an event.
+            rate: returns the schedule's learning rate of a step.
+        """
         self._settings, self._write, self._tell, self._rate = settings, write, tell, rate
         self._last = latest(lines, PlateauLine)
 
@@ -77,17 +85,17 @@ class Plateau:
                 "rate_lowered",
                 line.step,
                 f"step {line.step}: {evaluation.split} {self._settings.metric} {line.value:.4f} vs {line.best:.4f} at "
-                f"best: the learning rate is lowered from {before:.4g} to {line.factor:.4g} of the schedule's",
+                f"best: the learning rate is lowered from {before:.4g} to {line.factor:.4g} of the schedule's rate",
             )
 
 
 def plateau_line(
     settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine, rate: float
 ) -> PlateauLine:
-    """Decide about the rate as Keras's ``ReduceLROnPlateau`` does.
+    """Decide about the learning rate by the rule of Keras's ``ReduceLROnPlateau``.
 
     Args:
-        settings: when and how to lower it.
+        settings: when and how to lower the rate.
         last: the previous decision.
         evaluation: the evaluation to decide about.
         rate: the schedule's rate of the latest step.
@@ -113,7 +121,7 @@ def plateau_line(
 
 
 def improves(settings: PlateauSettings | EarlyStopSettings, value: float, best: float, usual_share: float) -> bool:
-    """Return whether a value of the settings' metric is better than the best one by their least improvement.
+    """Return whether ``value`` is better than ``best`` by at least the improvement that the settings require.
 
     Args:
         settings: the settings.
@@ -145,7 +153,7 @@ class Annealing:
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Restore the state of an interrupted run from its last line."""
+        """Restore the state of an interrupted run from its last annealing line."""
         self._settings, self._seed, self._total = settings, seed, total_steps
         self._write, self._tell, self._go_back = write, tell, go_back
         self._last = latest(lines, AnnealingLine)
@@ -197,7 +205,7 @@ def annealing_line(
 
 
 def in_words(line: AnnealingLine) -> str:
-    """Describe a decision of annealing as text."""
+    """Return a sentence that describes an annealing decision."""
     if line.rise == 0:
         return f"step {line.step}: energy {line.energy:.4f} is no higher than before: accepted"
     why = f"is {line.rise:.4f} higher: accepted with probability {line.probability:.2f} at temperature"
@@ -217,7 +225,7 @@ class EarlyStop:
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Restore the state of an interrupted run from its last line."""
+        """Restore the state of an interrupted run from its last early-stop line."""
         self._settings, self._due, self._begins = settings, plan.evaluations, plan.phases[-1].first
         self._write, self._tell, self._go_back = write, tell, go_back
         self.last = latest(lines, EarlyStopLine)
@@ -259,16 +267,16 @@ def early_stop_line(
     """Decide whether a run ends.
 
     Args:
-        settings: when it ends.
-        due: the steps of its evaluations.
-        begins: the first step of its last phase; an earlier one never ends it.
+        settings: when a run ends.
+        due: the steps of the run's evaluations.
+        begins: the first step of the last phase; an earlier evaluation never ends the run.
         last: the previous decision.
         evaluation: the evaluation to decide about.
     """
     value = value_of(settings.metric, evaluation)
     improved = last is None or improves(settings, value, last.best, 0.0)
     best = value if last is None or improved else last.best
-    # Of errors within a standard error of the best, chance may have chosen; the latest state has learned most.
+    # Errors within one standard error of the best may differ by chance only; of their states the latest learned most.
     equal = settings.metric == "error" and value <= best + math.sqrt(best * (1 - best) / evaluation.examples)
     stalled = 0 if last is None or improved or evaluation.step <= begins else last.stalled + 1
     over = stalled >= settings.stalls(len(due)) or evaluation.step >= due[-1]
@@ -290,7 +298,7 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
         return ""
     chosen = f"with the best {settings.metric}"
     if settings.metric == "error":
-        chosen = "the latest with an error within chance of the best"
+        chosen = "the latest whose error differs from the best by chance only"
     kept = f"the model is that of step {line.state:,}, {chosen}, {line.best:.4f}"
     if line.stopped:
         why = f"the validation {settings.metric} has not improved in {plural(line.stalled, 'evaluation')}"
@@ -300,7 +308,7 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
 
 
 def stopped_by(line: StopLine | None) -> str:
-    """Return a sentence about the end by a hook; empty without one."""
+    """Return a sentence about the hook that ended the run; empty if no hook did."""
     return f"ended early at step {line.step:,} by {line.hook}: {line.reason}" if line else ""
 
 
@@ -337,5 +345,5 @@ def value_of(metric: str, evaluation: EvaluationLine) -> float:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Return whether a higher value of a metric is better: not of ``loss`` and ``error``."""
+    """Return whether a higher value of a metric is better; False for ``loss`` and ``error``."""
     return metric not in WITHOUT_MEASURE and measure_named(metric).higher_is_better

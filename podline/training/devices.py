@@ -1,6 +1,6 @@
 """Prepares the devices: determinism, memory growth, strategy, batch size.
 
-The strategy is created here, once for each name and process, and passed on to its users.
+A process creates each strategy once, in this module.
 """
 
 # pyright: standard
@@ -24,7 +24,7 @@ from podline.training.workers import Agreement, WorkersAgreement, gathered
 _TPU_BATCH = 128
 _TPU_SUBLANE = 8
 
-# Workers wait this long in an all-reduce, for example while one evaluates more slowly or the chief publishes the model.
+# Workers wait this long in an all-reduce, for example while a slower worker evaluates or the chief publishes the model.
 # A killed or rebooted worker is detected at once.
 _SUM_SECONDS = 600
 
@@ -44,12 +44,12 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
         The strategy that the model is built and runs under. For one device it is TensorFlow's default strategy.
 
     Raises:
-        SettingsError: the devices do not exist, or this process already uses others.
+        SettingsError: the devices do not exist, or this process already uses other devices.
     """
     first = not _strategy.cache_info().currsize
     made = _strategy(strategy)
-    # Keras numbers unnamed layers and generators from the start of the session. The first one has no memory to free,
-    # and looking for it takes a quarter of a second.
+    # Keras numbers unnamed layers and generators from the start of the session. The first session has no memory to
+    # free, and the search for memory to free takes a quarter of a second.
     keras.utils.clear_session(free_memory=not first)
     keras.utils.set_random_seed(seed)
     if deterministic:
@@ -63,8 +63,7 @@ def _strategy(name: str) -> tf.distribute.Strategy:
     kind, _, detail = name.partition(":")
     match kind:
         case "cpu":
-            # The processes of one machine share memory: reduction on one device is faster than a ring and keeps its
-            # order.
+            # The CPU devices share memory: a reduction on one device is faster than a ring, and its order is fixed.
             return _mirrored(_cpus(int(detail or 1)), tf.distribute.ReductionToOneDevice())
         case "gpu":
             return _mirrored(_gpus(name))
@@ -145,17 +144,18 @@ def _gpus(name: str) -> list[str]:
 
 @contextlib.contextmanager
 def _before_devices(strategy: str) -> Iterator[None]:
-    """Explain the error of a setting that comes after TensorFlow has made its devices, as in a notebook."""
+    """Convert TensorFlow's error about devices that already exist, for example in a notebook, to a SettingsError."""
     try:
         yield
     except RuntimeError as error:
         raise SettingsError(
-            f"strategy={strategy}: this process has made its devices already ({error}); set it before TensorFlow runs"
+            f"strategy={strategy}: TensorFlow has already created the devices of this process ({error}); choose the "
+            "strategy before TensorFlow runs, or restart the process or notebook kernel"
         ) from error
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:
-    """Return the strategy of several processes once all have started; a single process gets that of ``auto``.
+    """Return the strategy of several processes once all have started; a single process gets the strategy ``auto``.
 
     Raises:
         WorkerLostError: some processes did not start in time.
@@ -179,17 +179,17 @@ def _tpu(name: str) -> tf.distribute.Strategy:
 
 
 def agreement(strategy: tf.distribute.Strategy) -> Agreement:
-    """Return the agreement between the processes of a strategy; most strategies have only one process."""
+    """Return the object that makes decisions common to all processes of a strategy."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return WorkersAgreement(strategy, settings.cluster())
     return Agreement()
 
 
 def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.Strategy) -> None:
-    """Refuse a batch size that the number of replicas, and of the parts of each one's share, do not divide.
+    """Check that a batch size is divisible by the number of replicas × ``accumulate``.
 
     Raises:
-        SettingsError: the message names the nearest sizes that work.
+        SettingsError: the batch size is not divisible; the message names the nearest sizes that are.
     """
     replicas = strategy.num_replicas_in_sync
     parts = replicas * accumulate
@@ -197,8 +197,8 @@ def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.
         below, above = batch_size // parts * parts, _up(batch_size, parts)
         near = f"{below} or {above}" if below else f"{above}"
         raise SettingsError(
-            f"batch_size={batch_size} vs {replicas} replicas ({describe(strategy)}), which take equal shares"
-            f"{f' in accumulate={accumulate} parts' if accumulate > 1 else ''}: use {near}, or another strategy"
+            f"batch_size={batch_size} is not divisible by {replicas} replicas ({describe(strategy)})"
+            f"{f' × accumulate={accumulate}' if accumulate > 1 else ''}: use batch_size={near}, or another strategy"
         )
 
 

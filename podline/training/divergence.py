@@ -31,7 +31,7 @@ class FailedStep:
     """A training step that failed.
 
     Attributes:
-        step: its index, from 0.
+        step: index of the step, from 0.
         what: the problem as text.
         limit: the loss limit that was exceeded; infinite if the loss or the gradient is not finite.
     """
@@ -64,7 +64,7 @@ class StopOnDivergence(Hook):
         self._above: list[Stretch] = []
 
     def note(self, line: MetricsLine) -> None:
-        """Remember a line of an interrupted run."""
+        """Restore the loss and gradient history of an interrupted run from a line of its metrics log."""
         if isinstance(line, StepsLine):
             self._first = line.loss if self._first is None else self._first
             self._losses.append(line.loss)
@@ -106,8 +106,9 @@ class StopOnDivergence(Hook):
         step = start.first + int(np.argmax(start.series["loss"] > limit))
         return FailedStep(
             step,
-            f"the loss has exploded: {loss:.4g} up to step {stretch.step}, and for {len(self._above)} stretches above "
-            f"{limit:.4g}, by the factor {self._settings.factor:g} from the usual {usual:.4g}; it began",
+            f"the loss has exploded: its mean up to step {stretch.step} is {loss:.4g}, and {len(self._above)} "
+            f"stretches in a row were above {limit:.4g} (factor {self._settings.factor:g}, usual loss {usual:.4g}); "
+            "the explosion began",
             limit,
         )
 
@@ -118,12 +119,12 @@ class StopOnDivergence(Hook):
         return (
             f"{failure.what} at step {step + 1}: batch {place.batch + 1} of {place.batches} "
             f"in epoch {epoch + 1}, {plural(len(ids), 'example')}\n{self._explain(failure)}\n"
-            f"norms of the gradient before it: {norms}"
+            f"gradient norms before this step: {norms}"
         )
 
 
 def scaled(loss: Loss, factor: float) -> Loss:
-    """Return a loss that is higher by a factor: 2 by factor 10 gives 20, and -2 gives 16, the same distance."""
+    """Return ``loss + (factor - 1) * |loss|``: with factor 10, a loss of 2 gives 20 and a loss of -2 gives 16."""
     return loss + (factor - 1) * abs(loss)
 
 

@@ -40,7 +40,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
 
     Raises:
         StoreError: a file cannot be written.
-        ArtifactError: the published file gives other outputs.
+        ArtifactError: the published file gives other outputs than the trained model.
     """
     stock = exportable(model)
     store.publish_bytes(f"{run_folder}/{ARCHITECTURE}", (stock.to_json() + "\n").encode(), replace=True)
@@ -67,7 +67,7 @@ def _loaded(store: Store, name: str) -> Any:
     except Exception as error:  # the code of any layer
         unbuilt = _UNBUILT.search(str(error))
         reason = (
-            f"layer {unbuilt[1]} has no weights there; build it in the build() of the layer that makes it"
+            f"layer {unbuilt[1]} has no weights in the file; build it in the build() of the layer that creates it"
             if unbuilt
             else f"{type(error).__name__}: {cause(error)}"
         )
@@ -90,21 +90,21 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
 
 
 def require_equal_answers(what: str, expected: Answers, found: Answers) -> None:
-    """Check that a published model answers as the trained one does, but for rounding.
+    """Check that a published model's outputs equal the trained model's outputs, except for rounding.
 
     Raises:
-        ArtifactError: the answers differ.
+        ArtifactError: the outputs differ.
     """
-    for one, other in zip(expected, found, strict=True):
-        difference = float(np.max(np.abs(one - other)))
-        allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(one))))
+    for trained, published in zip(expected, found, strict=True):
+        difference = float(np.max(np.abs(trained - published)))
+        allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(trained))))
         if not difference <= allowed:
             raise ArtifactError(
-                f"{what} gives answers that differ by {difference:g} vs at most {allowed:g} from those of the trained "
-                "model; it must not be used"
+                f"{what} gives outputs that differ by {difference:g} from those of the trained model, expected at most "
+                f"{allowed:g}; do not use it"
             )
 
 
 def answers_of(model: Any, images: npt.NDArray[np.uint8]) -> Answers:
-    """Return a model's outputs: one for a classifier, one for each stage of a pose network."""
+    """Return a model's outputs for images (n, …): one array for a classifier, one per stage of a pose network."""
     return [np.asarray(answer) for answer in keras.tree.flatten(model(images, training=False))]

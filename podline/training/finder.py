@@ -1,4 +1,4 @@
-"""The learning-rate finder: trains a copy of the state at a rising rate, and reads a rate off the curve of losses.
+"""The learning-rate finder: trains a copy of the state at a rising rate, and derives a rate from the losses.
 
 It writes ``finder.json``, ``chart.png`` and, last, its completion record to ``finder/<recipe>-<digest>``. A run whose
 checkpoint it starts from stays unchanged, byte for byte.
@@ -52,16 +52,16 @@ Curve = npt.NDArray[np.float64]
 
 # The weight of the previous average: the average covers about the last 10 losses.
 _SMOOTHING = 0.9
-# The search ends when the smoothed loss is this multiple of its lowest value …
+# The search ends when the smoothed loss is this multiple of its lowest value.
 _EXPLODED = 4.0
-# … and a curve needs this number of losses.
+# A curve needs at least this number of losses.
 LEAST_STEPS = 20
 # Losses are capped at this multiple of the first ones; otherwise smoothing would spread them over earlier steps.
 _MOST = 1.5
-# The valley's floor begins where the loss has done this share of its fall. Its middle varies less between searches than
-# its lowest point, which noise decides.
+# The curve's floor begins where the loss has fallen by this share of its whole fall. The middle of the floor varies
+# less between searches than the lowest point, which depends on noise.
 _FLOOR = 0.9
-# The blow-up begins where the loss has permanently lost this share of its fall.
+# The blow-up begins where the loss has risen again, for good, by this share of its fall.
 _LOST = 0.5
 # A fall or rise below this number of standard errors of the smoothed loss counts as noise.
 _CHANCE = 5.0
@@ -86,9 +86,9 @@ class Suggestion(Frozen):
 
     Attributes:
         learning_rate: the rate to train with, as the peak of the recipe's schedule.
-        floor: the lowest and highest rate with a loss near its lowest, or None if the loss never falls.
-        blow_up: the rate at which the loss has permanently lost half of its fall, or None if it never does.
-        reasons: an explanation, one sentence each.
+        floor: the lowest and highest rate whose loss is near the minimum; None if the loss never falls.
+        blow_up: the rate from which the loss stays risen by half of its fall; None if the loss does not rise so far.
+        reasons: the explanation, as sentences.
     """
 
     learning_rate: float
@@ -98,7 +98,7 @@ class Suggestion(Frozen):
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
-    """Train at a rising rate until the loss explodes, and read a learning rate off the curve.
+    """Train at a rising rate until the loss explodes, and derive a learning rate from the losses.
 
     Raises:
         StoreError: the data set or the run does not exist.
@@ -148,7 +148,9 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
 
 
 def require_obedient(build: Build, low: float, high: float, steps: int) -> None:
-    """Check that step sizes grow with the rate over the whole search; an optimizer that caps them flattens every curve.
+    """Check that the optimizer's step sizes are proportional to the rate.
+
+    An optimizer that caps its step sizes flattens every curve.
 
     Args:
         build: builds an optimizer for some variables.
@@ -157,20 +159,23 @@ def require_obedient(build: Build, low: float, high: float, steps: int) -> None:
         steps: the number of the last step: some optimizers, like Keras's Adafactor, lower the cap with the step.
 
     Raises:
-        SettingsError: the step sizes do not grow with the rate.
+        SettingsError: the step sizes are not proportional to the rate.
     """
     (name, small), (_, large) = (_step_size(build, rate, steps) for rate in (low, high))
     asked, found = high / low, large / small if small else 0.0
     if abs(found / asked - 1) > _TOLERANCE:
         raise SettingsError(
             f"optimizer {name}: at step {steps} a rate {asked:.3g} times as high makes a step "
-            f"{found:.3g} times as large; the optimizer overrides the learning rate, so none can be found: choose "
-            "another optimizer"
+            f"{found:.3g} times as large; the optimizer overrides the learning rate, so no rate can be found; "
+            "choose another optimizer"
         )
 
 
 def _step_size(build: Build, rate: float, steps: int) -> tuple[str, float]:
-    """Return an optimizer's class and the size of its last step for a variable at zero, where float32 is most exact."""
+    """Return an optimizer's class name and its step size at step ``steps``, for a variable at zero.
+
+    Differences are most exact in float32 near zero.
+    """
     variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
     optimizer: Any = build([variable])
     optimizer.iterations.assign(steps - 1)
@@ -245,7 +250,7 @@ def _title(spec: LearningRateSpec) -> str:
 
 
 def moving_average(losses: npt.ArrayLike) -> Curve:
-    """Return the exponential moving average without the bias towards its start, float64 (n,).
+    """Return the bias-corrected exponential moving average of n losses, float64 (n,).
 
     Kingma, Ba: "Adam", ICLR 2015, section 3.
     """
@@ -255,7 +260,7 @@ def moving_average(losses: npt.ArrayLike) -> Curve:
 
 
 def smoothed(losses: npt.ArrayLike) -> Curve:
-    """Return the mean of the moving averages from both ends, so that features keep their steps."""
+    """Return the mean of the forward and backward moving averages, float64 (n,), in which minima do not shift."""
     values = np.asarray(losses, np.float64)
     return (moving_average(values) + moving_average(values[::-1])[::-1]) / 2
 
@@ -279,10 +284,10 @@ def explodes_at(losses: Sequence[float]) -> int | None:
 
 
 def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleSettings) -> Suggestion:
-    """Read a learning rate off a curve.
+    """Derive a learning rate from the losses of a search.
 
     Raises:
-        DivergenceError: the curve is too short, or the loss does not change.
+        DivergenceError: there are too few losses, or the loss does not change.
     """
     if len(losses) < LEAST_STEPS:
         raise DivergenceError(
@@ -293,7 +298,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     curve = smoothed(bounded)
     bottom = int(np.argmin(curve))
     start, lowest = float(np.mean(curve[: max(bottom // 5, 1)])), float(curve[bottom])
-    # The error comes from differences of neighbours, which contain no trend, in the mean of two averages.
+    # Differences of neighbouring losses contain no trend, so they give the noise of the mean of two averages.
     deviation = float(np.std(np.diff(bounded[: bottom + LEAST_STEPS]))) / math.sqrt(2)
     chance, fall = _CHANCE * deviation * math.sqrt((1 - _SMOOTHING) / 2), start - lowest
     after = int(np.flatnonzero(curve < lowest + max(_LOST * fall, chance))[-1]) + 1
@@ -301,7 +306,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     if fall > chance:
         low = np.flatnonzero(curve <= start - _FLOOR * fall)
         floor = float(rates[low[0]]), float(rates[low[-1]])
-        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of that are done from"
+        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall are done at rates from"
         return _in_the_floor(floor, blow_up, schedule, begun, rates[-1])
     if blow_up is not None:
         return _below_the_blow_up(blow_up)
@@ -318,15 +323,15 @@ def _in_the_floor(
     middle, share = math.sqrt(low * high), _SHARES[schedule.kind]
     rate = middle * share
     reasons = [
-        f"{begun} {low:.2g} to {high:.2g}; its middle is {middle:.2g}",
-        f"the schedule {schedule.kind} gets {share:g} times that as its peak: {rate:.2g}",
+        f"{begun} {low:.2g} to {high:.2g}; the middle of these rates is {middle:.2g}",
+        f"the peak of the schedule {schedule.kind} is {share:g} times the middle: {rate:.2g}",
     ]
     if blow_up is None:
         reasons.append(f"the loss does not blow up until the last rate, {last:.2g}")
     else:
         limit = blow_up / _BELOW_BLOW_UP
         kept = "the suggestion is below" if rate <= limit else "the suggestion is lowered to"
-        reasons.append(f"the loss blows up at {blow_up:.2g}; {kept} a quarter of that, {limit:.2g}")
+        reasons.append(f"the loss blows up at {blow_up:.2g}; {kept} a quarter of that rate, {limit:.2g}")
         rate = min(rate, limit)
     return Suggestion(learning_rate=_two_digits(rate), floor=floor, blow_up=blow_up, reasons=tuple(reasons))
 
@@ -339,7 +344,7 @@ def _below_the_blow_up(blow_up: float) -> Suggestion:
         blow_up=blow_up,
         reasons=(
             "the loss does not fall at any rate by more than chance explains: these weights were trained already",
-            f"it blows up at {blow_up:.2g}; the suggestion is a quarter of that, which is the highest safe rate",
+            f"the loss blows up at {blow_up:.2g}; the suggestion is a quarter of that rate, the highest safe one",
         ),
     )
 

@@ -22,19 +22,19 @@ DEAD_SHARE = 0.5
 EXPLODING_OUTPUT = 1e4
 # Least variation of an answer over the images of the probe, as a share of the answer's size.
 COLLAPSED_SPREAD = 0.01
-# Share of the latest stretches' time, and seconds of it, that the device waited for input.
+# The device waits for input: least share of the time, least seconds, and the number of latest stretches.
 WAITING_SHARE, WAITING_SECONDS, WAITING_STRETCHES = 0.2, 2.0, 5
 # A block's gradient as a share of the whole gradient.
 VANISHING_GRADIENT = 1e-6
 # Ratio of a stretch's gradient to the largest earlier one, and the number of stretches before the rule applies.
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
-# Number of latest evaluations in which a sign of overfitting holds, and of those before them.
+# Overfitting must show in this number of latest evaluations, after at least this number of earlier evaluations.
 OVERFITTING_EVALUATIONS, EARLIER_EVALUATIONS = 3, 1
-# Least number of evaluated examples, since a few may all be hard ones.
+# Least number of evaluated examples, since a few examples may all be hard.
 OVERFITTING_EXAMPLES = 50
-# Rise of the evaluation's loss above its lowest, as a share of it.
+# Rise of the evaluation's loss above its minimum, as a share of the minimum.
 RISEN = 0.1
-# Accuracy on training examples above the 95 % interval of that on held-out ones; the second with a risen loss.
+# Accuracy on training examples minus the upper 95 % limit of the evaluated accuracy; the second if the loss has risen.
 ACCURACY_GAP, ACCURACY_GAP_RISEN = 0.05, 0.02
 
 _OF_MEASURES: tuple[FindingKind, ...] = ("collapsed_stage",)
@@ -54,7 +54,10 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """The record of a run's findings: logs and warns of each when it begins, and logs when it ends."""
+    """The open findings of a run.
+
+    A line is written when a finding begins and when it ends; the first time, a warning is logged as well.
+    """
 
     def __init__(self, write: Callable[[FindingLine], None], warn: Callable[[str], None]) -> None:
         self._write, self._warn = write, warn
@@ -62,15 +65,15 @@ class Findings:
         self._known: set[tuple[FindingKind, str]] = set()
 
     def judged(self, kinds: Sequence[FindingKind], step: int, found: Iterable[Finding]) -> None:
-        """Record which findings of some kinds hold after a step."""
-        there = {(each.finding, each.where): each for each in found}
-        for key, finding in there.items():
+        """Open the findings ``found`` after a step; end open findings of ``kinds`` that are not among them."""
+        current = {(each.finding, each.where): each for each in found}
+        for key, finding in current.items():
             if key not in self._known:
                 self._warn(f"step {step}: {finding.message}; {finding.suggestion}")
             if key not in self._open:
                 self._put(FindingLine(**finding._asdict(), step=step, time=time.time()))
         for key, line in list(self._open.items()):
-            if key[0] in kinds and key not in there:
+            if key[0] in kinds and key not in current:
                 self._put(line.model_copy(update={"step": step, "over": True, "time": time.time()}))
 
     def _put(self, line: FindingLine) -> None:
@@ -78,7 +81,7 @@ class Findings:
         self.note(line)
 
     def note(self, line: MetricsLine) -> None:
-        """Remember a line of the run."""
+        """Restore the open findings of an interrupted run from a line of its metrics log."""
         if not isinstance(line, FindingLine):
             return
         key = (line.finding, line.where)
@@ -111,8 +114,8 @@ class ProbeFigures(NamedTuple):
     Attributes:
         images: number of images.
         layers: in the order of the model.
-        spreads: for each answer of the model, the root mean square of its deviation from its mean over the images, as a
-            share of its own root mean square; 0 for an answer that is all zero.
+        spreads: for each output of the model, its standard deviation over the images, as a share of its root mean
+            square; 0 for an output that is all zero.
     """
 
     images: int
@@ -121,7 +124,7 @@ class ProbeFigures(NamedTuple):
 
 
 def judge_probe(findings: Findings, step: int, probe: ProbeFigures) -> None:
-    """Record layers with dead or exploding outputs, and answers that are constant."""
+    """Record layers with dead or exploding outputs, and model outputs that hardly depend on the image."""
     findings.judged(_OF_LAYERS, step, [*_dead(probe), *_exploding(probe), *_collapsed(probe)])
 
 
@@ -135,8 +138,8 @@ def _dead(probe: ProbeFigures) -> Iterable[Finding]:
                 {"share": share, "channels": layer.channels},
                 f"{layer.dead} of the {layer.channels} channels of layer {layer.name} are zero for all "
                 f"{probe.images} images of the probe",
-                "they no longer learn: a lower learning rate or a longer warm-up keeps them alive; if they were "
-                "always zero, look at the layer's initial weights and at its input",
+                "dead channels no longer learn: use a lower learning rate or a longer warm-up; if they were always "
+                "zero, check the layer's initial weights and input",
             )
 
 
@@ -149,7 +152,8 @@ def _exploding(probe: ProbeFigures) -> Iterable[Finding]:
             layer.name,
             {"largest": layer.largest},
             f"layer {layer.name} gives values of up to {layer.largest:.3g}, expected at most {EXPLODING_OUTPUT:g}",
-            "a norm after the layer, weight decay or a lower learning rate bounds them; half precision would overflow",
+            "add a normalisation after the layer or weight decay, or lower the learning rate; half precision would "
+            "overflow",
         )
 
 
@@ -161,10 +165,10 @@ def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
                 "collapsed_output",
                 name,
                 {"spread": spread},
-                f"the model answers nearly the same ({name} varies by {spread:.2g} of its size) to all {probe.images} "
-                "images of the probe",
-                "it ignores the image: begin again with a lower learning rate or a longer warm-up; if "
-                "that does not help, look at the labels and at the balance of the classes",
+                f"the model gives nearly the same output for all {probe.images} images of the probe: {name} varies by "
+                f"{spread:.2g} of its size",
+                "the model ignores the image: train again with a lower learning rate or a longer warm-up; if that does "
+                "not help, check the labels and the balance of the classes",
             )
 
 
@@ -184,12 +188,12 @@ def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: ob
 
 
 class Fit(NamedTuple):
-    """An evaluation beside the training steps since the one before.
+    """An evaluation, and the training steps since the previous evaluation.
 
     Attributes:
         line: the evaluation.
         loss: mean training loss of the steps.
-        accuracy: accuracy on their augmented examples; NaN without classes.
+        accuracy: accuracy on the augmented examples of the steps; NaN without classes.
     """
 
     line: EvaluationLine
@@ -197,7 +201,11 @@ class Fit(NamedTuple):
     accuracy: float
 
     def fits_better(self, risen: bool) -> bool:
-        """Return whether training examples are right more often than evaluated ones, beyond chance."""
+        """Return whether the training accuracy is significantly above the evaluated accuracy.
+
+        Args:
+            risen: whether the evaluation's loss has risen, so that a smaller gap is enough.
+        """
         right = round(self.line.accuracy * self.line.examples)
         high = wilson_interval(right, self.line.examples).high
         return self.accuracy > high + (ACCURACY_GAP_RISEN if risen else ACCURACY_GAP)
@@ -210,14 +218,14 @@ class JudgeOverfitting:
         """Begin without evaluations.
 
         Args:
-            findings: the record of findings.
-            helps: what may help, for the suggestion.
+            findings: the findings of the run.
+            helps: remedies against overfitting, for the suggestion.
         """
         self._findings, self._helps = findings, helps
         self._fits, self._steps = list[Fit](), list[StepsLine]()
 
     def note(self, line: MetricsLine) -> None:
-        """Remember a line of the run."""
+        """Add a line of the run: training steps or an evaluation."""
         if isinstance(line, StepsLine):
             self._steps.append(line)
         elif isinstance(line, EvaluationLine) and self._steps:
@@ -230,7 +238,7 @@ class JudgeOverfitting:
             self._steps = []
 
     def judge(self, step: int) -> None:
-        """Record overfitting, after the evaluation of a step was noted."""
+        """Record whether the model overfits; :meth:`note` must already have the step's evaluation."""
         latest, earlier = self._fits[-OVERFITTING_EVALUATIONS:], self._fits[:-OVERFITTING_EVALUATIONS]
         found = list[Finding]()
         if len(earlier) >= EARLIER_EVALUATIONS and latest[-1].line.examples >= OVERFITTING_EXAMPLES:
@@ -254,7 +262,7 @@ class JudgeOverfitting:
             shown["lowest_loss"] = lowest.line.loss
             said.append(
                 f"the {line.split} loss has risen from {lowest.line.loss:.3g} at step {lowest.line.step:,} to "
-                f"{line.loss:.3g}, as the training loss fell from {lowest.loss:.3g} to {last.loss:.3g}"
+                f"{line.loss:.3g}, while the training loss fell from {lowest.loss:.3g} to {last.loss:.3g}"
             )
         return Finding(
             "overfitting", line.split, shown, f"the model overfits: {'; '.join(said)}", "; ".join(self._helps)
@@ -273,7 +281,7 @@ class JudgeStretches(Hook):
         self._is_first = True
 
     def note(self, line: MetricsLine) -> None:
-        """Remember the gradient in a line of an interrupted run."""
+        """Restore the largest gradient norm of an interrupted run from a line of its metrics log."""
         if isinstance(line, StepsLine):
             self._seen, self._most = self._seen + 1, max(self._most, line.gradient_norm)
 
@@ -298,7 +306,7 @@ class JudgeStretches(Hook):
                 "all",
                 {"norm": norm, "largest_before": self._most},
                 f"the norm of the gradient is {norm:.3g} vs {self._most:.3g} at most in all earlier stretches",
-                "clip_norm bounds it; a lower learning rate or a longer warm-up may keep it from growing",
+                "set clip_norm to bound it, or use a lower learning rate or a longer warm-up",
             )
 
 
@@ -310,8 +318,7 @@ def _waiting(latest: Sequence[Stretch]) -> Iterable[Finding]:
             "input",
             {"share": waiting / seconds, "seconds": waiting},
             f"training waited for input in {waiting / seconds:.0%} of the last {seconds:.0f} s",
-            "`podline tune input` names the slow stage; a faster disk, less augmentation or a data set in memory "
-            "is the remedy",
+            "`podline tune input` shows the slow stage; use a faster disk, less augmentation or a data set in memory",
         )
 
 
@@ -325,5 +332,5 @@ def _vanishing(stretch: Stretch, norm: float) -> Iterable[Finding]:
                 block,
                 {"share": share},
                 f"the layers of {block} get {share:.2g} of the gradient",
-                "they do not learn: look for dead outputs after them, or for a part of the model that nothing reads",
+                "these layers do not learn: look for dead outputs after them, or for layers whose output is not used",
             )

@@ -1,6 +1,6 @@
-"""Computes the outputs of a model's frozen layers once for each image and view, where a step trains only the last ones.
+"""Computes the outputs of frozen layers once for each image and view, if a step trains only the last layers.
 
-The features of an image depend on its pixels and the frozen weights alone, so a resumed run computes the same ones.
+The features of an image depend on its pixels and the frozen weights alone, so a resumed run computes the same features.
 """
 
 # pyright: standard
@@ -22,23 +22,23 @@ from podline.models.initial_values import SEED_STATE
 from podline.models.keras_internals import CallNode, nodes_of
 
 MOST_BYTES = 2**30
-"""The largest tables of features, 1 GiB: two views of 104,000 images with 1,280 features."""
-# Images in a forward pass: always this number, so that an image's features do not depend on the others.
+"""The most bytes of feature tables, 1 GiB: for example, two views of 104,000 images with 1,280 features."""
+# Images in a forward pass: always this number, so that an image's features do not depend on the other images.
 _AT_ONCE = 32
 _RANK_OF_MAPS = 4
 
 
 class FrozenFeatures:
-    """The layers of a model above its frozen ones, and the features that these layers read, by image and view.
+    """The layers of a model after its frozen layers, and the frozen layers' outputs (features) for each image and view.
 
     Attributes:
-        batches: the training input with the places of features instead of images.
-        tables: the features, (views × images, …), one table for each tensor that the layers above read: float32, and
-            float16 for maps.
+        batches: the training input with row numbers of the tables instead of images.
+        tables: the features, (views × images, …), one table for each tensor that the later layers read: float16 for
+            maps, else float32.
     """
 
     def __init__(self, below: keras.Model, network: keras.Model, images: TrainingInput) -> None:
-        """Take the frozen part of a model, whose outputs the other layers read; no feature is computed yet."""
+        """Split ``network`` after ``below``, its frozen layers; no feature is computed yet."""
         self._images, self.batches = images, FeatureInput.of(images)
         cut = below.outputs
         self._below, self._above = below, keras.Model([*cut], network.output)
@@ -50,11 +50,11 @@ class FrozenFeatures:
 
     @classmethod
     def of(cls, network: keras.Model, images: TrainingInput) -> FrozenFeatures | None:
-        """Return the features for a training step, or None where each step has to compute all layers.
+        """Return the features for a training step, or None if each step must compute all layers.
 
-        That is: images without a fixed number of views, or mixed in pairs; augmentation that may change other fields in
-        an unknown way; a model that trains, or draws random numbers, from its first layer with a kernel on;
-        penalties on weights; or features that need more than :data:`MOST_BYTES`.
+        It is None if images have no fixed number of views or are mixed in pairs; if augmentation may change other
+        fields in an unknown way; if the first layer with a kernel already trains or draws random numbers; if weights
+        have penalties; or if the features need more than :data:`MOST_BYTES`.
         """
         given = images.augmentation
         unknown = given.beside_images is None or given.also or getattr(given, "mixes", False)
@@ -70,11 +70,11 @@ class FrozenFeatures:
 
     @property
     def losses(self) -> list[Any]:
-        """The penalties of the last call: none."""
+        """The penalties of the layers: always empty, because :meth:`of` refuses models with penalties."""
         return self._above.losses
 
     def __call__(self, places: Tensor, *, training: bool) -> Any:
-        """Return the model's outputs for the images at some places of the table."""
+        """Return the model's outputs for the rows ``places``, int64 (n,), of the tables."""
         features = [tf.cast(tf.gather(table, places), tf.float32) for table in self.tables]
         return self._above(features, training=training)
 
@@ -101,12 +101,12 @@ def _type_of(tensor: keras.KerasTensor) -> tf.DType:
 
 
 def _cut(network: keras.Model) -> list[keras.KerasTensor]:
-    """Return the tensors that stay the same from step to step, and that layers which change read.
+    """Return the outputs of frozen layers that changing layers read.
 
-    It is empty if an image itself is among them, or an output.
+    The list is empty if it would contain an input of the model, or if an output of the model never changes.
     """
     nodes, changing, before = [*nodes_of(network)], set[int](), -1
-    while len(changing) > before:  # the nodes of a layer with several calls are in no order
+    while len(changing) > before:  # nodes are not in topological order if a layer is called several times
         before = len(changing)
         for node in nodes:
             if _changes(node.operation) or any(id(tensor) in changing for tensor in node.inputs):
@@ -120,9 +120,10 @@ def _cut(network: keras.Model) -> list[keras.KerasTensor]:
 
 
 def _smallest(tensor: keras.KerasTensor, makers: Mapping[int, CallNode]) -> keras.KerasTensor:
-    """Return the tensor with the fewest channels from which a chain of layers computes another of the same size.
+    """Return the tensor with the fewest channels from which a chain of layers computes ``tensor``.
 
-    A step can afford these few layers; their outputs would need several times the memory.
+    All tensors of the chain have the same height and width. A step can afford to compute these few layers; their
+    outputs would need several times the memory.
     """
     smallest = tensor
     while (node := makers.get(id(tensor))) and len(node.inputs) == 1 and id(node.inputs[0]) in makers:

@@ -1,8 +1,8 @@
 """Trains a finished run further, as a new run. Needs no TensorFlow.
 
 The new run counts its steps and epochs from 0 and has its own duration and schedule. It takes over the state of the
-finished run (weights, optimizer, averages, random generators) and its position in the data: its first epoch follows the
-other's last one. With a constant rate, two epochs and two further ones equal four epochs, to the last bit.
+finished run (weights, optimizer, averages, random generators) and its position in the data: its first epoch follows
+that run's last epoch. With a constant rate, two epochs and two further ones equal four epochs, to the last bit.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Finished:
 
     @property
     def steps(self) -> int:
-        """The number of steps that its state has seen, including those of earlier runs."""
+        """The number of steps that the final state has seen, including those of earlier runs."""
         return self.result.steps_before + self.result.steps
 
     @property
     def epochs(self) -> int:
-        """The number of epochs that it began, including those of earlier runs."""
+        """The number of epochs that the run began, including those of earlier runs."""
         return self.result.epochs_before + math.ceil(self.result.epochs)
 
     @property
@@ -54,10 +54,10 @@ class Finished:
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
     def restore(self, state: TrainingState) -> None:
-        """Restore a run's state from the final state of this one.
+        """Set ``state`` to the final state of the finished run.
 
         Raises:
-            SettingsError: the state belongs to another model or optimizer.
+            SettingsError: the final state belongs to another model or optimizer.
             ArtifactError: see :meth:`state`.
         """
         arrays = self.state()
@@ -65,8 +65,8 @@ class Finished:
             state.restore(arrays)
         except ArtifactError as error:
             raise SettingsError(
-                f"further={self.result.run}: that run's state does not fit this recipe: {error}; only a run of the "
-                "same model and optimizer can be trained further, with averages if it had some"
+                f"further={self.result.run}: that run's state does not fit this recipe: {error}; give the recipe the "
+                "model, the optimizer and the ema_decay of that run"
             ) from error
 
     def state(self) -> dict[str, Array]:
@@ -78,8 +78,8 @@ class Finished:
         newest = next(iter(self.checkpoints.steps()), 0)
         if newest != self.result.steps:
             raise ArtifactError(
-                f"further={self.result.run}: its newest checkpoint is of step {newest} vs {self.result.steps} at its "
-                "end; train that run again"
+                f"further={self.result.run}: the newest checkpoint of that run is of step {newest}, expected its last "
+                f"step, {self.result.steps}; train that run again"
             )
         return self.checkpoints.arrays(self.checkpoints.describe(newest))
 

@@ -1,4 +1,4 @@
-"""Measures of a model on the examples that are evaluated during its training."""
+"""Computes the measures of a model on the examples that are evaluated during training."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from podline.recipes.settings import Recipe
 
 
 class HeldOutMeasures:
-    """The measures that a recipe names, and those that decide.
+    """The measures that a recipe computes during training, for the log or for a decision.
 
     Attributes:
-        target: the record field that answers are compared with; empty without measures.
+        target: the example field with the true values; empty without measures.
     """
 
     def __init__(self, recipe: Recipe, manifest: Manifest) -> None:
@@ -31,7 +31,9 @@ class HeldOutMeasures:
         }
         for name in recipe.held_out_measures:
             if name not in known:
-                there = f"expected loss or {', '.join(known)}" if known else "its kind has none during training"
+                there = (
+                    f"expected loss or {', '.join(known)}" if known else "expected loss: its kind has no measures here"
+                )
                 raise SettingsError(f"got measure {name!r} for {manifest.dataset}, {there}")
         self._measures = [known[name] for name in recipe.held_out_measures]
         self.target = self._kind.target if self._measures else ""

@@ -30,13 +30,13 @@ _BLOCK = "gradient_norm/"
 
 
 class RunClock(Hook):
-    """Adds up the time that a run takes over all its starts. It runs before the hooks that record this time."""
+    """Adds up the time that a run takes over all its starts. This hook runs before the hooks that record the time."""
 
     def __init__(self, before: TimeSpent, started: float) -> None:
         """Start or continue a clock.
 
         Args:
-            before: the time of earlier starts, up to the step that this one resumes from.
+            before: the time of earlier starts, up to the step from which this start resumes.
             started: ``time.monotonic()`` at this start.
         """
         self._before, self._started = before, started
@@ -79,8 +79,8 @@ class WriteMetrics(Hook):
         Args:
             write: called with each line.
             plan: the run's plan, in steps.
-            every: a line at least every N steps.
-            clock: the time that the run has taken.
+            every: the most steps between two lines.
+            clock: measures the time that the run takes.
             objective: the training objective, which names the measures.
             factor: the multiplier of the schedule's rate in the latest stretch.
         """
@@ -141,11 +141,11 @@ class Evaluate(Hook):
         """Prepare evaluations.
 
         Args:
-            evaluate: evaluates after a number of steps; returns None if SIGTERM interrupts it.
+            evaluate: evaluates after a number of steps; returns None if SIGTERM interrupts the evaluation.
             write: writes an evaluation's line.
             plan: the run's plan, which lists the steps to evaluate after.
             rehearse: evaluates one batch; returns the estimated seconds for all batches.
-            decide: called in this order with the line after it is written.
+            decide: these deciders are called in order with each line, after it is written.
         """
         self._evaluate, self._write, self._rehearse, self._decide = evaluate, write, rehearse, decide
         self.rehearsed = 0.0
@@ -160,7 +160,10 @@ class Evaluate(Hook):
         self.at(stretch.step)
 
     def at(self, step: int) -> bool:
-        """Evaluate when a run resumes at a step whose evaluation was interrupted; return whether it did."""
+        """Evaluate if the plan has an evaluation at this step; return whether it was completed.
+
+        A run calls this when it resumes at a step whose evaluation was interrupted.
+        """
         with measured("evaluation"):
             line = self._evaluate(step) if step in self._due else None
         if line is not None:
@@ -189,7 +192,7 @@ class SaveCheckpoints(Hook):
         protected_step: Callable[[], int | None] = lambda: None,
         due: Callable[[int], bool] = lambda _step: False,
         check: Callable[[], None] = lambda: None,
-        agreed: Callable[[int], int] = lambda mine: mine,
+        agreed: Callable[[int], int] = lambda number: number,
     ) -> None:
         """Prepare the checkpoints of a run.
 
@@ -197,13 +200,13 @@ class SaveCheckpoints(Hook):
             folder: the folder for the checkpoints.
             snapshot: returns the state to save.
             mark: returns the current length and checksum of ``metrics.jsonl``.
-            every_steps: a checkpoint at least every N steps …
-            every_minutes: … and at least every N minutes.
-            clock: the time that the run has taken.
-            protected_step: returns the step whose state may be restored or is kept; this step always gets a checkpoint.
+            every_steps: the most steps between two checkpoints.
+            every_minutes: the most minutes between two checkpoints.
+            clock: measures the time that the run takes.
+            protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint.
-            check: raises an error if the data have changed, so that the step must not be saved.
-            agreed: turns the numbers of all workers into one common number.
+            check: raises an error if the data have changed; then no checkpoint is written.
+            agreed: returns the chief's value of a number, so that all workers decide alike.
         """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
         self._accepted, self._due, self._check, self._agreed = protected_step, due, check, agreed
@@ -251,17 +254,17 @@ class SaveCheckpoints(Hook):
 
 
 class InstalledHook(Hook):
-    """A hook of an installed package, whose errors name it."""
+    """A hook of an installed package; errors name the hook and its package."""
 
     def __init__(self, title: str, hook: object) -> None:
         """Wrap a hook.
 
         Args:
-            title: name and package, for messages.
+            title: the hook's name and package, for messages.
             hook: the result of the package's function.
 
         Raises:
-            SettingsError: it is no hook.
+            SettingsError: ``hook`` is not a :class:`Hook`.
         """
         if not isinstance(hook, Hook):
             raise SettingsError(f"{title}: gives a {type(hook).__name__}, expected a podline.training.loop.Hook")
@@ -269,14 +272,14 @@ class InstalledHook(Hook):
 
     @property
     def title(self) -> str:
-        """Return its name and package."""
+        """Return the hook's name and package."""
         return self._title
 
     def next_stop(self, step: int) -> int:
         """Return the step at which the hook wants the loop to stop.
 
         Raises:
-            SettingsError: the hook fails, or names no later step.
+            SettingsError: the hook fails, or does not return a later step.
         """
         with explained(self._title):
             stop = self._hook.next_stop(step)
@@ -290,23 +293,23 @@ class InstalledHook(Hook):
             self._hook.after(stretch)
 
     def stop(self, stretch: Stretch) -> str:
-        """Ask the hook; see :meth:`after`."""
+        """Return why the hook ends the run, or an empty text; for exceptions see :meth:`after`."""
         with explained(self._title):
             return self._hook.stop(stretch)
 
     def leaving(self, stretch: Stretch) -> None:
-        """Call the hook; see :meth:`after`."""
+        """Call the hook; for exceptions see :meth:`after`."""
         with explained(self._title):
             self._hook.leaving(stretch)
 
     def rehearse(self, stretch: Stretch) -> None:
-        """Call the hook; see :meth:`after`."""
+        """Call the hook; for exceptions see :meth:`after`."""
         with explained(self._title):
             self._hook.rehearse(stretch)
 
 
 class StopByHooks(Hook):
-    """Ends the run if a hook asks for it; the line that it writes ends a resumed run as well."""
+    """Ends the run if a hook asks for the end; writes a line that ends a resumed run as well."""
 
     def __init__(
         self,
@@ -318,21 +321,24 @@ class StopByHooks(Hook):
         """Restore the end of an interrupted run.
 
         Args:
-            hooks: the hooks to ask.
+            hooks: the hooks that may end the run.
             lines: the lines of the run so far.
-            write: writes the line of the end.
-            agreed: returns whether the hook of any worker asks for it.
+            write: writes the line about the end.
+            agreed: returns whether any worker passes True.
         """
         self._hooks, self._write, self._agreed = hooks, write, agreed
         self.line = next((line for line in lines if isinstance(line, StopLine)), None)
 
     def after(self, stretch: Stretch) -> None:
-        """Ask each hook."""
+        """Ask each hook whether to end the run."""
         for hook in self._hooks:
             reason = hook.stop(stretch)
             if self._agreed(bool(reason)) and self.line is None:
                 self.line = StopLine(
-                    step=stretch.step, hook=hook.title, reason=reason or "asked by a worker", time=time.time()
+                    step=stretch.step,
+                    hook=hook.title,
+                    reason=reason or "asked by another worker",
+                    time=time.time(),
                 )
                 self._write(self.line)
 
@@ -344,6 +350,6 @@ def _require_finite(arrays: Arrays, step: int) -> None:
     for name, array in arrays.items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise DivergenceError(
-                f"{name} holds numbers that are not finite after step {step}, though the loss was; "
+                f"{name} has values that are not finite after step {step}, although the loss is finite; "
                 "try a lower learning rate, a longer warm-up or clip_norm"
             )

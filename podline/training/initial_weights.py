@@ -24,7 +24,7 @@ _Variables = dict[str, Any]
 
 
 def stored_layers(store: Store, recipe: Recipe) -> Layers:
-    """Return the layers of the weights that a recipe begins with.
+    """Return a recipe's initial weights by layer; empty if the recipe names none.
 
     Raises:
         SettingsError: the file cannot be read, or has another checksum.
@@ -48,8 +48,8 @@ def stored_layers(store: Store, recipe: Recipe) -> Layers:
 def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> InitialWeights:
     """Load weights into the model and its moving average, for layers of equal name and shape.
 
-    All variables of a layer are taken, or none. A nested layer is also matched by its own name alone, if the name is
-    unique.
+    Either all variables of a layer are loaded, or none. A nested layer is also matched by the last component of its
+    path, if only one layer has this component.
 
     Args:
         state: the state to change.
@@ -76,8 +76,8 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
         taken.append(name)
     if not taken:
         raise SettingsError(
-            f"init={init.file}: no layer has the name and shape of one in the model; the file has {_first(stored)}, "
-            f"the model has {_first(layers)}"
+            f"init={init.file}: no layer of the file has the name and shapes of a layer of the model; the file has "
+            f"{_first(stored)}, the model has {_first(layers)}; choose weights of this model"
         )
     finish(state.model)
     if state.average is not None:
@@ -102,22 +102,23 @@ def _layers(model: keras.Model) -> dict[str, _Variables]:
 
 
 def _matched(stored: Layers, layers: dict[str, _Variables]) -> dict[str, str]:
-    """Match each layer of the model to a layer of the file: by full name, or else by last name."""
+    """Map each layer of the model to a layer of the file: by full path, else by the last component of the path."""
     sources = {name: name for name in layers if name in stored}
-    single = [_singles(names) for names in (stored.keys() - sources.keys(), layers.keys() - sources.keys())]
+    single = [_unique(names) for names in (stored.keys() - sources.keys(), layers.keys() - sources.keys())]
     return sources | {name: single[0][last] for last, name in single[1].items() if last in single[0]}
 
 
-def _singles(names: Any) -> dict[str, str]:
-    """Map each last name that only one layer has to its full name."""
+def _unique(names: Any) -> dict[str, str]:
+    """Map the last component of a layer's path to the full path, for components that only one layer has."""
     counts = Counter(name.rpartition("/")[2] for name in names)
     return {last: name for name in names if counts[last := name.rpartition("/")[2]] == 1}
 
 
 def _in_order(variables: _Variables, stored: dict[str, Array]) -> list[Array] | None:
-    """Match values to variables: by name, by number where the file has numbers, else by shape; None if they do not fit.
+    """Return the stored values in the order of the variables, or None if they do not fit.
 
-    Names may differ, for example ``depthwise_kernel`` in Keras 2 and ``kernel`` in Keras 3.
+    Values are matched by name, by number if the file has numbers, else by shape. Names may differ, for
+    example ``depthwise_kernel`` in Keras 2 and ``kernel`` in Keras 3.
     """
     shapes = [tuple(variable.shape) for variable in variables.values()]
     if variables.keys() == stored.keys():

@@ -1,9 +1,9 @@
-"""Measures a recipe's input, and the training step with it, in a child process or a notebook.
+"""Measures the speed of a recipe's input and of its training step, in a child process or a notebook.
 
 ======= =============================================================================================================
 read    :meth:`~podline.input.pipeline.TrainingInput.read`: records gathered from the mapped files into one array
 augment :meth:`~podline.input.pipeline.TrainingInput.augmented`: random augmentation of the records
-step    training's own steps on this input, and the share of their time that they wait for it
+step    training steps on this input, and the share of their time in which they wait for input
 ======= =============================================================================================================
 """
 
@@ -24,9 +24,9 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.run import Trainer, build_trainer
 
-_BATCHES = 64  # read once more and again, so that after the first pass all pages are in memory
+_BATCHES = 64  # read repeatedly, so that after the first pass all pages are in memory
 _ENDLESS = 2**40
-# More batches than a pipeline holds: those prepared before the clock starts do not count.
+# More batches than the pipeline prepares ahead; they run before the clock starts.
 _UNDER_WAY = 8
 _AT_ONCE = 2
 _ABOUT = {
@@ -37,7 +37,7 @@ _ABOUT = {
 
 
 def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
-    """Measure the input of a recipe, and the training step with it.
+    """Measure the speed of a recipe's input and of its training step.
 
     Raises:
         StoreError: the data set does not exist or cannot be read.
@@ -85,7 +85,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
 
 
 def _timed(batches: Iterator[object], seconds: float) -> float:
-    """Return the mean seconds per batch over a stretch of time; the first batch is made before the clock starts."""
+    """Return the mean seconds per batch, measured for ``seconds``; the first batch comes before the clock starts."""
     next(batches)
     count, started = 0, time.perf_counter()
     while not count or time.perf_counter() - started < seconds:
@@ -95,7 +95,7 @@ def _timed(batches: Iterator[object], seconds: float) -> float:
 
 
 def _stepping(trainer: Trainer, seconds: float) -> tuple[float, float]:
-    """Return the mean seconds of a training step, and how many of them it waits for input."""
+    """Return the mean seconds of a training step, and how many of these seconds it waits for input."""
     phase = trainer.plan.phases[0]
     batches = trainer.batches(phase).dataset(0, _ENDLESS)
     steps = trainer.training_steps(batches, phase)

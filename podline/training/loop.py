@@ -37,7 +37,7 @@ class StepsDone:
     Attributes:
         series: for each quantity of a step (``loss``, ``correct``, …) its value at each step, float32.
         seconds: duration of the call.
-        waiting: the part of these seconds that the device waited for input.
+        waiting: the part of these seconds in which the device waited for input.
     """
 
     series: Series
@@ -46,11 +46,11 @@ class StepsDone:
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """The number of steps taken."""
         return len(next(iter(self.series.values())))
 
     def sums(self, names: Iterable[str]) -> dict[str, float]:
-        """Return the sums of some quantities over the steps."""
+        """Return the sum over the steps of each quantity in ``names``."""
         return {name: float(np.sum(self.series[name], dtype=np.float64)) for name in names}
 
 
@@ -59,7 +59,7 @@ class Stretch(StepsDone):
     """The steps between two stops of the loop.
 
     Attributes:
-        step: number of steps that the run has done at the end of the stretch.
+        step: number of steps that the run has taken by the end of the stretch.
         last: the loop ends here, because all steps are done or SIGTERM arrived.
     """
 
@@ -87,12 +87,12 @@ class Hook(ABC):
         return f"hook {type(self).__name__}"
 
     def next_stop(self, step: int) -> int:  # noqa: ARG002 (for hooks that need stops of their own)
-        """Return the first step after ``step`` at which the loop must stop for this hook; never, by default."""
+        """Return the first step after ``step`` at which the loop must stop for this hook; by default there is none."""
         return _NEVER
 
     @abstractmethod
     def after(self, stretch: Stretch) -> None:
-        """Run at every stop, also at those that other hooks requested."""
+        """Run at every stop of the loop, also at stops that other hooks requested."""
 
     def leaving(self, stretch: Stretch) -> None:  # noqa: B027 (most hooks do nothing)
         """Run after :meth:`after` of the same stretch, when SIGTERM ends the loop early.
@@ -101,14 +101,14 @@ class Hook(ABC):
         """
 
     def stop(self, stretch: Stretch) -> str:  # noqa: ARG002 (most hooks let the run go on)
-        """Return why the run should end here; empty, as by default, to go on. Called after :meth:`after`."""
+        """Return why the run should end here, or (by default) an empty text; called after :meth:`after`."""
         return ""
 
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
         """Run before the first step, without lasting effects; ``stretch`` has one step.
 
-        A hook of an installed package gets two: the first of the run, and the last.
+        A hook of an installed package is called twice: with the first step of the run, and with the last.
         """
 
 
@@ -141,24 +141,24 @@ def run_loop(
     news: Callable[[int, StepsDone], None],
     asked_to_stop: Callable[[], bool],
     over: Callable[[], bool] = lambda: False,
-    agreed: Callable[[int], int] = lambda mine: mine,
+    agreed: Callable[[int], int] = lambda number: number,
 ) -> None:
     """Train from step ``start`` to step ``total``, or until a hook ends the run.
 
     Args:
-        advance: takes a number of steps on the device.
-        start: number of steps that are done.
+        advance: takes the given number of steps on the device.
+        start: number of steps already taken.
         total: number of steps of the run.
-        hooks: called in this order at every stop.
-        news: called with the number of steps done and the latest part, a few times a second at most.
+        hooks: are called in this order at every stop.
+        news: is called with the number of steps taken and the latest part, at most a few times a second.
         asked_to_stop: returns whether SIGTERM arrived.
         over: returns whether a hook has ended the training.
-        agreed: turns the numbers of all workers into one common number.
+        agreed: returns the chief's value of a number, so that all workers take equal parts.
 
     Raises:
         PreemptedError: SIGTERM arrived; the hooks have processed the stretch up to the current step.
     """
-    step, told, pace = start, 0.0, PART_SECONDS
+    step, reported, pace = start, 0.0, PART_SECONDS
     stretch: Stretch | None = None
     while step < total and not over():
         stop = min(total, *(hook.next_stop(step) for hook in hooks))
@@ -168,10 +168,10 @@ def run_loop(
             parts.append(advance(count))
             step += count
             pace = max(parts[-1].seconds / count, 1e-9)
-            if time.monotonic() - told > _NEWS_SECONDS or step == total:
+            if time.monotonic() - reported > _NEWS_SECONDS or step == total:
                 with measured("saving"):
                     news(step, parts[-1])
-                told = time.monotonic()
+                reported = time.monotonic()
         if parts:
             stretch = _joined(parts, step, last=step == total or asked_to_stop())
             with measured("saving"):
@@ -183,7 +183,7 @@ def run_loop(
                     for hook in hooks:
                         hook.leaving(stretch)
             raise PreemptedError(
-                f"asked to end (SIGTERM) at step {step} of {total}; the same command goes on from there"
+                f"the run was asked to end (SIGTERM) at step {step} of {total}; the same command resumes there"
             )
 
 

@@ -1,11 +1,11 @@
-"""Trains a bucket's run in a local folder, whose files a thread uploads.
+"""Keeps the run of a bucket in a local folder during training, while a thread uploads its files.
 
-So training does not wait for the store, and during an outage only the uploads are late. A run can resume from every
+Training does not wait for the store, and during an outage only the uploads are late. A run can resume from every
 state of the uploads: a checkpoint's arrays are uploaded before its description, the log before both, and the completion
 record last.
 
-The folder stays until the run is done and completely uploaded. A start resumes from the side with the newer checkpoint,
-and from this machine if both are equal. This module does not need TensorFlow.
+The folder stays until the run is done and completely uploaded. A start resumes from the newer checkpoint: of the folder
+or of the bucket, and of the folder if both are equal. This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Mirror:
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
             fetch_run(self._far, self._folder, self.near)
         else:
-            self._reporter.log(f"step {here} is on this machine, and step {max(there, 0)} in {self._far.uri}")
+            self._reporter.log(
+                f"the checkpoint of step {here} is on this machine, that of step {max(there, 0)} in {self._far.uri}"
+            )
             self._bring()
         self._thread.start()
 
@@ -99,7 +101,7 @@ class Mirror:
 
         Raises:
             StoreUnavailableError: the store is still unavailable; the run stays on this machine.
-            OtherWriterError: another machine has taken over; nothing stays on this one.
+            OtherWriterError: another machine has taken over the run; this machine deletes its copy.
         """
         self._ending.set()
         while self._thread.is_alive():
@@ -111,8 +113,8 @@ class Mirror:
             raise self._failure from error
         if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
             raise type(self._failure)(
-                f"{self._failure}; the run is kept in {self.near.local(self._folder)}, and the same command on this "
-                "machine goes on from there"
+                f"{self._failure}; the run is kept in {self.near.local(self._folder)}; give the same command on this "
+                "machine to resume it"
             ) from error
         if error is None:
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
@@ -126,7 +128,7 @@ class Mirror:
             done = self._tried()
             if self.lost or (last and done):
                 return
-            # At the end the store is the only thing to wait for.
+            # At the end no training runs, so this thread need not wait for new files.
             self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
 
     def _tried(self) -> bool:
@@ -149,7 +151,7 @@ class Mirror:
         return True
 
     def _bring(self) -> None:
-        """Upload the files that changed since the last call; delete checkpoints from the store that are gone here."""
+        """Upload the files that changed since the last call; delete from the store the checkpoints deleted here."""
         if writer := writer_of(self._far, self._folder):
             writer.unless_lost()
         changed = False

@@ -20,7 +20,7 @@ _EPSILON = 1e-8
 
 
 def muon(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Build the optimizer: Muon for convolutions, Adam for all other variables."""
+    """Build Muon for convolutions, with Adam for all other variables."""
     return Muon(learning_rate, 0.9 if settings.momentum is None else settings.momentum, settings.adam_rate)
 
 
@@ -34,11 +34,11 @@ class Muon(keras.optimizers.Optimizer):
     a filter turns. This suits kernels before a batch norm, whose scale has no effect: those of convolutions without a
     bias.
 
-    All other variables take steps of Adam with a rate of its own: the classifier, biases, norms, convolutions with a
+    Adam, with a separate rate, updates all other variables: the classifier, biases, norms, convolutions with a
     bias (heads of pose networks, squeeze and excitation) and depthwise ones, whose kernel is not a matrix of filters.
 
     Attributes:
-        momentum: of the kernels of convolutions, with Nesterov's correction.
+        momentum: decay of the momentum of convolution kernels, which has Nesterov's correction.
         adam_rate: Adam's rate, as a multiple of the learning rate.
         filter_axes: the axis of the filters where it is not the last one; see :func:`filter_axes`.
     """
@@ -50,7 +50,7 @@ class Muon(keras.optimizers.Optimizer):
         self.filter_axes: Mapping[int, int | None] = {}
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create one moment for each kernel of a convolution, two for every other variable."""
+        """Create one moment for each convolution kernel, and two for every other variable."""
         if self.built:
             return
         super().build(variables)
@@ -102,7 +102,7 @@ class Muon(keras.optimizers.Optimizer):
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return a matrix's singular vectors with singular values of 0.7 to 1.2, float32 (rows, columns).
+    """Return a float32 matrix (rows, columns) with its singular vectors and singular values of 0.7 to 1.2.
 
     This is the iteration of Newton and Schulz with Jordan's coefficients. Singular values below a hundredth of the norm
     stay smaller.
@@ -118,7 +118,7 @@ def orthogonalised(matrix: Tensor) -> Tensor:
 
 
 def filter_axes(layers: Sequence[keras.layers.Layer]) -> dict[int, int | None]:
-    """Return the axis of the filters in the kernels of transposed convolutions, and None for depthwise ones, by id."""
+    """Map ``id(kernel)`` to the filters' axis in transposed convolutions, and to None in depthwise convolutions."""
     kinds = {keras.layers.Conv2DTranspose: -2, keras.layers.DepthwiseConv2D: None}
     return {id(layer.kernel): axis for kind, axis in kinds.items() for layer in layers if isinstance(layer, kind)}
 

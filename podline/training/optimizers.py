@@ -1,8 +1,8 @@
-"""The optimizers: Keras's, and an own Adafactor, because Keras's overrides the learning rate.
+"""The optimizers: those of Keras, and Podline's Adafactor, because Keras's Adafactor overrides the learning rate.
 
 All optimizers receive gradients that are already summed over the replicas. Keras would clip each replica's gradient
-before the sum, which gives another step than on one device. Installed packages and Podline build optimizers alike, by
-functions of the settings and a rate. This module adds weight decay, clipping and the sum, so they are equal for all.
+before the sum, which gives another step than on one device. Installed packages and Podline build optimizers by
+functions of the settings and a rate. This module adds weight decay, clipping and the sum, so all optimizers share them.
 """
 
 # pyright: standard
@@ -35,22 +35,22 @@ def build_optimizer(
     learning_rate: float = 0.0,
     layers: Sequence[keras.layers.Layer] = (),
 ) -> keras.optimizers.Optimizer:
-    """Build a recipe's optimizer for some variables, in the strategy's scope.
+    """Build a recipe's optimizer for ``variables``; call this in the strategy's scope.
 
     Weight decay is decoupled in every optimizer: each step first multiplies a kernel by ``1 - learning rate ×
     weight_decay`` (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019). Kernels are chosen by
     :func:`podline.models.variables.is_kernel`. ``clip_norm`` bounds the norm of all gradients together. ``rates``
-    multiplies the learning rate of the weights of some layers, and so their decay.
+    multiplies the learning rate, and so the decay, of the weights whose paths have a prefix.
 
     Args:
         settings: the settings.
         variables: the variables to train.
         learning_rate: the rate; a training sets it before each step.
-        layers: the layers of the variables, of which ``muon`` learns what their kernels mean.
+        layers: the layers of the variables; ``muon`` reads the filters' axis of each kernel from their classes.
 
     Raises:
-        SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer; or no
-            layer has a prefix of ``rates``.
+        SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer; or a
+            prefix of ``rates`` applies to no weight.
     """
     optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -78,14 +78,14 @@ def build_optimizer(
 
 
 def rate_of(path: str, rates: Mapping[str, float]) -> tuple[str, float]:
-    """Return the longest prefix that matches a weight's path, and its factor of the rate; without one ``""`` and 1."""
+    """Return the longest prefix that matches a weight's path, and the prefix's factor; ``""`` and 1 without a match."""
     matching = [prefix for prefix in rates if fnmatchcase(path, f"{prefix}*")]
     prefix = max(matching, key=len, default="")
     return prefix, rates[prefix] if matching else 1.0
 
 
 def scale_steps(optimizer: Any, factors: Sequence[float], decays: Sequence[float]) -> None:
-    """Let an optimizer's steps begin with weight decay, and scale the rate of each variable.
+    """Make an optimizer apply weight decay before each step, and scale the rate of each variable.
 
     Args:
         optimizer: an optimizer without weight decay.
@@ -118,10 +118,10 @@ def _keras_class(kind: str) -> Any:
 
 
 def of_keras(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Build one of Keras's optimizers, with its own defaults for what the settings do not give.
+    """Build an optimizer of Keras; arguments that the settings do not give have Keras's defaults.
 
     Raises:
-        SettingsError: an option is none of its arguments, or has a wrong value.
+        SettingsError: an option is not an argument of the optimizer, or has a wrong value.
     """
     made = _keras_class(settings.kind)
     given = {"momentum": settings.momentum, "nesterov": settings.nesterov}
@@ -156,13 +156,13 @@ def _require_usable(kind: str, optimizer: keras.optimizers.Optimizer, learning_r
         optimizer.learning_rate = learning_rate
     except TypeError:
         raise SettingsError(
-            f"optimizer {kind}: it has a schedule of its own; give it the rate that its function gets, since the "
-            "schedule is the recipe's"
+            f"optimizer {kind}: it has a schedule of its own, but the recipe sets the schedule; give the optimizer the "
+            "rate that its function gets"
         ) from None
 
 
 def adafactor(_settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Build Podline's own Adafactor."""
+    """Build Podline's :class:`Adafactor`."""
     return Adafactor(learning_rate)
 
 
@@ -171,9 +171,9 @@ class Adafactor(keras.optimizers.Optimizer):
 
     Shazeer, Stern: "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms 4 and 5: the
     second moment of a kernel is kept as its means over rows and over columns, updates are clipped by their root mean
-    square, and the step is relative to the root mean square of the weights. The learning rate is the paper's relative
-    step size ρ. Keras's optimizer of this name caps the rate at 1/sqrt(step), whatever the schedule says, and keeps the
-    whole second moment as well.
+    square, and the step is relative to the weights' root mean square. The learning rate is the paper's relative
+    step size ρ. Keras's Adafactor caps the rate at 1/sqrt(step), whatever the schedule, and also keeps the
+    whole second moment.
 
     Attributes:
         beta_2_decay: β₂ of step t is 1 - t to the power of this value.
@@ -188,7 +188,7 @@ class Adafactor(keras.optimizers.Optimizer):
     clip_threshold = 1.0
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the second moments: rows and columns for variables of two or more axes, else full ones."""
+        """Create the second moments: row and column means for variables of two or more axes, else full moments."""
         if self.built:
             return
         super().build(variables)

@@ -23,18 +23,18 @@ from podline.training.schedules import Schedule, build_schedule
 
 # Number of records whose labels are read at a time.
 _BLOCK = 2**16
-# Their steps are listed in memory, and each is a line of metrics.jsonl.
+# The steps of all evaluations are in memory, and each evaluation is a line of metrics.jsonl.
 _MOST_EVALUATIONS = 1_000_000
 
 
 class Phase(NamedTuple):
-    """A range of steps in which no value of the recipe changes.
+    """A range of steps in which the recipe's values are constant.
 
     Attributes:
         first: the first step, from 0.
         end: the step after the last.
-        recipe: the recipe's values in this phase, without phases.
-        schedule: the learning rate.
+        recipe: the recipe with the values of this phase, and without phases.
+        schedule: the learning rate of each step.
     """
 
     first: int
@@ -50,10 +50,9 @@ class Plan:
     Attributes:
         order: the examples of each batch.
         total_steps: the length of the run.
-        evaluations: the steps after which an evaluation follows, in order; the last is the end.
-        validation: ids of the training examples that are held out for evaluation, int64 (n,); empty if another split is
-            evaluated.
-        evaluated: the split of the examples that are evaluated during training.
+        evaluations: the steps after which an evaluation follows, in ascending order; the last one is ``total_steps``.
+        validation: ids of the training examples that are held out for evaluation, int64 (n,); empty if none are.
+        evaluated: the split whose examples are evaluated during training.
         phases: the phases of the whole run, in order.
     """
 
@@ -66,7 +65,7 @@ class Plan:
 
     @property
     def held_out(self) -> npt.NDArray[np.int64] | None:
-        """The ids of the evaluated examples, or None for the whole split."""
+        """The ids of the evaluated examples, int64 (n,), or None if the whole split is evaluated."""
         return self.validation if self.evaluated == TRAIN else None
 
     @property
@@ -107,7 +106,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     if share and not len(validation):
         raise SettingsError(
             f"validation_share={recipe.validation_share} vs {plural(examples, 'example')} in the training split of "
-            f"{manifest.dataset}: that is less than one example; give a larger share"
+            f"{manifest.dataset}: the share is less than one example; give a larger share"
         )
     without = validation
     if recipe.without_part:
@@ -128,7 +127,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     evaluations = _evaluations(recipe, total, order.epochs)
     if recipe.decides_by and not recipe.evaluates:
         raise SettingsError(
-            f"{recipe.decides_by} vs evaluate_every of none: it needs evaluations during training; "
+            f"{recipe.decides_by} vs evaluate_every of none: {recipe.decides_by} needs evaluations during training; "
             "give evaluate_every.epochs=1"
         )
     evaluated = VALIDATION if manifest.has_validation else TRAIN if share else TEST
@@ -136,12 +135,12 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
 
 
 def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_epoch: int = 0) -> Plan:
-    """Return the plan of :func:`plan_training` with its order of batches; balanced sampling reads the labels for it.
+    """Return the plan of :func:`plan_training`; for balanced sampling, read the labels to order the examples.
 
     Args:
         recipe: the recipe of the run.
         manifest: the manifest of the data set.
-        reader: the reader of its training split.
+        reader: the reader of the data set's training split.
         first_epoch: see :class:`podline.data.order.TrainingOrder`.
 
     Raises:
@@ -190,11 +189,11 @@ def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:
 def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
     """Return the steps after which an evaluation follows.
 
-    If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows n
-    times the epochs.
+    If the batch size is constant, the steps are equally far apart. If it changes, the n-th evaluation follows after n
+    times the epochs of ``evaluate_every``.
 
     Raises:
-        SettingsError: there are too many.
+        SettingsError: there are too many evaluations.
     """
     every = recipe.evaluate_every
     if every is None or not recipe.evaluates:
@@ -202,14 +201,14 @@ def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
     distance = every.in_steps(epochs)
     if total // distance > _MOST_EVALUATIONS:
         raise SettingsError(
-            f"evaluate_every={every} vs a duration of {count(total)} steps: that is more than "
-            f"{count(_MOST_EVALUATIONS)} evaluations; give a longer interval, as evaluate_every.epochs=100"
+            f"evaluate_every={every} vs a duration of {count(total)} steps: these are more than "
+            f"{count(_MOST_EVALUATIONS)} evaluations; give a longer interval, for example evaluate_every.epochs=100"
         )
     if len(epochs.changes) == 1 or every.steps is not None:
         return (*range(distance, total, distance), total)
     steps: list[int] = []
     for number in itertools.count(1):
-        # A copy, since the bounds of a recipe's durations are no bounds of this one.
+        # model_copy does not validate, since n times an interval may exceed the bounds of a recipe's durations.
         nth = every.model_copy(update={name: value and number * value for name, value in every}).in_steps(epochs)
         if nth >= total:
             return (*dict.fromkeys(steps), total)
@@ -218,7 +217,6 @@ def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
 
 
 def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
-    """Return the phases of a run of ``total`` steps."""
     starts = [(round(epochs.step_at(epoch)), phase) for epoch, phase in recipe.by_phase]
     begun = [(first, phase) for first, phase in starts if first < total]
     ends = [*(first for first, _ in begun[1:]), total]
@@ -229,7 +227,7 @@ def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
 
 
 def _schedule(settings: ScheduleSettings, total: int, epochs: Epochs, phase: range) -> Schedule:
-    """Return the schedule of a phase: over the run of ``total`` steps, or over the phase."""
+    """Return a phase's schedule, which covers the run of ``total`` steps, or only the phase."""
     if settings.by_phase:
         return build_schedule(settings, len(phase), epochs, phase.start)
     return build_schedule(settings, total, epochs)

@@ -14,7 +14,7 @@ from podline.base.arrays import Tensor
 from podline.models.opened import OpenedModel
 from podline.training.findings import LayerFigures, ProbeFigures
 
-# Activations with a zero range: a channel that is zero everywhere passes no gradient.
+# Activations with a zero range, such as ReLU: a channel that is zero everywhere passes no gradient.
 _CUTTING = (keras.layers.ReLU, keras.layers.Activation)
 
 
@@ -24,7 +24,14 @@ class Probe:
     def __init__(
         self, strategy: tf.distribute.Strategy, model: keras.Model, images: npt.NDArray[np.uint8], data_format: str
     ) -> None:
-        """Prepare the probe of a model."""
+        """Prepare the probe of a model.
+
+        Args:
+            strategy: the strategy of the model.
+            model: the model to measure.
+            images: the images of the probe, uint8 (n, height, width, channels).
+            data_format: the format of the model's maps, ``channels_last`` or ``channels_first``.
+        """
         self._strategy, self._count = strategy, len(images)
         self._channels = 1 if data_format == "channels_first" else -1
         self._answers = list(model.output_names)
@@ -35,7 +42,7 @@ class Probe:
         self._look = tf.function(self._on_devices, autograph=False)
 
     def figures(self) -> ProbeFigures:
-        """Return the current figures; an infinite magnitude becomes the largest number of its type."""
+        """Return the statistics of the model's current state; an infinite magnitude becomes the largest float32."""
         dead, largest, spreads = (self._strategy.experimental_local_results(value)[0] for value in self._look())
         finite = np.nan_to_num(largest.numpy()).tolist()
         layers = [
@@ -48,7 +55,12 @@ class Probe:
         return self._strategy.run(self._figures)
 
     def _figures(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return dead channels and largest magnitude per output of a layer, and spread per answer: float32."""
+        """Run the model on the probe's images.
+
+        Returns:
+            Float32 vectors: the dead channels and the largest magnitude of each layer's output, and the relative
+            standard deviation of each model output.
+        """
         answers, inner = self._model(self._images, training=False)
         outputs = [output for output in inner if output.is_of_layer and len(output.value.shape) > 1]
         sizes = [tf.abs(tf.cast(output.value, tf.float32)) for output in outputs]

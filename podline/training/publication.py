@@ -1,7 +1,8 @@
-"""Checks, once for each architecture of an installed package, that what is published is what was trained.
+"""Checks, once for each architecture of an installed package, that the published model equals the trained model.
 
-The model is published into a temporary folder, and two new processes load it: names of Keras and code that runs at
-import may differ there. The store remembers the result, so later trainings of the architecture start without the check.
+The model is published into a temporary folder, and two new processes load it: Keras's names, and values that code
+computes at import, may differ there. The store remembers the result, so later trainings of the architecture start
+without the check.
 """
 
 # pyright: standard
@@ -40,17 +41,17 @@ _PACKAGES = ("keras", "tensorflow", "podline")
 
 
 def require_reloadable(store: Store, recipe: Recipe, model: keras.Model, images: Array, reporter: Reporter) -> None:
-    """Check that a published model of an installed package is the trained one; do nothing for Podline's own models.
+    """Check that a model of an installed package can be published and loaded; do nothing for Podline's own models.
 
     Args:
         store: the store, which remembers architectures that passed.
         recipe: the recipe of the model.
-        model: the model, best after a few steps of training.
-        images: images whose answers are compared.
+        model: the model; a few steps of training make differences visible.
+        images: images (n, height, width, channels) for which outputs are compared.
         reporter: reports the check, which takes as long as TensorFlow takes to start.
 
     Raises:
-        SettingsError: a variable or an answer differs, or the model cannot be loaded.
+        SettingsError: a variable or an output of the loaded model differs, or the model cannot be loaded.
     """
     if recipe.model.kind in MODELS.shipped:
         return
@@ -59,7 +60,7 @@ def require_reloadable(store: Store, recipe: Recipe, model: keras.Model, images:
     name = f"architectures/{digests.of_json(described)}.json"
     if store.exists(name):
         return
-    reporter.log(f"model {recipe.model.kind} is new: published, and loaded in {_PROCESSES} other processes")
+    reporter.log(f"model {recipe.model.kind} is new: checking that {_PROCESSES} new processes can load it")
     try:
         with temporary_store(store, "published") as near:
             _check(near, recipe.model.kind, model, images)
@@ -78,18 +79,18 @@ def _check(near: FolderStore, kind: str, model: keras.Model, images: Array) -> N
         )
         for number in range(_PROCESSES)
     ]
-    said = [process.communicate()[1] for process in running]  # both end, whatever the first one finds
+    said = [process.communicate()[1] for process in running]  # wait for both, even if the first one fails
     variables = [(variable.path, _description(variable)) for variable in model.weights]
     answers = answers_of(in_float32(model), images)
     for number, (process, errors) in enumerate(zip(running, said, strict=True)):
         if process.returncode:
-            raise ArtifactError(f"once published, a new process cannot load it: {_last_line(errors)}")
+            raise ArtifactError(f"the published model cannot be loaded in a new process: {_last_line(errors)}")
         loaded = json.loads((near.root / _VARIABLES.format(number)).read_text())
         for (path, before), after in zip(variables, loaded, strict=True):
             if before != after:
                 raise ArtifactError(
-                    f"{path} is {before[0]} {tuple(before[1])} after training, but a new process loads other values, "
-                    f"{after[0]} {tuple(after[1])}"
+                    f"variable {path} is {before[0]} {tuple(before[1])} after training, but a new process loads other "
+                    f"values, {after[0]} {tuple(after[1])}; set the values in the layer's build() or by an initializer"
                 )
         with np.load(near.root / _ANSWERS.format(number)) as file:
             require_equal_answers("the model in a new process", answers, [file[name] for name in file.files])
@@ -101,11 +102,11 @@ def _description(variable: keras.Variable) -> list[Any]:
 
 def _last_line(errors: str) -> str:
     lines = [line for line in errors.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it gives no reason"
+    return lines[-1].strip() if lines else "the process gave no reason"
 
 
 def _main(arguments: Sequence[str]) -> None:
-    """Load the published model in this new process; write its variables' digests, and its answers."""
+    """Load the published model in this new process; write its variables' digests, and its outputs."""
     folder, kind, sha256, number = arguments
     store = FolderStore(Path(folder))
     architecture = f"{_FOLDER}/{ARCHITECTURE}"

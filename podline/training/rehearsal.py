@@ -1,7 +1,7 @@
-"""Rehearses a training: runs every part once on the first batch, then undoes it.
+"""Rehearses a training: does everything once on the first batch, then restores the state.
 
-The parts are a step of each phase, a batch of an evaluation, the figures of the probe, a checkpoint written and read
-back, and every hook. Failures appear within seconds, as permanent errors with their cause. Durations are measured,
+A rehearsal takes a step of each phase, evaluates a batch, runs the probe, writes and reads back a checkpoint, and
+calls every hook. Failures appear within seconds, as permanent errors with their cause. Durations are measured,
 which gives an estimate of the whole run. The rehearsal runs in training's own process and reuses its graph, so it costs
 a few steps and no second start; only later phases have graphs of their own.
 """
@@ -45,15 +45,15 @@ _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers
 
 
 class StepTimes(NamedTuple):
-    """The measured steps of a phase.
+    """The measured times of a phase's steps.
 
     Attributes:
-        steps: the number of remaining steps.
-        computing: the number of them that compute features; see :mod:`podline.training.frozen_features`.
+        steps: number of remaining steps.
+        computing: number of these steps that compute features; see :mod:`podline.training.frozen_features`.
         tracing: seconds of tracing.
         first: seconds of the first step.
         fresh: seconds of a step that computes features.
-        again: seconds of a step whose features are known.
+        again: seconds of a step whose features are already computed.
     """
 
     steps: int
@@ -70,28 +70,28 @@ class StepTimes(NamedTuple):
 
     @property
     def saved(self) -> float:
-        """Seconds saved in the other steps, which would compute the same features again."""
+        """Seconds saved in the remaining steps, which need not compute the same features again."""
         return (self.steps - self.computing) * (self.fresh - self.again)
 
     @property
     def seconds(self) -> float:
-        """Seconds of all its steps."""
+        """Seconds of all remaining steps."""
         return self.steps * self.again + self.features
 
 
 def rehearse_later_phases(run: Run, step: int) -> list[StepTimes]:
-    """Take steps of each phase that follows the phase of ``step``; leave the run's state unchanged.
+    """Take a few steps of each phase after the phase of ``step``; leave the run's state unchanged.
 
     Returns:
-        The times of each of these phases.
+        The measured times, one entry per phase.
 
     Raises:
         SettingsError: a phase fails; the message has the cause.
-        ArtifactError: a record of the phase's first batch is damaged.
+        ArtifactError: an example of a phase's first batch is damaged.
     """
     never = run.recipe.by_phase[len(run.plan.phases) :]
     for epoch, _ in never:
-        run.reporter.warn(f"phases: the one from epoch {epoch} never begins; the training ends before it")
+        run.reporter.warn(f"the phase from epoch {epoch} never begins, because the training ends earlier")
     later = [phase for phase in run.plan.phases if phase.first > step]
     if not later:
         return []
@@ -121,18 +121,18 @@ def _timed(run: Run, step: int, steps: PhasedSteps, first: float) -> StepTimes:
 def rehearse(
     run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook], later: Sequence[StepTimes] = ()
 ) -> Preflight:
-    """Run everything once; leave the run's state, logs and folder unchanged.
+    """Rehearse the run once; leave its state, logs and folder unchanged.
 
     Args:
         run: the run.
-        step: the step that it goes on from.
-        steps: its steps from there.
-        hooks: its hooks.
-        later: from :func:`rehearse_later_phases`.
+        step: the step from which the run continues.
+        steps: the run's training steps from this step.
+        hooks: the run's hooks.
+        later: the result of :func:`rehearse_later_phases`.
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
-        ArtifactError: an example has an impossible target; the message names the example, its shard and its place.
+        ArtifactError: an example has an impossible target; the message names the example, its shard and byte offset.
         DivergenceError: the loss of the first batch is not finite.
         StoreError: checkpoints cannot be written.
     """
@@ -152,7 +152,7 @@ def rehearse(
         first = steps.advance(1)
         for hook in hooks:
             hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))
-            if isinstance(hook, InstalledHook):  # what it does at the end may differ
+            if isinstance(hook, InstalledHook):  # it may act differently at the end of the run
                 end = run.plan.total_steps
                 hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=end, last=True))
         times = _timed(run, step, steps, first.seconds)
@@ -225,23 +225,22 @@ def _look_at_examples(run: Run) -> None:
 
 
 def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
-    """Refuse a batch that certainly does not fit into memory.
+    """Check that a batch may fit into memory.
 
     Raises:
-        SettingsError: the outputs of convolutions and dense layers, kept for the backward pass, already exceed the
-            memory.
+        SettingsError: the outputs of convolutions and dense layers, which the backward pass needs, exceed the memory.
     """
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
     needed = batch_size * sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
     if available is not None and needed > available:
         raise SettingsError(
             f"batch_size={batch_size} needs more than {size(needed)} of memory for a step vs {size(available)} free; "
-            f"{batch_size * available // needed} is the upper limit: choose a smaller batch_size, or a narrower model"
+            f"choose a batch_size of at most {batch_size * available // needed}, or a narrower model"
         )
 
 
 def available_memory() -> int | None:
-    """Return the bytes that this process can still allocate, by kernel and control group; None if unknown."""
+    """Return the bytes that kernel and control group let this process allocate; None if they do not say."""
     limits = []
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -253,7 +252,7 @@ def available_memory() -> int | None:
 
 
 def _device_memory() -> int:
-    """Return the peak memory of the first GPU; 0 without a GPU."""
+    """Return the peak memory of the first GPU in bytes; 0 without a GPU."""
     if not tf.config.list_logical_devices("GPU"):
         return 0
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

@@ -1,6 +1,6 @@
 """Refuses training steps that a resumed run would not repeat bit for bit.
 
-A step may draw random numbers and keep state, if a checkpoint holds the state of its generators and its variables. The
+A step may draw random numbers and keep state only if checkpoints contain its generators' states and its variables. The
 traced graph shows both.
 """
 
@@ -18,7 +18,7 @@ import tensorflow as tf
 from podline.base.errors import SettingsError
 from podline.training.state import TrainingState
 
-# TensorFlow's random operations that keep their state in the process have both.
+# TensorFlow's random operations that keep their state in the process have both attributes.
 _SEEDS = {"seed", "seed2"}
 _UNLIFTED = re.compile(r"Unable to lift tensor <tf.Tensor '([^']+)'")
 _REMEDY = (
@@ -29,10 +29,10 @@ _REMEDY = (
 
 @contextlib.contextmanager
 def variables_explained(model: keras.Model) -> Iterator[None]:
-    """Name the layer that makes a variable while the step of several replicas is traced, which TensorFlow refuses.
+    """Explain TensorFlow's error when a layer creates a variable while the step of several replicas is traced.
 
     Raises:
-        SettingsError: a layer does.
+        SettingsError: a layer creates a variable; the message names the layer.
     """
     try:
         yield
@@ -45,16 +45,16 @@ def variables_explained(model: keras.Model) -> Iterator[None]:
 def require_resumable(
     graph: Any, state: TrainingState, strategy: tf.distribute.Strategy, known: Iterable[Any] = ()
 ) -> None:
-    """Check that a traced training step draws no random number and keeps no value that a checkpoint does not hold.
+    """Check that checkpoints contain all state that a traced training step keeps, including random generators.
 
     Args:
         graph: the ``FuncGraph`` of the step.
-        state: the variables that checkpoints hold.
+        state: the variables that checkpoints contain.
         strategy: the strategy of the step.
         known: variables whose values do not depend on earlier steps.
 
     Raises:
-        SettingsError: it does; the message names the layer.
+        SettingsError: the step keeps other state; the message names the layer.
     """
     definition: Any = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}
@@ -62,8 +62,8 @@ def require_resumable(
         for node in nodes:
             if node.attr.keys() >= _SEEDS:
                 raise SettingsError(
-                    f"{_owner(node.name, state.model)}: its random numbers come from {node.op} of TensorFlow, whose "
-                    f"state no checkpoint holds; {_REMEDY}"
+                    f"{_owner(node.name, state.model)}: its random numbers come from TensorFlow's {node.op}, whose "
+                    f"state no checkpoint contains; {_REMEDY}"
                 )
     held = {id(part) for variable in state.variables for part in strategy.experimental_local_results(variable.value)}
     held |= set(map(id, known))
@@ -75,10 +75,10 @@ def require_resumable(
 
 def _refused(variable: str) -> str:
     if "seed_generator_state" in variable:
-        return f"its random numbers come from a generator that no checkpoint holds; {_REMEDY}"
+        return f"its random numbers come from a generator that no checkpoint contains; {_REMEDY}"
     return (
-        f"it keeps {variable}, which no checkpoint holds; make it by self.add_weight(…), with trainable=False if it "
-        "does not train"
+        f"it keeps {variable}, which no checkpoint contains; create the variable by self.add_weight(…), with "
+        "trainable=False if it is not trained"
     )
 
 
@@ -87,7 +87,7 @@ def _place_of(variable: Any, graph: Any) -> str:
 
 
 def _readers(nodes: Iterable[Any], functions: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield the names of the operations that read a tensor, also those within the functions that it is passed to."""
+    """Yield the names of the operations that read the tensor ``name``, also within functions that receive it."""
     for node in nodes:
         inputs = [given.partition(":")[0] for given in node.input if not given.startswith("^")]
         called = [functions[value.func.name] for value in node.attr.values() if value.func.name in functions]
@@ -96,13 +96,13 @@ def _readers(nodes: Iterable[Any], functions: Mapping[str, Any], name: str) -> I
                 yield node.name
             for function in called:
                 arguments = function.signature.input_arg
-                inner = place - (len(inputs) - len(arguments))  # the first input of some chooses the function
+                inner = place - (len(inputs) - len(arguments))  # the first input may choose the function
                 yield from _readers(function.node_def, functions, arguments[inner].name)
 
 
 def _owner(operation: str, model: keras.Model) -> str:
-    """Return the layer that an operation belongs to by its name, as ``while/resnet_1/stage1_conv_1/Conv2D``."""
-    # Keras opens the scope of each layer twice, so a number follows its name.
+    """Return the layer of an operation from the operation's name, such as ``while/resnet_1/stage1_conv_1/Conv2D``."""
+    # Keras opens the scope of each layer twice, so TensorFlow adds a number to the layer's name.
     names = [re.sub(r"_\d+$", "", part) for part in operation.split("/")]
     layers = {layer.name: type(layer).__name__ for layer in model.layers}
     found = next((name for name in names if name in layers), None)

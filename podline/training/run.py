@@ -1,4 +1,4 @@
-"""Builds the trained objects (model, optimizer, initial weights, training step) and the run that holds them."""
+"""Builds the objects of a training (model, optimizer, initial weights, training step) and the run that owns them."""
 
 # pyright: standard
 from __future__ import annotations
@@ -48,7 +48,8 @@ from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
 from podline.training.workers import Agreement
 
-# The pace is the median of this number of calls: one slow call does not change it; a lasting change shows in a minute.
+# The pace is the median of this number of calls: a single slow call does not change the pace; a lasting change does
+# within a minute.
 _PARTS = 31
 
 
@@ -80,10 +81,10 @@ def initial_state(
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """A recipe and a data set, ready to train; the base of runs, learning-rate finder and input benchmark.
+    """A recipe with its data set, model and plan; used by runs, the learning-rate finder and the input benchmark.
 
     Attributes:
-        shared: the store that also holds other runs.
+        shared: the store, which also contains other runs.
         recipe: the recipe.
         manifest: the manifest of the data set.
         training_reader: the reader of the training split.
@@ -105,7 +106,7 @@ class Trainer:
     state: TrainingState
 
     def load_start(self) -> InitialWeights | None:
-        """Load another run's final state or a file's weights into a fresh state, if the recipe names one.
+        """Load another run's final state or a file's weights into a fresh state, if the recipe names a run or file.
 
         Returns:
             The description of the weights that were taken from a file, or None.
@@ -120,11 +121,11 @@ class Trainer:
             return None
         taken = take_weights(self.state, self.recipe.init, stored_layers(self.shared, self.recipe))
         with self.strategy.scope():
-            self.state.renew_optimizer()  # some keep a copy of the weights
+            self.state.renew_optimizer()  # some optimizers keep a copy of the weights
         return taken
 
     def for_phase_at(self, step: int) -> Self:
-        """Return a trainer with the same state and the recipe's phase of a step; after the end, the last phase."""
+        """Return a trainer with the same state and the recipe of a step's phase; after the end, of the last phase."""
         recipe = self.plan.phase(min(step, self.plan.total_steps - 1)).recipe
         plan = plan_batches(recipe, self.manifest, self.training_reader, self.plan.order.first_epoch)
         return dataclasses.replace(self, recipe=recipe, plan=plan)
@@ -162,7 +163,7 @@ class Trainer:
         )
 
     def multiply_adds(self, phase: Phase) -> int:
-        """Return the known multiply-adds of a forward pass for one training image of a phase."""
+        """Return the multiply-adds, as far as known, of a forward pass for one training image of a phase."""
         return forward_multiply_adds(for_images(self.state.model, self.batches(phase).image_shape))
 
     def network(self, phase: Phase) -> keras.Model:
@@ -181,7 +182,13 @@ class Trainer:
         rate: Callable[[int], float] | None = None,
         features: FrozenFeatures | None = None,
     ) -> TrainingSteps:
-        """Build the training step of a phase from the phase's recipe; with features for batches of their places.
+        """Build the training step of a phase from the phase's recipe.
+
+        Args:
+            parts: each replica's part of each batch.
+            phase: the phase.
+            rate: returns the learning rate of a step; by default the phase's schedule.
+            features: the outputs of frozen layers; then batches have row numbers of their tables instead of images.
 
         Raises:
             SettingsError: see :meth:`network`.
@@ -212,7 +219,7 @@ def build_trainer(
     strategy: tf.distribute.Strategy,
     reporter: Reporter | None = None,
 ) -> Trainer:
-    """Build the trainer of a recipe; it has a fresh model until :meth:`Trainer.load_start`.
+    """Build the trainer of a recipe, with a fresh model; :meth:`Trainer.load_start` loads initial weights.
 
     Raises:
         StoreError: the data set, or the run to train further, does not exist.
@@ -247,7 +254,7 @@ class Run(Trainer):
         events: ``events.jsonl``.
         reporter: reports progress.
         agreement: makes decisions common to all workers.
-        asked_to_stop: returns whether SIGTERM arrived at any worker; all workers must call it.
+        asked_to_stop: returns whether SIGTERM arrived at any worker; all workers must call this function.
     """
 
     spec: TrainSpec
@@ -291,7 +298,7 @@ class Run(Trainer):
         self.reporter.log(message)
 
     def features(self, phase: Phase) -> FrozenFeatures | None:
-        """Return the features of a phase's frozen layers where they are computed once: on one CPU, if they can be."""
+        """Return the precomputed features of a phase's frozen layers on a single CPU device, if possible; else None."""
         alone = self.strategy.num_replicas_in_sync == 1 and devices.describe(self.strategy).endswith("cpu")
         return FrozenFeatures.of(self.network(phase), self.batches(phase)) if alone else None
 
@@ -311,7 +318,7 @@ class Run(Trainer):
         return copy
 
     def steps(self, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
-        """Return the run's steps from ``step`` on; ``factor`` multiplies the schedule's rate.
+        """Return the run's training steps from ``step`` on; ``factor`` returns a multiplier of the schedule's rate.
 
         Raises:
             SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
@@ -322,13 +329,13 @@ class Run(Trainer):
 
 
 class PhasedSteps:
-    """The training steps of a run. Each phase's step is built when the phase begins.
+    """The training steps of a run. Each phase's step function is built when the phase begins.
 
     The phase depends only on the step, so a resumed run starts in the right phase.
     """
 
     def __init__(self, run: Run, step: int, factor: Callable[[], float]) -> None:
-        """Build the step of the phase that contains ``step``."""
+        """Build the training-step function of the phase in which step number ``step`` lies."""
         self._run, self._factor, self._traces_before = run, factor, 0
         self._enter(step)
 
@@ -358,7 +365,7 @@ class PhasedSteps:
         return min(self._phase.end - step, views * (order.count // order.epochs.place(step).batch_size))
 
     def _prepare(self, count: int) -> float:
-        """Compute the features for the next steps, if steps begin with them; return the seconds."""
+        """Compute missing features for the next ``count`` steps; return the seconds, 0 if the phase has no features."""
         if self._features is None:
             return 0.0
         started = time.perf_counter()
@@ -366,18 +373,18 @@ class PhasedSteps:
         return time.perf_counter() - started
 
     def rewind(self, step: int) -> None:
-        """Continue from another step of the phase with the same graph."""
+        """Continue from another step of the phase with the same traced graph."""
         self._step = step
         self._steps.rewind(self._parts())
 
     @property
     def tracing_seconds(self) -> float:
-        """Seconds spent tracing the phase's step."""
+        """Seconds spent tracing the phase's step function."""
         return self._steps.tracing_seconds
 
     @property
     def traces(self) -> int:
-        """The number of tracings of the step, in all phases so far."""
+        """The number of tracings of step functions, over all phases so far."""
         return self._traces_before + self._steps.traces
 
     @measured("tracing")
@@ -398,7 +405,7 @@ class PhasedSteps:
         run.reporter.log(f"traced in {self._steps.tracing_seconds:.1f} s; the first step follows")
 
     def _renew(self, step: int) -> None:
-        """Renew the optimizer if other layers than before begin to train at this step."""
+        """Renew the optimizer if the set of trainable layers changes at this step."""
         run, layers = self._run, self._phase.recipe.trainable_layers
         if any(phase.end == step and phase.recipe.trainable_layers != layers for phase in run.plan.phases):
             with run.strategy.scope():

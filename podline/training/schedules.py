@@ -15,7 +15,7 @@ from podline.recipes.settings import ScheduleSettings
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of every step, counted from 0; every duration is in steps.
+    """The learning rate of every step, counted from 0; all durations are in steps.
 
     The rate rises by a ``warmup``-th of the peak per step, from that value at step 0 to the peak. After ``warmup``
     steps it is the peak times a factor. With s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1,
@@ -25,14 +25,14 @@ class Schedule:
       :mod:`podline.training.decisions`)
     - ``exponential``: ``decay`` to the power of floor(s / ``decay_every``)
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
-    - ``restarts``: such cosines one after another, the first of ``period`` steps; each further one is ``period_factor``
-      times as long and begins with ``peak_factor`` times the height above ``final``
+    - ``restarts``: cosines as above, one after another. The first has ``period`` steps. Each later cosine is
+      ``period_factor`` times as long and begins with ``peak_factor`` times the height above ``final``
     - ``polynomial``: ``final`` + (1 - ``final``) times (1 - p) to the power of ``power``
-    - ``step``: the share of the last of ``boundaries`` up to s
+    - ``step``: the share that belongs to the last of ``boundaries`` up to s
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
-    so that all but ``restarts`` and ``step`` have reached ``final`` at step ``total``, the first step that is not
-    trained. All of these are counted from step ``first`` of the run.
+    ``cosine``, ``polynomial`` and ``one_cycle`` reach ``final`` at step ``total``, the first step that is not trained.
+    All steps above are counted from step ``first`` of the run.
     """
 
     settings: ScheduleSettings
@@ -78,7 +78,7 @@ class Schedule:
 
 
 def _cosine(done: float, final: float, peak: float = 1.0) -> float:
-    """Return half a cosine from ``peak`` above ``final`` to it, as Keras scales them, at a share of its length."""
+    """Return the value at the share ``done`` of half a cosine from ``final + (1 - final) * peak`` to ``final``."""
     # cos² of half the angle; (1 + cos) / 2 would lose digits to cancellation near the end.
     return final + (1 - final) * peak * math.cos(done * (math.pi / 2)) ** 2
 
@@ -89,12 +89,12 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs,
     Args:
         settings: the recipe's settings.
         total_steps: the steps of the schedule.
-        epochs: the batches of each epoch.
+        epochs: the number of batches of each epoch.
         first: the step at which the schedule begins.
 
     Raises:
-        SettingsError: the warm-up is as long as the training, boundaries are not in order, or an interval is below one
-            step, or in epochs although the batch size changes.
+        SettingsError: the warm-up is as long as the training; boundaries are not in order; or an interval is below one
+            step, or given in epochs although the batch size changes.
     """
     warmup = settings.warmup.of(total_steps, epochs)
     if warmup >= total_steps:
@@ -103,7 +103,7 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs,
         )
     boundaries = tuple(each.of(total_steps, epochs) for each in settings.boundaries)
     if any(later <= before for before, later in itertools.pairwise(boundaries)):
-        raise SettingsError(f"schedule.boundaries: got steps {boundaries}, expected each later than the one before")
+        raise SettingsError(f"schedule.boundaries: got steps {boundaries}, expected them in ascending order")
     return Schedule(
         settings=settings,
         warmup=warmup,
@@ -119,17 +119,17 @@ _INTERVALS = {"decay_every": "exponential", "period": "restarts"}
 
 
 def _interval(settings: ScheduleSettings, name: str, total_steps: int, epochs: Epochs) -> int:
-    """Return a setting of the schedule that is repeated, in steps; 0 if the schedule does not use it.
+    """Return the interval ``decay_every`` or ``period`` in steps; 0 if the schedule does not use it.
 
     Raises:
-        SettingsError: it is below one step, or in epochs although the batch size changes.
+        SettingsError: the interval is below one step, or given in epochs although the batch size changes.
     """
     if settings.kind != _INTERVALS[name]:
         return 0
     part: Part = dict(settings)[name]
     steps = part.of(total_steps, epochs)
     if steps < 1:
-        raise SettingsError(f"{name}={part!r} is not a number of steps; give at least one")
+        raise SettingsError(f"{name}={part!r} is less than one step; give at least one step")
     if part.epochs is not None and len(epochs.changes) > 1:
         raise SettingsError(
             f"{name}={part!r} vs a batch size that changes by epoch: the number of steps would vary; give {name}.steps "

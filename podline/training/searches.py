@@ -32,12 +32,12 @@ def learning_rate_spec(
 
     Args:
         store: the store.
-        recipe: the recipe to search for; with a run, the run's own recipe replaces it.
-        reporter: reports the data set that is chosen among several.
-        run: the run whose newest checkpoint the search begins from.
+        recipe: the recipe to search for; if ``run`` is given, the run's recipe is used instead.
+        reporter: reports which of several data sets is used.
+        run: the run from whose newest checkpoint the search begins.
         fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
         choices: changes to the recipe.
-        **values: ``low``, ``high``, ``steps`` and ``strategy``, if they differ from the defaults.
+        **values: values of ``low``, ``high``, ``steps`` and ``strategy`` that differ from the defaults.
 
     Raises:
         StoreError: the data set, the run, or a checkpoint of the run does not exist.

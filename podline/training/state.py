@@ -1,4 +1,4 @@
-"""The state of a run: every variable that training changes, in groups, by place."""
+"""The state of a run: all variables that training changes, in groups and in a fixed order."""
 
 # pyright: standard
 from __future__ import annotations
@@ -25,14 +25,14 @@ STEPS = "steps"
 class TrainingState:
     """A model, its optimizer and, if there is one, the exponential moving average of the model.
 
-    The average is a second model, whose variables follow the first one's after every step. Both the weights and the
-    moving statistics of batch norm are averaged, so that the statistics fit the weights (Tan, Le: "EfficientNet", ICML
-    2019, does the same). Integers, as those of a counter, are copied. The states of random generators are not.
+    The average is a second model, which is updated after every step. Both the weights and the moving statistics of
+    batch norm are averaged, so that the statistics fit the weights (Tan, Le: "EfficientNet", ICML 2019, does the same).
+    Integer variables, such as counters, are copied. The states of random generators are not copied.
 
     Attributes:
         model: the trained model.
         optimizer: an optimizer built for the model.
-        average: the averaged model that is evaluated instead, or None.
+        average: the averaged model, which is evaluated instead of ``model``, or None.
         steps_before: number of steps that the state had seen when the run began.
         total_steps_done: number of steps that the state has seen now.
     """
@@ -42,7 +42,7 @@ class TrainingState:
     ) -> None:
         self.steps_before = self.total_steps_done = steps_before
         self.model, self.average_decay = model, average_decay
-        # All variables that some phase may train; what the model itself has frozen never trains.
+        # All variables that some phase may train; layers that the model itself freezes never train.
         self._trained = model.trainable_variables
         self._frozen = [layer for layer in with_sublayers(model) if not layer.trainable]
         self._settings, self.optimizer = settings, self._built(settings)
@@ -51,13 +51,14 @@ class TrainingState:
             self.average = copied(model)
 
     def _built(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
-        with fresh_names():  # its variables have its name
+        with fresh_names():  # the names of the optimizer's variables contain its own name
             return build_optimizer(settings, self._trained, layers=with_sublayers(self.model))
 
     def use_optimizer(self, settings: OptimizerSettings) -> None:
-        """Switch to the optimizer of some settings; call this in the strategy's scope.
+        """Switch to the optimizer of ``settings``; call this in the strategy's scope.
 
-        An optimizer with the same variables takes over their values; any other optimizer begins fresh.
+        A new optimizer with the same class and variable shapes takes over the values of the old one; any other
+        optimizer begins fresh.
         """
         if settings == self._settings:
             return
@@ -67,18 +68,17 @@ class TrainingState:
             assign(self.optimizer.variables, values_of(before.variables))
 
     def renew_optimizer(self) -> None:
-        """Begin with a fresh optimizer; call this in the strategy's scope as layers begin to train.
+        """Replace the optimizer by a fresh one; call this in the strategy's scope when layers begin to train.
 
-        Adam corrects its averages of gradients by the number of steps, as if all variables had trained in all of them.
+        Adam corrects its averages of gradients by the number of steps, as if all variables had trained in all steps.
         """
         self.optimizer = self._built(self._settings)
 
     def let_train(self, beginnings: Sequence[str]) -> None:
-        """Make only the layers trainable whose names start with one of some prefixes, except those frozen by the model.
+        """Make only the layers trainable whose names start with one of the prefixes ``beginnings``.
 
-        In a prefix ``*`` stands for any letters.
-
-        Batch norm that does not train normalises by its moving statistics and leaves them as they are.
+        In a prefix, ``*`` stands for any letters. Layers that the model itself freezes stay frozen. A batch norm that
+        is not trainable normalises by its moving statistics and does not update them.
 
         Raises:
             SettingsError: a prefix matches no layer with weights, or no variable would be trainable.
@@ -97,8 +97,8 @@ class TrainingState:
             layer.trainable = False
         if not self.model.trainable_variables:
             raise SettingsError(
-                f"trainable_layers={list(beginnings)}: no variable would train; name a layer that has one"
-                f"{' and that the model itself does not freeze' if self._frozen else ''}"
+                f"trainable_layers={list(beginnings)}: no variable would train; name a layer with weights"
+                f"{' that the model itself does not freeze' if self._frozen else ''}"
             )
 
     @property
@@ -112,15 +112,15 @@ class TrainingState:
         return self.total_steps_done - self.steps_before
 
     def average_share(self, seen: int) -> float:
-        """Return the share of their difference by which the average moves towards the model in a step.
+        """Return the share of the difference by which the average moves towards the model, after ``seen`` steps.
 
-        Early in a run the share is 1 - (1 + step) / (10 + step), as in ``tf.train.ExponentialMovingAverage``, so that
+        Early in a run the share is 1 - (1 + seen) / (10 + seen), as in ``tf.train.ExponentialMovingAverage``, so that
         the average forgets the initial weights.
         """
         return 1 - min(self.average_decay, (1 + seen) / (10 + seen))
 
     def follow(self, share: Tensor) -> None:
-        """Move the average towards the model, as a part of a step on the device."""
+        """Move the average towards the model by a share of the difference, as part of a step on the device."""
         if self.average is not None:
             for average, value in zip(self.average.weights, self.model.weights, strict=True):
                 if is_averaged(average):
@@ -129,7 +129,7 @@ class TrainingState:
                     average.assign(value)
 
     def snapshot(self) -> dict[str, Array]:
-        """Copy all variables and the step, by label."""
+        """Return copies of all variables, and the number of steps, by label."""
         arrays = {
             f"{group}/{label}": value
             for group, variables in self._groups().items()
@@ -138,7 +138,7 @@ class TrainingState:
         return arrays | {STEPS: np.array(self.total_steps_done)}
 
     def restore(self, arrays: Arrays) -> None:
-        """Set all variables and the step to a snapshot.
+        """Set all variables and the number of steps to a snapshot.
 
         Raises:
             ArtifactError: the snapshot has other groups, types or shapes.
@@ -149,7 +149,8 @@ class TrainingState:
         ]
         if left or STEPS not in arrays:
             raise ArtifactError(
-                f"it holds {left[0] if left else 'no step'}, but this state has {', '.join(groups)} and a step"
+                f"the snapshot has {left[0] if left else 'no number of steps'}, expected only "
+                f"{', '.join(groups)} and {STEPS}"
             )
         parts = {group: _part(arrays, group) for group in groups}
         for group, variables in groups.items():
@@ -168,11 +169,11 @@ class TrainingState:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All variables that a snapshot holds."""
+        """All variables that a snapshot contains."""
         return [variable for variables in self._groups().values() for variable in variables]
 
     def _groups(self) -> dict[str, Variables]:
-        """Return all variables in groups; an optimizer's group has its class, since others may have the same shapes."""
+        """Return all variables by group; the optimizer's group contains its class, since shapes do not identify it."""
         average = {"average": self.average.weights} if self.average else {}
         optimizer = f"optimizer/{type(self.optimizer).__name__}"
         return {"model": self.model.variables, **average, optimizer: self.optimizer.variables}

@@ -1,10 +1,10 @@
 """The inner loop on the device: many steps in one call, under a strategy.
 
-``keras.Model.fit`` does not work under every strategy. A ``tf.function`` that contains the loop does, and so do Keras's
-layers and optimizers in it. The number of steps is a tensor, so one trace serves for any number.
+``keras.Model.fit`` does not work under every strategy. A ``tf.function`` with the loop, Keras layers and a Keras
+optimizer does. The number of steps is a tensor, so one trace serves for any number.
 
-The host runs ahead of a single accelerator: a batch is requested when the loss of the step before the last is known. So
-it is made and copied, and its step launched, while the device still works on the last step.
+The host runs one step ahead of a single accelerator. While the device computes step n, the host prepares and copies the
+batch of step n + 1 and launches that step.
 """
 
 # pyright: standard
@@ -42,8 +42,8 @@ _NORMS = "gradient norms"
 def provided(objective: Objective) -> tuple[str, ...]:
     """Return the names of the quantities that each step reports.
 
-    These are ``loss`` (of the batch, with the model's penalties), ``gradient_norm``, one norm for each block of the
-    model (:func:`block_of`), and the measures.
+    These are ``loss`` (of the batch, with the model's penalties), ``gradient_norm`` (of all gradients together) and the
+    objective's measures. Each step also reports ``gradient_norm/BLOCK`` for each block (:func:`block_of`).
     """
     return ("loss", TOTAL, *objective.measured)
 
@@ -71,9 +71,6 @@ class TrainingSteps:
     ) -> None:
         """Trace the step into a graph.
 
-        Raises:
-            SettingsError: a resumed run would not repeat the step; see :mod:`podline.training.resumable`.
-
         Args:
             strategy: the strategy to run under.
             state: the state to train.
@@ -82,13 +79,14 @@ class TrainingSteps:
             batches: the batches to train on, from ``strategy.distribute_datasets_from_function``: each replica's part
                 of each batch.
             batch_size: examples in a step, over all replicas.
-            network: the layers of the state's model, built for the images of these batches if their shape differs, or
-                for features of these images.
+            network: the state's model, rebuilt for batches with another image shape or with features of frozen layers;
+                by default the model itself.
             jit: whether XLA compiles the step.
             accumulate: number of equal parts of a replica's batch, computed one after another.
 
         Raises:
-            SettingsError: several replicas should be compiled.
+            SettingsError: ``jit`` is set with several replicas, or a resumed run would not repeat the step; see
+                :mod:`podline.training.resumable`.
         """
         if jit and strategy.num_replicas_in_sync > 1:
             raise SettingsError(
@@ -114,11 +112,11 @@ class TrainingSteps:
         self.tracing_seconds = time.perf_counter() - before
 
     def rewind(self, batches: Iterable[Any]) -> None:
-        """Continue with other batches, of the same shapes and strategy; the graph stays."""
+        """Continue with other batches of the same shapes and strategy, with the same traced graph."""
         self._iterator: Any = iter(batches)
 
     def advance(self, count: int) -> StepsDone:
-        """Take ``count`` steps; Python computes their rates, rounded to float32."""
+        """Take ``count`` steps, with learning rates that Python computes and rounds to float32."""
         before, state = time.perf_counter(), self._state
         rates = [self._rate(step) for step in range(state.step, state.step + count)]
         shares = [
@@ -131,7 +129,7 @@ class TrainingSteps:
         return StepsDone(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
 
     def _take(self, iterator: Any, rates: Any, shares: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Take several steps; return each quantity's value at each step, and the seconds spent waiting for input."""
+        """Take a step per rate; return each quantity's value at each step, and the seconds spent waiting for input."""
         self.traces += 1  # Python runs this once for each graph
         count = tf.shape(rates)[0]
 
@@ -151,14 +149,14 @@ class TrainingSteps:
                 tf.constant(0.0, tf.float64),
                 {name: tf.TensorArray(tf.float32, count, element_shape=shape) for name, shape in shapes.items()},
             ],
-            # A second iteration begins when all variables of the first are up to date, before its loss is known. Sums
-            # over replicas must not overlap.
+            # An iteration may begin when the previous one has updated all variables, before its loss is known. Sums
+            # over replicas must not overlap, so with several replicas iterations do not overlap.
             parallel_iterations=2 if self._strategy.num_replicas_in_sync == 1 else 1,
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
     def _one(self, batch: Batch, rate: Tensor, share: Tensor) -> dict[str, tf.Tensor]:
-        """Take one step over all replicas; return float32 values of each quantity."""
+        """Take one step over all replicas; return the float32 value of each quantity."""
         self._state.optimizer.learning_rate = rate
         outputs = self._strategy.run(self._step, args=(batch, share))
         return {
@@ -166,10 +164,10 @@ class TrainingSteps:
         }
 
     def _next_timed(self, iterator: Any, last: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """Return the next batch, and the seconds from the end of the last step, whose loss is ``last``, to its arrival.
+        """Return the next batch, and the seconds that the device was idle before the batch arrived.
 
-        The request does not wait for the last step. The clocks run in this iteration of the loop, and the next one
-        begins after them; so requests are at most one step ahead.
+        The idle time begins when ``last``, the loss of the previous step, is computed. The request for the batch does
+        not wait for it. The next iteration begins after both clock readings, so requests are at most one step ahead.
         """
         with tf.device("CPU:0"):
             with tf.control_dependencies([last]):
@@ -182,14 +180,14 @@ class TrainingSteps:
             return tf.nest.map_structure(_in_place, batch, expand_composites=True), idle
 
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
-        """Take one step of one replica; return its share of the loss, of the measures and of the gradients' norms."""
+        """Take one step of one replica; return its share of the loss, the measures and the gradient norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         gradients, outputs = self._gradients(batch)
         # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._state.optimizer.apply(gradients, model.trainable_variables)
         self._state.follow(share)
-        # The sum over the replicas follows, so each returns its share of the common norms.
+        # All replicas have the same norms, and the caller sums over replicas: each returns its share.
         return {**outputs, _NORMS: self._norms.of(gradients) / replicas}
 
     def _gradients(self, batch: Batch) -> tuple[list[Tensor], dict[str, tf.Tensor]]:
@@ -198,12 +196,14 @@ class TrainingSteps:
         size = self._batch_size // (self._strategy.num_replicas_in_sync * parts)
         gradients, outputs = self._of_part({name: values[:size] for name, values in batch.items()})
         for part in range(1, parts):
-            # A part waits for the one before, so that their outputs are not in memory together.
+            # Each part waits for the previous part, so that the outputs of only one part are in memory.
             with tf.control_dependencies(gradients):
                 place = tf.constant(part * size)
-                mine = {name: values[place : place + size] for name, values in batch.items()}
-                mine = {name: tf.ensure_shape(values, (size, *values.shape[1:])) for name, values in mine.items()}
-            more, other = self._of_part(mine)
+                examples = {name: values[place : place + size] for name, values in batch.items()}
+                examples = {
+                    name: tf.ensure_shape(values, (size, *values.shape[1:])) for name, values in examples.items()
+                }
+            more, other = self._of_part(examples)
             gradients = [first + second for first, second in zip(gradients, more, strict=True)]
             outputs = {name: value + other[name] for name, value in outputs.items()}
         return gradients, outputs
@@ -233,7 +233,7 @@ def _in_place(tensor: Tensor) -> Tensor:
 
 
 def _compiled(step: Callable[..., Any], *, jit: bool) -> Callable[..., Any]:
-    """Return a step of one replica that XLA compiles if ``jit`` is set, else the step itself."""
+    """Return the step function, compiled by XLA if ``jit`` is set."""
     return tf.function(step, autograph=False, jit_compile=True) if jit else step
 
 
@@ -248,8 +248,8 @@ class Score(NamedTuple):
         loss: mean over the examples, without the model's penalties.
         sums: the sum of each measure of the objective over the examples.
         examples: number of examples.
-        outputs: the model's outputs for the examples, (n, …), if they are kept …
-        targets: … and the kept field of their records.
+        outputs: the model's outputs for the examples, (n, …); empty if the steps keep no field.
+        targets: the examples' values of the kept field, (n, …); empty if the steps keep no field.
     """
 
     loss: float
@@ -260,7 +260,7 @@ class Score(NamedTuple):
 
 
 class ScoringSteps:
-    """Scores a model on padded batches; padding does not count."""
+    """Scores a model on padded batches; padding is ignored."""
 
     def __init__(
         self,
@@ -271,14 +271,14 @@ class ScoringSteps:
         jit: bool = False,
         kept: str = "",
     ) -> None:
-        """Prepare the step, which its first call traces; with ``jit`` XLA compiles it.
+        """Prepare the scoring step; the first call of :meth:`score` traces it.
 
         Args:
             strategy: the strategy of the model.
             model: the model.
-            objective: its loss, and the measures to count.
+            objective: the loss, and the measures to count.
             jit: whether XLA compiles the step.
-            kept: the field of the records that a score keeps, with the model's outputs; empty for none.
+            kept: the field of the examples that a score keeps, together with the model's outputs; empty for none.
         """
         self._strategy, self._model, self._objective, self._kept = strategy, model, objective, kept
         self._step = _compiled(self._replica_step, jit=jit)
@@ -291,7 +291,7 @@ class ScoringSteps:
             batches: from ``strategy.distribute_datasets_from_function``: each replica's part of each batch, of the
                 objective's fields and ``mask`` (float32, 1 for an example and 0 for padding).
             count: number of batches.
-            news: called with the number of batches done; scoring stops if it returns False.
+            news: is called with the number of batches done; scoring stops if ``news`` returns False.
 
         Returns:
             The score, or None if ``news`` stopped the scoring.
@@ -312,7 +312,7 @@ class ScoringSteps:
         return Score(loss / examples, named, round(examples), outputs, targets)
 
     def _reduced(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return the sums over a batch, and the kept values of its examples, in their order."""
+        """Return the sums over a batch, and the kept values of its examples in the batch's order."""
         sums, kept = self._strategy.run(self._step, args=(batch,))
         added = [self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in sums]
         return added, [self._strategy.gather(value, axis=0) for value in kept]
@@ -331,12 +331,12 @@ TOTAL = "gradient_norm"
 
 
 def block_of(variable: keras.Variable) -> str:
-    """Return a variable's block, the first part of its name: ``stage1`` of ``stage1_conv/kernel``."""
+    """Return a variable's block, the first word of its path: ``stage1`` of ``stage1_conv/kernel``."""
     return variable.path.split("/")[0].split("_")[0]
 
 
 class GradientNorms:
-    """Euclidean norms of the gradients of some variables.
+    """Computes the Euclidean norms of the gradients of some variables.
 
     Attributes:
         blocks: the blocks of the variables, in the order of the network.
@@ -350,30 +350,30 @@ class GradientNorms:
 
     @property
     def shape(self) -> tuple[int]:
-        """Return the shape of :meth:`of`'s result."""
+        """Return the shape of the result of :meth:`of`: (1 + blocks,)."""
         return (1 + len(self.blocks),)
 
     def of(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return the norm of all gradients together and of each block: float32, of :attr:`shape`.
 
         Args:
-            gradients: one for each variable, summed over the replicas and not clipped.
+            gradients: the gradient of each variable, summed over the replicas and not clipped.
         """
         squares = [tf.nn.l2_loss(gradient) for gradient in gradients]
         sums = tf.stack([tf.add_n([squares[place] for place in places]) for places in self._members])
         return tf.sqrt(2.0 * tf.concat([tf.reduce_sum(sums, keepdims=True), sums], 0))
 
     def series(self, norms: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
-        """Return the norms of several steps, shape (steps, …), by name: ``gradient_norm`` and one for each block."""
+        """Split norms (steps, 1 + blocks) by name: ``gradient_norm`` and ``gradient_norm/BLOCK``, each (steps,)."""
         names = [TOTAL, *(f"{TOTAL}/{block}" for block in self.blocks)]
         return dict(zip(names, norms.T, strict=True))
 
 
 @contextlib.contextmanager
 def permanent(spec: TrainSpec) -> Iterator[None]:
-    """Turn a failure of the first step into a permanent error, since every retry would fail as well.
+    """Convert a failure of the first step to a permanent error, because every retry would fail as well.
 
-    Errors of an unavailable device (``UnavailableError`` and its like) stay unchanged.
+    Errors of unavailable devices, such as ``UnavailableError``, stay unchanged.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Writes TensorBoard's event files from ``metrics.jsonl``.
 
-The event file is derived data: a resumed run rewrites it from the remaining lines, with their own times, so it has no
-gap and no repeated step.
+A resumed run rewrites the event file from the remaining lines of ``metrics.jsonl``, with the times of these lines. So
+the event file has no gap and no repeated step.
 """
 
 # pyright: standard
@@ -18,7 +18,7 @@ from podline.base.errors import StoreError
 from podline.documents.metrics_log import FindingLine, MetricsLine, figures_of
 from podline.store.contract import explained
 
-# The messages have no other public names.
+# TensorFlow 2 has no public names for these protocol buffers.
 v1: Any = tf.compat.v1
 # TensorBoard reads any file with "tfevents" in its name; a run has one file over all its starts.
 _FILE = "events.out.tfevents.0.podline"
@@ -43,7 +43,7 @@ class EventFile:
             self._writer.flush()
 
     def write(self, line: MetricsLine) -> None:
-        """Append a line's figures.
+        """Append a line's values.
 
         Raises:
             StoreError: the line cannot be written.

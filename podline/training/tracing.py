@@ -1,7 +1,7 @@
-"""Explains a diverged loss: computes the loss of each example of the failing batch, and names those that fail.
+"""Explains a diverged loss: computes the loss of each example of the failing batch, and names the failing examples.
 
-The device goes on until the next stop, so the state before the failing step is gone. The weights after it are tried,
-or, if they are not finite, the newest ones that were saved.
+The device continues until the next stop, so the weights before the failing step are lost. The losses are computed with
+the weights after the stretch or, if those are not finite, with the newest saved weights.
 """
 
 # pyright: standard
@@ -26,17 +26,17 @@ from podline.training.divergence import FailedStep
 from podline.training.run import Run
 
 _NAMED = 8
-# If a few examples hold at least this share of an exploded loss, they are its cause.
+# If a few examples have at least this share of an exploded loss, they are its cause. A few: the share of a batch.
 _MOST_OF_IT, _FEW = 0.5, 1 / 8
 _CALMER = "a lower learning rate, a longer warm-up or clip_norm may prevent it"
 _LOOK = f"look at these records and at the loss; if they are correct, {_CALMER}"
 
 
 def explain(run: Run, failure: FailedStep) -> str:
-    """Return the cause of a failure and its remedy, in a few lines; it may change the state of the run, which is over.
+    """Return the cause of a failure and its remedy, in a few lines; this may change the state of the failed run.
 
-    The text names the examples whose loss is not finite, with file and byte, and the layer, loss term or gradient that
-    failed first; or it says that no single example is the cause.
+    The text names the examples whose loss is not finite, with file and byte offset, and the first layer, loss term or
+    gradient that is not finite. Otherwise the text says that no single example is the cause.
     """
     run, whose = _with_finite_weights(run, failure.step)
     phase = run.plan.phase(failure.step)
@@ -63,7 +63,7 @@ def explain(run: Run, failure: FailedStep) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Return the examples of an evaluation whose loss is never finite; or blame the weights or the device."""
+    """Return why an evaluation's loss is not finite: examples (which are listed), the weights or the device."""
     with tf.device("CPU:0"):
         fresh = BatchCheck(kind_of(run.recipe).model(run.recipe, run.manifest), objective)
     check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
@@ -80,17 +80,17 @@ def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput,
     if not wrong:
         return f"on the CPU every loss is finite: the device's precision or order of operations matters; {_CALMER}"
     if not always:
-        return f"{counted} no finite loss, but one with random weights: the weights are the cause; {_CALMER}"
+        return f"{counted} no finite loss, but a finite loss with random weights: the weights are the cause; {_CALMER}"
     ids = always if batches.ids is None else batches.ids[always].tolist()
-    named = "\n".join(_place_of(reader, one) for one in ids[:_NAMED])
+    named = "\n".join(_place_of(reader, example) for example in ids[:_NAMED])
     return (
-        f"{counted} no finite loss, {len(always)} of them with random weights either; correct these records at the "
-        f"source, and convert again:\n{named}"
+        f"{counted} no finite loss, {len(always)} of them also with random weights; correct these records in the "
+        f"source, and convert the data again:\n{named}"
     )
 
 
 def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
-    """Return the run with finite weights, and what to call them: the current, the newest saved or the initial ones."""
+    """Return the run with finite weights (current, newest saved or initial), and a description of the weights."""
     if all(np.isfinite(variable).all() for variable in run.state.model.trainable_variables):
         return run, "the weights after the stretch of this step"
     for there in run.checkpoints.steps():
@@ -108,7 +108,7 @@ def _weights(check: BatchCheck, batch: Arrays) -> str:
     fault, (layer, largest) = check.fault(batch), check.largest_output(batch)
     first = f"{_first_wrong(fault)}\n" if fault else ""
     return (
-        f"{first}the weights are the cause, or the device's precision: the largest output is {largest:.3g}, of layer "
+        f"{first}the weights are the cause, or the device's precision; the largest output is {largest:.3g}, of layer "
         f"{layer}; {_CALMER}"
     )
 
@@ -116,7 +116,7 @@ def _weights(check: BatchCheck, batch: Arrays) -> str:
 def _of_all(losses: npt.NDArray[np.float32], whose: str) -> str:
     if not np.isfinite(losses).all():
         return f"with {whose}, no example of the batch has a finite loss"
-    return f"with {whose}, their losses lie between {losses.min():.3g} and {losses.max():.3g}"
+    return f"with {whose}, the losses lie between {losses.min():.3g} and {losses.max():.3g}"
 
 
 def _first_wrong(fault: FirstNonFinite) -> str:
@@ -147,7 +147,7 @@ def _place_of(reader: SplitReader, example: int) -> str:
 
 
 def _field(name: str, value: Any) -> str:
-    """Summarise an example's field: a number, or the share of an array that is not finite."""
+    """Describe an example's field: the value of a number, or how many values of an array are not finite."""
     if not np.ndim(value):
         return f", {name} {value}"
     wrong = np.count_nonzero(~np.isfinite(value))

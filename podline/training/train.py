@@ -58,7 +58,7 @@ from podline.training.run import Run, build_trainer, configure_process
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
 
-# Share of the requested minutes that is planned: single steps are up to a tenth faster than a real run.
+# Share of the requested minutes that is planned: rehearsed steps are up to a tenth faster than the steps of a run.
 _SURE = 0.9
 # Outputs of a training that later stages do not need.
 _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
@@ -67,15 +67,15 @@ _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     """Train a recipe on a data set, or resume an interrupted start of the same run.
 
-    It writes to ``runs/<run>``: ``spec.json``; ``metrics.jsonl`` and ``events.jsonl``
+    The training writes to ``runs/<run>``: ``spec.json``; ``metrics.jsonl`` and ``events.jsonl``
     (:mod:`podline.documents.metrics_log`); ``checkpoints/`` (:mod:`podline.training.checkpoints`); ``tensorboard/``;
-    and ``model/`` (:mod:`podline.training.export`, :mod:`podline.documents.model_description`). On SIGTERM it saves a
-    checkpoint and ends.
+    and ``model/`` (:mod:`podline.training.export`, :mod:`podline.documents.model_description`). On SIGTERM the
+    training saves a checkpoint and ends.
 
     Raises:
         StoreError: the data set does not exist, or the store cannot be written.
         SettingsError: the recipe does not fit the data set, or the run was a champion.
-        ArtifactError: the data set does not match its manifest or the spec, or it changed while it was read.
+        ArtifactError: the data set does not match its manifest or the spec, or changed while it was read.
         OtherWriterError: another process has taken over the run.
         DivergenceError: a loss is not finite.
         PreemptedError: SIGTERM arrived; the progress is saved.
@@ -96,7 +96,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     except WorkerLostError as error:
         raise first_cause(shared, spec.folder, cluster(), error) from None
     with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
-        # Up to here a failure to open or build leaves no file of the run.
+        # A failure before this line leaves no file of the run.
         shared.delete(f"{spec.folder}/{ORIGIN}")
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json", exclude={"pruning"}), replace=True)
         writer = writer_of(store, spec.folder)
@@ -119,7 +119,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def _require_shares(recipe: Recipe, hosts: int) -> None:
-    """Refuse a number of hosts that does not divide every batch size, before any host waits for the others.
+    """Check that the number of hosts divides every batch size, before any host waits for the others.
 
     Raises:
         SettingsError: the hosts cannot share a batch equally.
@@ -127,8 +127,8 @@ def _require_shares(recipe: Recipe, hosts: int) -> None:
     sizes = {phase.batch_size for _, phase in recipe.by_phase}
     if (fitting := sharing(hosts, Wanted(0, ""), sizes)) != hosts:
         raise SettingsError(
-            f"strategy=workers: got {hosts} hosts and batch_size={' and '.join(map(str, sorted(sizes)))}, expected "
-            f"hosts that share every batch equally; start {fitting} of them"
+            f"strategy=workers: got {hosts} hosts and batch_size={' and '.join(map(str, sorted(sizes)))}, expected a "
+            f"number of hosts that divides every batch_size; start {fitting} hosts"
         )
 
 
@@ -139,29 +139,29 @@ def _writing(
     """Yield the output store of this process, and a function that returns whether it has lost the right to write.
 
     The chief writes to the store, or to a local mirror of a bucket. Other workers write to copies of the chief's run
-    folder. So every process reads the same files, and restores the same states.
+    folder. Thus every process reads the same files, and restores the same states.
     """
     with contextlib.ExitStack() as stack:
-        mine, lost = store, lambda: False
+        output, lost = store, lambda: False
         if writer := writer_of(store, spec.folder):
             lost = functools.partial(getattr, writer, "lost")
             if writer.waited and isinstance(store, FolderStore):
                 _copy_open_files(store, spec.folder)
         if agreement.chief and not isinstance(store, FolderStore):
             mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
-            mine, lost = mirror.near, lambda: mirror.lost
+            output, lost = mirror.near, lambda: mirror.lost
         agreement.meet()  # the chief's files are in the store
         if not agreement.chief:
-            mine = stack.enter_context(temporary_store(store, "worker"))
-            fetch_run(store, spec.folder, mine)
+            output = stack.enter_context(temporary_store(store, "worker"))
+            fetch_run(store, spec.folder, output)
         agreement.meet()
-        yield mine, lost
+        yield output, lost
 
 
 def _copy_open_files(store: FolderStore, folder: str) -> None:
-    """Replace each file of a run by a copy: the former writer, if suspended, has the old ones open."""
+    """Replace each file of a run by a copy, because a suspended former writer may still have the old files open."""
     for name in [name for name in store.list(folder) if not name.endswith(f"/{LEASE}")]:
-        with store.workspace("copy") as place, contextlib.suppress(FileNotFoundError):  # its last one is taken back
+        with store.workspace("copy") as place, contextlib.suppress(FileNotFoundError):  # the former writer deleted it
             copy = place / "copy"
             shutil.copyfile(store.local(name), copy)
             store.publish_file(copy, name, replace=True)
@@ -177,9 +177,9 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     make_run, agreement = _opened(spec, store, reporter)
     with temporary_store(store, "preflight") as near, MetricsLog(near.root / METRICS) as log:
         events = EventLog(near.root / EVENTS)
-        # The place of the first checkpoints; only the chief writes to the store.
-        mine = store if isinstance(store, FolderStore) and agreement.chief else near
-        run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
+        # The store that the run's checkpoints go to; only the chief writes to the shared store.
+        output = store if isinstance(store, FolderStore) and agreement.chief else near
+        run = make_run(store=output, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         run.load_start()
         return rehearsed(run)
 
@@ -208,7 +208,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
-    """Open a run without outputs and listeners: its data set, its plan and its initial state."""
+    """Return a function that makes the run from its outputs and listeners, and the agreement of its workers."""
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
@@ -260,7 +260,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
             run.reporter.log(f"the initial weights are those of {taken}")
     else:
         message = (
-            f"{run.spec.run}: going on from the checkpoint of step {checkpoint.step} of {total}, the newest whole one, "
+            f"{run.spec.run}: resuming from the newest complete checkpoint, of step {checkpoint.step} of {total}, "
             f"{where}"
         )
         run.events.write("restored", checkpoint.step, message)
@@ -270,7 +270,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
 
 @contextlib.contextmanager
 def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[None]:
-    """Record why a run ended early."""
+    """Write an event that says why the run ended early, if the body raises an error."""
     try:
         yield
     except PreemptedError as error:
@@ -291,7 +291,7 @@ def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[
 
 
 def _pflop(run: Run) -> float:
-    """Return the petaflop of the training, from the image sizes of each phase."""
+    """Return the floating-point operations of the training in 10¹⁵, from the image sizes of each phase."""
     examples, steps = run.plan.order.epochs.examples_before, run.state.step
     return sum(
         training_pflop(

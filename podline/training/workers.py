@@ -1,8 +1,8 @@
-"""Synchronises processes that train together: waits for all of them, and makes common decisions.
+"""Synchronises processes that train together: waits for all processes, and makes common decisions.
 
-Clocks, signals and files differ between processes. If only one process acted on them, the others would wait forever in
-an all-reduce. So all processes decide such questions in a *meeting*, to which every process must come, in the same
-order. Values that follow from the steps (a loss, a score, the step number) are equal everywhere and need no meeting.
+Clocks, signals and files differ between processes. If only one process acted on them, the other processes would wait
+forever in an all-reduce. So processes decide by a *meeting*, a collective operation that every process must call, in
+the same order. A loss, a score and the step number are equal in all processes and need no meeting.
 """
 
 # pyright: standard
@@ -27,7 +27,7 @@ _DIGITS = 12
 
 
 class Agreement:
-    """Makes the decisions of a single process: its own values are the common values.
+    """Makes the decisions of a single process: its values are the common values.
 
     Attributes:
         chief: whether this process writes to the store.
@@ -37,19 +37,19 @@ class Agreement:
     chief = True
     processes = 1
 
-    def any(self, mine: bool) -> bool:
+    def any(self, value: bool) -> bool:
         """Return whether any process passes True."""
-        return mine
+        return value
 
-    def of_chief(self, mine: int) -> int:
+    def of_chief(self, value: int) -> int:
         """Return the number that the chief passes, −2⁵³ … 2⁵³."""
-        return mine
+        return value
 
     def meet(self) -> None:
         """Wait until all processes call this."""
         self.any(False)
 
-    def require_same(self, what: str, mine: str) -> None:
+    def require_same(self, what: str, value: str) -> None:
         """Check that all processes have the same value.
 
         Raises:
@@ -67,28 +67,28 @@ class WorkersAgreement(Agreement):
         # Each graph has its own keys for its sums, so processes cannot confuse two meetings.
         self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
 
-    def any(self, mine: bool) -> bool:
+    def any(self, value: bool) -> bool:
         """Return whether any process passes True."""
-        return bool(self._table(int(mine)).any())
+        return bool(self._table(int(value)).any())
 
-    def of_chief(self, mine: int) -> int:
+    def of_chief(self, value: int) -> int:
         """Return the number that the chief passes."""
-        return int(self._table(mine)[0])
+        return int(self._table(value)[0])
 
-    def require_same(self, what: str, mine: str) -> None:
+    def require_same(self, what: str, value: str) -> None:
         """Raise an error in every process if the values differ."""
-        number = int(hashlib.sha256(mine.encode()).hexdigest()[:_DIGITS], 16)
+        number = int(hashlib.sha256(value.encode()).hexdigest()[:_DIGITS], 16)
         if self.any(self.of_chief(number) != number):
-            raise ArtifactError(f"{what} differ between the workers; here: {mine}; start all of them again")
+            raise ArtifactError(f"{what} differ between the workers; here: {value}; start all of them again")
 
     @measured("hosts")
-    def _table(self, mine: int) -> np.ndarray:
+    def _table(self, value: int) -> np.ndarray:
         """Return the number of each process, int64, (processes,)."""
 
         def row(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group % self._replicas == 0
             values = np.zeros(self.processes, np.int64)
-            values[self._place] = mine if first else 0
+            values[self._place] = value if first else 0
             return tf.constant(values)
 
         return self._sum(self._strategy.experimental_distribute_values_from_function(row)).numpy()

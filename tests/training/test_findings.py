@@ -260,7 +260,7 @@ RISES = [(3.0, 3.0), (2.0, 2.0), (1.5, 2.1), (1.2, 2.3), (1.0, 2.4), (0.9, 2.6)]
 def test_without_an_accuracy_a_loss_that_rises_for_several_evaluations_tells() -> None:
     [line] = overfitting(RISES)
     assert (line.step, line.where, line.suggestion) == (60, "validation", "help")
-    assert "has risen from 2 at step 20 to 2.6, as the training loss fell from 2 to 0.9" in line.message
+    assert "has risen from 2 at step 20 to 2.6, while the training loss fell from 2 to 0.9" in line.message
     assert [line.step for line in overfitting(RISES, before=5)] == [60], "an interrupted run remembers"
     assert overfitting(RISES[:5]) == []
     assert overfitting([(2.0, loss) for _, loss in RISES]) == [], "the training loss does not fall: it diverges"
@@ -334,7 +334,7 @@ def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
     message = failing(root, model=RESNET, schedule=rate, optimizer={"weight_decay": 1e35}, checkpoint_steps=8)
     assert re.match(r"the loss is (nan|inf) at step \d+: batch \d+ of 25 in epoch 1, 32 examples", message)
     assert "no single example is the cause: with the initial weights, as none are saved" in message
-    assert "the weights are the cause, or the device's precision: the largest output is " in message
+    assert "the weights are the cause, or the device's precision; the largest output is " in message
     assert "a lower learning rate" in message
     [folder] = (root / "runs").iterdir()
     assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
@@ -349,7 +349,7 @@ def test_a_loss_that_explodes_and_stays_a_number_is_no_examples_fault(root: Path
         explosion=ExplosionSettings(factor=3.0),
     )
     assert "the loss has exploded" in message
-    assert "no single example is the cause: with the weights after the stretch of this step, their losses" in message
+    assert "no single example is the cause: with the weights after the stretch of this step, the losses" in message
     assert "of layer classifier" in message
 
 
@@ -395,7 +395,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_its_cause_and_the_norms_befo
     assert str(caught.value).splitlines() == [
         f"the loss is {np.float32(loss)} at step 11: batch 5 of 6 in epoch 2, 8 examples",
         "because of a reason",
-        "norms of the gradient before it: 7, 8, 9",
+        "gradient norms before this step: 7, 8, 9",
     ]
 
 
@@ -419,7 +419,7 @@ def test_a_loss_that_stays_far_above_what_is_usual_has_exploded_where_it_began_t
     [failure] = explosion(2.0, 1.0, 0.5, 21.0, 30.0, 1e9)
     assert failure.step == 6
     assert failure.limit == 20.0, "ten times the loss of the untrained model"
-    assert "the loss has exploded: 1e+09 up to step 12, and for 3 stretches above 20" in failure.what
+    assert "its mean up to step 12 is 1e+09, and 3 stretches in a row were above 20" in failure.what
     [below_zero] = explosion(-1.0, -2.0, -3.0, 9.0, 9.0, 9.0)
     assert (below_zero.step, below_zero.limit) == (6, 8.0)
 
@@ -436,5 +436,5 @@ def test_a_run_that_goes_on_knows_what_was_usual_before():
     for line in (steps_line(2, 2.0), steps_line(4, 1.0)):
         stop.note(line)
     stop.after(losing(6, [19.0, 19.0]))
-    with pytest.raises(DivergenceError, match=r"norms of the gradient before it: 5, 5, 1, 1\b"):
+    with pytest.raises(DivergenceError, match=r"gradient norms before this step: 5, 5, 1, 1\b"):
         stop.after(losing(8, [21.0, 21.0]))

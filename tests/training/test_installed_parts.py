@@ -474,7 +474,7 @@ class Itself(keras.optimizers.SGD):
         (lambda *_: keras.optimizers.AdamW(), "weight_decay=0.004: leave it out, or give 0; a recipe has"),
         (
             lambda *_: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9)),
-            "it has a schedule of its own; give it the rate",
+            "it has a schedule of its own, .*; give the optimizer the rate",
         ),
     ],
 )

@@ -116,7 +116,7 @@ class Unfinished(keras.layers.Layer):
 def test_a_file_that_keras_cannot_load_is_named_with_the_layer(tmp_path: Path) -> None:
     network = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), Unfinished()])
     model = build.trainable_model(network, "unfinished", [0.0] * 3, [1.0] * 3, seed=0)
-    with pytest.raises(ArtifactError, match=r"Keras cannot load .*model.keras: layer part has no weights there"):
+    with pytest.raises(ArtifactError, match=r"Keras cannot load .*model.keras: layer part has no weights in the file"):
         export_model(FolderStore(tmp_path), "runs/x", model, IMAGES)
 
 
@@ -227,7 +227,7 @@ def test_later_phases_and_the_last_call_of_a_hook_are_rehearsed(root: Path, monk
 @pytest.mark.slow
 def test_a_new_architecture_is_loaded_in_other_processes_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(root)
-    with pytest.raises(SettingsError, match=r"model dated: the model in a new process gives answers that differ by "):
+    with pytest.raises(SettingsError, match=r"model dated: the model in a new process gives outputs that differ by "):
         trained(root, "dated", preflight=True)
     assert not (root / "architectures").exists()
     trained(root, "residual", preflight=True)
@@ -324,8 +324,8 @@ class Seeded(layers.Layer):
     ("kind", "message"),
     [
         (Jittered, r"layer odd \(Jittered\): its random numbers come from a generator that no .*; give it self.seed"),
-        (Shaken, r"layer odd \(Shaken\): its random numbers come from TruncatedNormal of TensorFlow, .*SeedGen"),
-        (Counter, r"layer odd \(Counter\): it keeps odd/Variable:0, which no checkpoint holds; .* self.add_weight"),
+        (Shaken, r"layer odd \(Shaken\): its random numbers come from TensorFlow's TruncatedNormal, .*SeedGen"),
+        (Counter, r"layer odd \(Counter\): it keeps odd/Variable:0, which no checkpoint contains; .* self.add_weight"),
     ],
 )
 def test_a_layer_that_a_resumed_run_would_not_repeat_is_refused(own: Any, kind: Any, message: str) -> None:
