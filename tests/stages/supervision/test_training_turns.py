@@ -30,12 +30,12 @@ def _small_training(tmp_path: Path, in_children: None, monkeypatch: pytest.Monke
 class Training:
     """A training in a store of its own, in a thread."""
 
-    def __init__(self, root: Path, strategy: str = "auto") -> None:
+    def __init__(self, root: Path) -> None:
         self.root, self.events = root, list[Event]()
         self.error: BaseException | None = None
         root.mkdir()
         recipe = Recipe(name=root.name, dataset="sample")
-        self.spec = TrainSpec(root=str(root), recipe=recipe, fingerprint="f", strategy=strategy)
+        self.spec = TrainSpec(root=str(root), recipe=recipe, fingerprint="f")
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

@@ -27,13 +27,8 @@ class Child(supervisor._Child):
     """A child whose events come at given seconds."""
 
     def __init__(self, script: list[tuple[float, Event | None]], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._stage, self._keeps, self._log, self._script, self.now = (
-            "train",
-            "checkpoints are kept",
-            "the log",
-            script,
-            0.0,
-        )
+        self._stage, self._keeps, self._log = "train", "checkpoints are kept", "the log"
+        self._script, self.now = script, 0.0
         monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _events(self) -> Iterator[Event | None]:
