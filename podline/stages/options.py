@@ -111,7 +111,7 @@ def flag_of(name: str, field: FieldInfo) -> str:
 
 
 def _in_order(schema: dict[str, Any]) -> None:
-    """Number the fields of a form: required fields first, else in the order of their declaration."""
+    """Set the positions of a form's fields: required fields first, else in the order of their declaration."""
     required = schema.get("required", ())
     for position, name in enumerate(sorted(schema["properties"], key=lambda name: name not in required)):
         schema["properties"][name]["position"] = position

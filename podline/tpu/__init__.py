@@ -1,1 +1,1 @@
-"""Cloud TPUs: health, users, the gate and the repair. What runs on one is in stages and training."""
+"""Cloud TPUs: their health, their users, the gate, the watch and the repairs. Stages and training use a TPU."""

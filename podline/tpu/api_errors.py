@@ -46,24 +46,24 @@ _UNAVAILABLE = frozenset(
 _ARGUMENTS = frozenset({code_pb2.INVALID_ARGUMENT, code_pb2.OUT_OF_RANGE})
 _SETUP: dict[int, str] = {
     code_pb2.PERMISSION_DENIED: "grant the account the role roles/tpu.admin, and enable the API tpu.googleapis.com",
-    code_pb2.INVALID_ARGUMENT: "correct the node's spec",
-    code_pb2.OUT_OF_RANGE: "correct the node's spec",
-    code_pb2.UNIMPLEMENTED: "check the endpoint; it does not serve the Cloud TPU API, version 2",
-    code_pb2.NOT_FOUND: "check the names of project, zone, network, accelerator and runtime version",
+    code_pb2.INVALID_ARGUMENT: "correct the settings tpu.spec",
+    code_pb2.OUT_OF_RANGE: "correct the settings tpu.spec",
+    code_pb2.UNIMPLEMENTED: "correct tpu.api.endpoint, which does not serve version 2 of the Cloud TPU API",
+    code_pb2.NOT_FOUND: "correct the name of the project, zone, network, accelerator or runtime version",
 }
 
 
 class ArgumentError(TpuSetupError):
-    """The API refuses a value of a request."""
+    """The API refuses a request because one of its values is invalid."""
 
 
 class NotFoundError(ArgumentError):
-    """The API does not know a name."""
+    """A node, request, project or other object in a request does not exist."""
 
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn every failure of an API call into one of Podline's errors, whose message begins with ``what``."""
+    """Raise one of Podline's errors for a failed API call in the body; the message begins with ``what``."""
     try:
         yield
     except exceptions.GoogleAPICallError as error:
@@ -71,13 +71,19 @@ def explained(what: str) -> Iterator[None]:
     except exceptions.RetryError as error:
         raise TpuApiError(f"{what}: {_line(str(error))}") from error
     except auth_exceptions.DefaultCredentialsError as error:
-        raise CredentialsError(f"{what}: no credentials for Google Cloud; {_LOG_IN}") from error
+        raise CredentialsError(f"{what}: this machine has no credentials for Google Cloud; {_LOG_IN}") from error
     except auth_exceptions.GoogleAuthError as error:
         raise _auth(what, str(error), retryable=error.retryable) from error
 
 
 def explain(what: str, code: int, message: str) -> PodlineError:
-    """Return the error for a status code of ``google.rpc.Code`` and its message, of a call or an operation."""
+    """Return Podline's error for a failed call or operation.
+
+    Args:
+        what: the action, for the beginning of the message.
+        code: the status, a number of ``google.rpc.Code``.
+        message: the API's message.
+    """
     line = f"{what}: {_line(message)}"
     if _PLUGIN in message:
         return _auth(what, message, retryable=False)

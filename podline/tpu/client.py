@@ -1,7 +1,7 @@
 """The client of the Cloud TPU API v2; only this module and ``api_errors`` import Google's client.
 
-Enums are read as numbers from the wire, so a number that this release of Google's client does not know becomes UNKNOWN
-or UNSPECIFIED, without a warning.
+Enums are read as numbers. A number that is missing in this release of Google's client becomes UNKNOWN or UNSPECIFIED,
+without a warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def connect(settings: ApiSettings) -> tpu_v2.TpuClient:
-    """Create Google's client for an endpoint, without a call.
+    """Create Google's client for the endpoint of the settings, without a call to the API.
 
     Raises:
         CredentialsError: this machine has no credentials.
@@ -43,11 +43,11 @@ class CloudTpu:
 
     Every method raises the errors of :mod:`podline.tpu.api_errors`: :class:`TpuApiError` if the API does not answer,
     :class:`CredentialsError`, :class:`QuotaError`, :class:`TpuSetupError`, :class:`TpuCapacityError`, and
-    :class:`TpuUnhealthyError` if the API refuses, for example because of the node's present state.
+    :class:`TpuUnhealthyError` if the API refuses a request, for example because of the node's present state.
 
     Args:
-        settings: project, zone, patience with calls and operations.
-        clock: the clock for waiting on operations.
+        settings: project, zone, and the time limits of calls and operations.
+        clock: the clock for waiting until operations are done.
         client: Google's client; by default one from :func:`connect`.
     """
 
@@ -80,7 +80,7 @@ class CloudTpu:
         self._change(f"start node {name}", self._client.start_node, name)
 
     def stop_node(self, name: str) -> None:
-        """Stop a node, and wait until it has stopped; see :attr:`podline.tpu.node.Node.stoppable`."""
+        """Stop a node that is :attr:`podline.tpu.node.Node.stoppable`, and wait until it has stopped."""
         self._change(f"stop node {name}", self._client.stop_node, name)
 
     def delete_node(self, name: str) -> None:
@@ -102,7 +102,7 @@ class CloudTpu:
         )
 
     def create_queued_resource(self, name: str, spec: NodeSpec) -> None:
-        """Request a node of the same name through the queue, and wait until the request is accepted, but not longer."""
+        """Request a node of the same name through Google's queue; return once the request is accepted."""
         node = _node_message(self._settings, name, spec)
         node_spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=self._settings.parent, node_id=name, node=node)
         request = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[node_spec]))
@@ -115,7 +115,7 @@ class CloudTpu:
         self._operate(f"queue for node {name}", self._client.create_queued_resource, **given)
 
     def delete_queued_resource(self, name: str) -> None:
-        """Delete a queued resource with its node, if it exists, and wait until both no longer exist."""
+        """Delete a queued resource and its node, if they exist, and wait until both are deleted."""
         path = self._path("queuedResources", name)
         self._delete(f"delete queued resource {name}", self._client.delete_queued_resource, name=path, force=True)
 
@@ -132,7 +132,7 @@ class CloudTpu:
     def _change(self, what: str, method: Callable[..., Any], name: str) -> None:
         try:
             self._operate(what, method, name=self._path("nodes", name))
-        except ArgumentError as error:  # such a node cannot be stopped or started, or it is gone since a moment ago
+        except ArgumentError as error:  # the node cannot be stopped or started, or was just deleted
             raise TpuUnhealthyError(str(error)) from error
 
     def _delete(self, what: str, method: Callable[..., Any], **request: Any) -> None:
@@ -142,11 +142,13 @@ class CloudTpu:
             return
 
     def _await(self, what: str, operation: operations_pb2.Operation) -> None:
-        """Wait for an operation on this clock; continue if the API does not answer meanwhile."""
+        """Wait until an operation is done; continue while the API does not answer."""
         deadline = self._clock.now() + self._settings.operation_timeout
         while not operation.done:
             if self._clock.now() >= deadline:
-                raise TpuUnhealthyError(f"{what}: not done after {duration(self._settings.operation_timeout)}")
+                raise TpuUnhealthyError(
+                    f"{what}: Google needs longer than {duration(self._settings.operation_timeout)}"
+                )
             self._clock.sleep(self._settings.operation_poll)
             try:
                 operation = self._call(what, self._client.get_operation, name=operation.name)
@@ -154,12 +156,12 @@ class CloudTpu:
                 continue
         if operation.HasField("error"):
             error = explain(what, operation.error.code, operation.error.message)
-            # The API answered, but the node did not reach the state.
+            # The API did answer, so the problem is the node's.
             raise TpuUnhealthyError(str(error)) if isinstance(error, TpuApiError) else error
 
 
 def node_from(message: tpu_v2.Node) -> Node:
-    """Convert the API's description of a node."""
+    """Convert a node from the message of Google's client."""
     raw = tpu_v2.Node.pb(message)
     return Node(
         name=raw.name.rpartition("/")[2],
@@ -201,11 +203,13 @@ def _node_message(api: ApiSettings, name: str, spec: NodeSpec) -> tpu_v2.Node:
 
 
 def _metadata(api: ApiSettings, name: str, spec: NodeSpec) -> dict[str, str]:
-    """Return the start-up script and its inputs, with the names that Google's agent expects."""
+    """Return the start-up script and the values that it reads, by metadata key."""
     try:
         script = Path(spec.startup_script).expanduser().read_text(encoding="utf-8")
     except OSError as error:
-        raise TpuSetupError(f"tpu.spec.startup_script = {spec.startup_script}: {error.strerror}") from error
+        raise TpuSetupError(
+            f"tpu.spec.startup_script={spec.startup_script} cannot be read: {error.strerror}; correct the path"
+        ) from error
     values = {
         "podline-node": name,
         "podline-project": api.project,

@@ -1,4 +1,4 @@
-"""The clock for everything about TPUs."""
+"""The clock of the TPU's gate, watch and repairs; tests replace it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait for some seconds."""
+        """Wait for ``seconds``."""
         ...
 
 
 class SystemClock:
-    """The machine's time at the start plus the seconds since; setting the machine's clock does not affect waits."""
+    """The machine's time at the start plus the seconds since; a change of the machine's clock does not affect waits."""
 
     def __init__(self) -> None:
         self._zero = time.time() - time.monotonic()
@@ -29,7 +29,7 @@ class SystemClock:
         return self._zero + time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for some seconds."""
+        """Wait for ``seconds``."""
         time.sleep(seconds)
 
 

@@ -1,8 +1,8 @@
 """The gate: admits a process to a TPU once it is healthy and free, and releases the TPU afterwards.
 
-The gate inspects the TPU, asks the policy, waits or repairs, and inspects again, until the policy says go or give up.
-Every loop ends: an inspection without a go is followed by a pause with limited patience, by a repair that counts
-against its budget, or by an error.
+The gate inspects the TPU, asks the policy, waits or repairs, and inspects again, until the policy returns GO or
+GIVE_UP. Every loop ends: after an inspection comes GO, a wait of limited length, a repair from a limited budget, or an
+error.
 """
 
 from __future__ import annotations
@@ -33,15 +33,22 @@ if TYPE_CHECKING:
 class View(Frozen):
     """The state of a TPU at one time."""
 
-    name: str = Field(description="the node's")
-    at: float = Field(description="seconds since 1970")
-    node: Node | None = Field(description="the API's description; None if the node does not exist")
-    turn: TurnView = Field(description="the user on this machine")
+    name: str = Field(description="the node's name")
+    at: float = Field(description="the time in seconds since 1970")
+    node: Node | None = Field(description="the node's state by the API; None if the node does not exist")
+    turn: TurnView = Field(description="the process of this machine that uses the TPU")
     lock: LockView | None = Field(default=None, description="libtpu's lock; None if Podline does not run on the TPU VM")
     end_announced: str = Field(default="", description="reason for the announced end of the machine, or empty")
 
     def decision(self, tried: Tried, settings: TpuSettings, *, hung: bool, patient: bool) -> Decision:
-        """Return the policy's decision about this view, for a run that has tried some repairs."""
+        """Return the policy's decision for this state.
+
+        Args:
+            tried: the numbers of repairs so far.
+            settings: settings with the limits.
+            hung: whether the last use of the node hung.
+            patient: whether the wait is still within its limit.
+        """
         node = self.node
         limits = settings.budget(stoppable=node is None or node.stoppable)
         more = {
@@ -61,7 +68,7 @@ class View(Frozen):
         return policy.decide(situation, tried, limits)
 
     def lines(self) -> dict[str, str]:
-        """Return the view as text for people, by title."""
+        """Return the state as text, by title."""
         symptoms = sorted(self.node.symptoms if self.node else (), key=lambda symptom: -symptom.at)
         lines = {
             "node": str(self).removeprefix("node "),
@@ -83,7 +90,7 @@ class View(Frozen):
 
 
 def look(settings: TpuSettings, api: CloudTpu, clock: Clock, user: TurnView | None = None) -> View:
-    """Return the state of a TPU without changing anything; the ``user`` is looked up unless given."""
+    """Return the state of a TPU without changing anything; find its user on this machine unless ``user`` is given."""
     machine, limits, now = settings.machine, settings.limits, clock.now()
     return View(
         name=settings.node,
@@ -97,17 +104,17 @@ def look(settings: TpuSettings, api: CloudTpu, clock: Clock, user: TurnView | No
 
 @contextlib.contextmanager
 def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> Iterator[None]:
-    """Run the body with a TPU that is ready, healthy and used by this run only; then start the cool-down.
+    """Run the body once the TPU is ready, healthy and reserved for this run; then release the TPU.
 
     Args:
-        settings: the TPU, and the repairs that are allowed.
+        settings: the TPU, and the budgets for repairs.
         api: the Cloud TPU API.
         clock: the clock for waiting.
-        tpu_log: counts repairs of earlier attempts against the budgets, and gets the new events.
+        tpu_log: has the repairs of earlier attempts, which count against the budgets; gets the new events.
 
     Raises:
-        TransientError: no TPU is available now.
-        PermanentError: no TPU will be available until a person changes something.
+        TransientError: the TPU is not available now.
+        PermanentError: the TPU will not be available until a person changes something.
     """
     gate = _Gate(settings, api, clock, tpu_log)
     gate.enter()
@@ -130,7 +137,7 @@ class _Gate:
         self._failure: PodlineError | None = None
 
     def enter(self) -> None:
-        """Return when the TPU may be used; raise an error if it is unavailable."""
+        """Wait until the TPU may be used; raise an error if it is unavailable."""
         began = self._clock.now()
         try:
             view = self._until_go()
@@ -142,15 +149,15 @@ class _Gate:
             raise
 
     def leave(self, why: BaseException | None) -> None:
-        """Release the TPU when the process that used it has ended.
+        """Release the TPU after the end of the process that used it.
 
         Args:
-            why: the error that ended the use, or None. After a hang the node is restarted before its next use, if
-                allowed.
+            why: the error that ended the use, or None. After a HangError, the gate restarts the node before its next
+                use, if the budget allows.
         """
-        left = "left the TPU in good order"
+        left = "released the TPU"
         if why is not None:
-            left = f"left the TPU: {str(why) or type(why).__name__}"
+            left = f"released the TPU after an error: {str(why) or type(why).__name__}"
         with self._given_back():
             if self._settings.machine is not None:
                 try:
@@ -162,7 +169,7 @@ class _Gate:
 
     @contextlib.contextmanager
     def _given_back(self) -> Iterator[None]:
-        """Return the turn after the body, which may write the log; an unavailable store must not hide the cause."""
+        """Give the turn back after the body. Only log errors of the body, which must not hide the cause of the end."""
         try:
             yield
         except PodlineError as error:
@@ -179,7 +186,7 @@ class _Gate:
             if decision.action is Action.GO:
                 return view
             if decision.action is Action.GIVE_UP:
-                last = f"; last of all: {self._failure}" if self._failure else ""
+                last = f"; the last repair failed: {self._failure}" if self._failure else ""
                 raise decision.error(f"{view}: {decision.why}{last}")
             if decision.action is Action.WAIT:
                 about = view.lock.holder if view.lock and view.lock.holder else view.end_announced
@@ -192,15 +199,18 @@ class _Gate:
                 self._wait(f"{view}: next check after {self._failure}")
 
     def _look(self) -> View:
-        """Take the turn, remove a stale lock if possible, and inspect the rest."""
-        mine = self._turn.take()
-        if mine and self._settings.machine is not None:
+        """Take the turn and remove a stale lock, if possible; return the state of the TPU."""
+        taken = self._turn.take()
+        if taken and self._settings.machine is not None:
             lock.clear(self._settings.machine, lambda what: self._tpu_log.tell(self._clock.now(), Event.LOCK, what))
-        user = TurnView(cooling=self._turn.cooling) if mine else TurnView(holder="of another run")
+        user = TurnView(cooling=self._turn.cooling) if taken else TurnView(holder="of another run")
         return look(self._settings, self._api, self._clock, user)
 
     def _repair(self, view: View, decision: Decision) -> bool:
-        """Restart or recreate the node; return whether that worked. Errors with other causes are raised uncounted."""
+        """Restart or recreate the node, and log the repair; return whether it worked.
+
+        A failed repair counts against the budget. Other errors, such as those of quota or credentials, are raised.
+        """
         began = self._clock.now()
         event, repair = Event.RECREATE, self._recovery.recreate
         if decision.action is Action.RESTART:
@@ -214,7 +224,7 @@ class _Gate:
             repair()
         except TpuUnhealthyError as error:
             self._failure = error
-            what += f"; it did not work: {error}"
+            what += f"; the {event} failed: {error}"
         worked = self._failure is None
         self._tpu_log.tell(began, event, what, self._clock.now() - began, worked=worked)
         return worked

@@ -1,4 +1,4 @@
-"""The lock of this machine's TPU: finds its holder, and removes the lock of a dead process.
+"""The lock of this machine's TPU: finds the process that holds it, and removes the file of a dead process.
 
 libtpu takes a POSIX record lock (``lockf``) on ``/tmp/libtpu_lockfile`` and holds it until its process ends
 (``tensorflow/core/tpu/tpu_initializer_helper.cc``). The kernel drops the lock with the process, but the file stays. If
@@ -23,7 +23,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class LockView(Frozen):
-    """The state of the lock: free, held by ``holder``, or stale (a file without a living process)."""
+    """The state of the lock: free, held by the process ``holder``, or stale (a file that no living process locks)."""
 
     file: str
     present: bool
@@ -31,7 +31,7 @@ class LockView(Frozen):
 
     @property
     def stale(self) -> bool:
-        """Return whether the file exists although no living process has the TPU."""
+        """Return whether the file exists, but no living process locks it."""
         return self.present and not self.holder
 
     def __str__(self) -> str:
@@ -47,13 +47,13 @@ def look(machine: MachineSettings) -> LockView:
 
 
 def clear(machine: MachineSettings, log: Callable[[str], None]) -> LockView:
-    """Remove a stale lock, and log this; keep a lock that a living process holds.
+    """Remove the file of a stale lock, and log that; keep a lock that a living process holds.
 
     Returns:
         The state of the lock afterwards.
 
     Raises:
-        TpuSetupError: the stale lock belongs to another user, and cannot be removed.
+        TpuSetupError: the file of the stale lock belongs to another user, and cannot be removed.
     """
     view = look(machine)
     if not view.stale:
@@ -79,23 +79,23 @@ def _holder(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except PermissionError:
-        return f"a process of another user, by the unreadable {path}"
-    return "" if kind == fcntl.F_UNLCK else f"{_process(pid)}, by its lock on {path}"
+        return f"a process of another user ({path} cannot be read)"
+    return "" if kind == fcntl.F_UNLCK else f"{_process(pid)}, which locks {path}"
 
 
 def _process(pid: int) -> str:
-    """Describe a process for people; a holder in another container has no positive id."""
+    """Describe a process; the kernel gives no positive id for one in another container."""
     if pid <= 0:
-        return "a process out of sight (another container's)"
+        return "a process of another container"
     command = ""
     with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        command = " ".join(word.decode(errors="replace") for word in words if word)[:80]
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        command = " ".join(argument.decode(errors="replace") for argument in arguments if argument)[:80]
     return f"process {pid} ({command})"
 
 
 def _remove_unheld(path: Path) -> bool:
-    """Remove a file while holding its lock, so that no process takes it meanwhile; return whether it was removed."""
+    """Remove a file while holding a lock on it, so that no process can lock it meanwhile; return whether it worked."""
     try:
         with path.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

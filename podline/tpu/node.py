@@ -1,7 +1,7 @@
-"""TPU nodes and requests as frozen values, independent of Google's client, which takes half a second to import.
+"""TPU nodes and requests as frozen values. They do not need Google's client, whose import takes half a second.
 
-The names of states, health and symptoms are those of ``google.cloud.tpu.v2``. One state is added, :attr:`State.ABSENT`,
-for a node that the API does not know.
+The names of states, health and symptoms are those of ``google.cloud.tpu.v2``. :attr:`State.ABSENT` is added for a node
+that does not exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 GONE = frozenset({State.PREEMPTED, State.TERMINATED})
-"""States that a node only leaves by being deleted."""
+"""Final states: a node in one of them can only be deleted."""
 
 
 class Health(StrEnum):
@@ -52,13 +52,13 @@ IN_QUEUE = frozenset({"CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOU
 
 
 class Symptom(Frozen):
-    """A problem on a node, with the API's name of its kind; ``at`` is in seconds since 1970."""
+    """A problem of a node; ``kind`` is the API's name for the problem, ``at`` its time in seconds since 1970."""
 
     kind: str
     at: float
 
     def age(self, now: float) -> float:
-        """Return the seconds since the symptom; a symptom in the future, from a clock ahead of ours, has age 0."""
+        """Return the seconds from the symptom to ``now``; 0 for a symptom in the future, as clocks may differ."""
         return max(now - self.at, 0.0)
 
 
@@ -78,10 +78,10 @@ class Node(Frozen):
 
     @property
     def stoppable(self) -> bool:
-        """Return whether the node can be stopped and started again; others can only be deleted.
+        """Return whether the node can be stopped and started again; if not, it can only be deleted.
 
         The API's StopNode "is only available with single TPU nodes" (cloud_tpu.proto, v2), so not for slices of several
-        machines. Spot nodes cannot be started again ("Manage TPU Spot VMs"), and those of a request belong to it.
+        machines. Spot nodes cannot be started again ("Manage TPU Spot VMs"). A queued request controls its own node.
         """
         return not (self.spot or self.queued_resource or self.hosts > 1)
 

@@ -1,7 +1,7 @@
 """Reads notices from a TPU VM's metadata server: preemption and maintenance.
 
 The keys are those of Compute Engine: ``instance/preempted`` (``TRUE`` or ``FALSE``), ``instance/maintenance-event``
-(``NONE``, or the host's next event) and ``instance/upcoming-maintenance`` (a JSON object; 503 or 404 without an
+(``NONE``, or the host's next event) and ``instance/upcoming-maintenance`` (a JSON object; status 503 or 404 without an
 announcement).
 """
 
@@ -18,15 +18,15 @@ _FLAVOR = {"Metadata-Flavor": "Google"}
 
 
 def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
-    """Return the reason for an announced end of this machine.
+    """Return why this machine is about to be stopped: a preemption or maintenance that Google announces.
 
     Args:
         machine: settings with the metadata server.
         now: seconds since 1970.
-        lead: seconds before the start of a maintenance from which it counts.
+        lead: a maintenance is ignored until this number of seconds before its start.
 
     Returns:
-        The reason, for people; empty without an announcement, or without a metadata server.
+        The reason as text; empty without an announcement, or without a metadata server.
     """
     if _get(machine, "preempted").upper() == "TRUE":
         return "the machine is being preempted"
@@ -36,7 +36,7 @@ def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
 
 
 def _get(machine: MachineSettings, key: str) -> str:
-    """Return the value of a key; empty without one, or if the server fails, which says nothing about other keys."""
+    """Return the value of a key; empty without a value, or if the server fails to answer for this key."""
     try:
         return _asked(machine, key)
     except (OSError, http.client.HTTPException):
@@ -44,7 +44,7 @@ def _get(machine: MachineSettings, key: str) -> str:
 
 
 def _asked(machine: MachineSettings, key: str) -> str:
-    # http.client instead of urllib, so that no proxy is asked for this machine's metadata.
+    # urllib would send the request for this machine's metadata to a proxy.
     connection = http.client.HTTPConnection(machine.metadata_address, timeout=machine.metadata_timeout)
     try:
         connection.request("GET", _PREFIX + key, headers=_FLAVOR)
@@ -58,7 +58,7 @@ def _asked(machine: MachineSettings, key: str) -> str:
 
 
 def _upcoming(body: str, now: float, lead: float) -> str:
-    """Parse the announcement; some servers write its keys with underscores, others in camel case."""
+    """Return the reason of an announced maintenance as text; its keys may have underscores or camel case."""
     try:
         document = json.loads(body)
         values = {key.replace("_", "").lower(): str(value) for key, value in document.items()}
@@ -66,7 +66,7 @@ def _upcoming(body: str, now: float, lead: float) -> str:
         return ""
     kind = (values.get("type") or values.get("maintenancetype") or "announced").lower()
     if values.get("maintenancestatus", "").upper() == "ONGOING":
-        return f"{kind} maintenance is under way"
+        return f"{kind} maintenance has begun"
     try:
         starts = datetime.fromisoformat(values.get("windowstarttime", "")).timestamp()
     except ValueError:

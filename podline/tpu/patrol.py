@@ -1,8 +1,8 @@
-"""The patrol's table: leftovers between runs, and the action for each.
+"""The patrol's table: conditions of an unused TPU, and the action for each.
 
-The gate repairs a TPU for the run that is about to use it. The patrol works between runs: it finds a node that costs
-money without use, a request that blocks a name, and a run on the node that no flow waits for. It only affects the node
-of the settings. This module inspects no node, server or clock.
+The gate repairs a TPU for the run that is about to use it. The patrol works between runs: it finds an unused node that
+costs money, a request that blocks a name, and a run on the node that no flow waits for. It only affects the node of the
+settings. This module only decides; it inspects no node, server or clock.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ class Remedy(StrEnum):
 class PatrolCase(StrEnum):
     """A condition that the patrol can find, as text."""
 
-    USED = "the node: a living run may use it"
-    UNSEEN = "the node: who uses it cannot be seen"
-    GONE = "the node: preempted or terminated, or its request failed, and no run lives"
-    OFF = "the node: not there, or not running"
-    RESTING = "the node: ready or in the queue, unused, but not for tpu.idle_stop yet"
+    USED = "the node: a run may be using it"
+    UNSEEN = "the node: the server cannot tell whether a run uses it"
+    GONE = "the node: preempted or terminated, or its request failed, and no run uses it"
+    OFF = "the node: missing, or not running"
+    RESTING = "the node: ready or in the queue, unused for less than tpu.idle_stop"
     IDLE = "the node: unused for tpu.idle_stop"
-    IDLE_FIXED = "the node: the same, but spot, of several machines, or of the queue"
-    LEFT = "the lease: taken, and no run lives"
+    IDLE_FIXED = "the node: unused for tpu.idle_stop, but a spot node, of several machines, or from the queue"
+    LEFT = "the lease: taken, but no run uses the node"
     ORPHAN = "a run on the node: the flow that waited for it has ended"
 
 
 @dataclass(frozen=True)
 class PatrolRule:
-    """An action, and its reason as words after "because"."""
+    """An action, and its reason as the text after "because"."""
 
     do: Remedy
     why: str
 
 
 TABLE: dict[PatrolCase, PatrolRule] = {
-    PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run takes care of it"),
-    PatrolCase.UNSEEN: PatrolRule(Remedy.NOTHING, "a living run might lose it"),
+    PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run's gate repairs the node"),
+    PatrolCase.UNSEEN: PatrolRule(Remedy.NOTHING, "a run might lose its node"),
     PatrolCase.GONE: PatrolRule(
-        Remedy.DELETE, "it is useless and blocks quota or a name; the next run creates a new one"
+        Remedy.DELETE, "it cannot be used and blocks quota or a name; the next run creates a new one"
     ),
     PatrolCase.OFF: PatrolRule(Remedy.NOTHING, "it costs almost nothing"),
     PatrolCase.RESTING: PatrolRule(Remedy.NOTHING, "the next run may come soon, and a start takes minutes"),
@@ -65,12 +65,12 @@ TABLE: dict[PatrolCase, PatrolRule] = {
 
 
 class PatrolFinding(Frozen):
-    """A condition that was found, with the outcome."""
+    """An object that the patrol has checked, and the outcome."""
 
-    what: str = Field(description="its kind and name")
-    seen: str = Field(description="the details")
-    case: PatrolCase = Field(description="its row in the table")
-    done: str = Field(default="", description="the patrol's action, or the reason for doing nothing")
+    what: str = Field(description="kind and name of the object")
+    seen: str = Field(description="the object's state")
+    case: PatrolCase = Field(description="the matching row of the table")
+    done: str = Field(default="", description="the patrol's action, or why the table's action was not taken")
 
     def row(self) -> dict[str, str]:
         """Return the finding as a row of a table."""
@@ -89,7 +89,7 @@ class PatrolFinding(Frozen):
 
 
 def costs(node: Node | None, request: QueuedResource | None) -> bool:
-    """Return whether a node costs money, or will when its request is fulfilled."""
+    """Return whether a node costs money, or will cost money once its request is fulfilled."""
     waiting = request is not None and request.state in IN_QUEUE
     return waiting or (node is not None and node.state is State.READY)
 
@@ -97,14 +97,14 @@ def costs(node: Node | None, request: QueuedResource | None) -> bool:
 def node_case(
     node: Node | None, request: QueuedResource | None, settings: TpuSettings, *, used: bool | None, idle_for: float
 ) -> PatrolCase:
-    """Return the condition of the settings' node.
+    """Return the row of the table that matches the node of the settings.
 
     Args:
-        node: the API's description; None if the node does not exist.
-        request: its request in Google's queue, or None.
-        settings: settings with the idle time.
-        used: whether a living run may use the node; None if that cannot be seen.
-        idle_for: seconds for which the node was seen to cost money without a use.
+        node: the node; None if it does not exist.
+        request: the node's request in Google's queue, or None.
+        settings: settings with ``idle_stop``.
+        used: whether a run may be using the node; None if that is unknown.
+        idle_for: seconds for which the node has cost money unused.
     """
     if used is not False:
         return PatrolCase.USED if used else PatrolCase.UNSEEN
@@ -119,7 +119,7 @@ def node_case(
 
 
 def forbidden(do: Remedy, settings: TpuSettings) -> str:
-    """Return why an action of the table is not taken; empty if it is taken."""
+    """Return why the settings forbid an action of the table; empty if they allow it."""
     if do is Remedy.NOTHING:
         return ""
     if settings.patrol == "report":
@@ -127,10 +127,10 @@ def forbidden(do: Remedy, settings: TpuSettings) -> str:
     if do in {Remedy.STOP, Remedy.DELETE} and settings.machine is not None:
         return "not done: this machine is the node itself"
     if do is Remedy.DELETE and settings.spec is None:
-        return "not done: the settings have no spec to create a new one from"
+        return "not done: without the settings tpu.spec, no new node could be created"
     return ""
 
 
 def table() -> list[tuple[str, ...]]:
-    """Return the table as text, for people; the first row names the columns."""
+    """Return the table as rows of text; the first row has the titles of the columns."""
     return [("the patrol finds", "and does", "because"), *((case, rule.do, rule.why) for case, rule in TABLE.items())]

@@ -1,10 +1,11 @@
 """The gate's policy: one table, in which the first matching rule wins.
 
-A rule has an immediate action and, if this is to wait, an action for the end of the patience. Repairs escalate within
-their budgets: restart, then recreate, then give up. This module inspects no node, clock or file.
+A rule has an immediate action. If that is to wait, the rule also has an action for when the longest wait is over.
+Repairs escalate within their budgets: restart, then recreate, then give up. This module only decides; it inspects no
+node, clock or file.
 
-Sources: READY with an unhealthy runtime often does not clear by itself, and a preempted node cannot be used again, but
-keeps its quota (both known from SkyPilot and from practice). The waits of 20 minutes, the polls of 30 seconds and the
+Sources: an unhealthy runtime of a READY node often stays unhealthy, and a preempted node cannot be used again, but
+occupies quota (both known from SkyPilot and from practice). The waits of 20 minutes, the polls of 30 seconds and the
 90 seconds after an out-of-memory symptom are TensorFlow's own (``tensorflow/python/tpu/client``).
 """
 
@@ -31,7 +32,7 @@ class Action(StrEnum):
 
 
 class Fact(StrEnum):
-    """A fact about a TPU besides its state and its health."""
+    """A condition of a TPU besides its state and its health."""
 
     RESERVED = "reserved by another"
     ABUSE = "abuse reported"
@@ -43,7 +44,7 @@ class Fact(StrEnum):
 
 
 class Situation(Frozen):
-    """All inputs of a decision; ``patient`` is True while the wait is within its patience."""
+    """The state on which a decision depends; ``patient`` is False once the longest wait is over."""
 
     state: State
     health: Health = Health.HEALTH_UNSPECIFIED
@@ -57,11 +58,11 @@ class PolicyRule:
 
     Attributes:
         do: the immediate action.
-        why: the reason, as words after "because".
+        why: the reason, as the text after "because".
         states: the states that the rule applies to; None for all.
         healths: the kinds of health that the rule applies to; None for all.
         fact: a fact that must be true; None for no condition.
-        then: the action at the end of the patience; None to keep waiting for something that ends by itself.
+        then: the action once the longest wait is over; None if the condition ends by itself.
         error: the error class for giving up.
     """
 
@@ -96,10 +97,10 @@ _UNHEALTHY = frozenset({Health.UNHEALTHY_TENSORFLOW, Health.TIMEOUT})
 _WAIT, _RESTART, _RECREATE, _GIVE_UP = Action.WAIT, Action.RESTART, Action.RECREATE, Action.GIVE_UP
 
 RULES: tuple[PolicyRule, ...] = (
-    PolicyRule(_WAIT, "another run on this machine has it", fact=Fact.RESERVED, then=_GIVE_UP, error=TpuInUseError),
+    PolicyRule(_WAIT, "another run on this machine uses it", fact=Fact.RESERVED, then=_GIVE_UP, error=TpuInUseError),
     PolicyRule(_GIVE_UP, "Google reports abuse in the project", fact=Fact.ABUSE, error=TpuSetupError),
-    PolicyRule(_RECREATE, "it was preempted, cannot be used again, and holds quota", GONE, error=TpuGoneError),
-    PolicyRule(_RECREATE, "there is no such node", frozenset({State.ABSENT}), error=TpuSetupError),
+    PolicyRule(_RECREATE, "it was preempted, cannot be used again, and occupies quota", GONE, error=TpuGoneError),
+    PolicyRule(_RECREATE, "the node does not exist", frozenset({State.ABSENT}), error=TpuSetupError),
     PolicyRule(_WAIT, "it is being deleted", frozenset({State.DELETING}), then=_GIVE_UP),
     PolicyRule(_WAIT, "it is hidden", _HIDDEN, then=_GIVE_UP, error=TpuSetupError),
     PolicyRule(
@@ -113,11 +114,11 @@ RULES: tuple[PolicyRule, ...] = (
     PolicyRule(_WAIT, "it is being created, started or repaired", _UNDERWAY, then=_RECREATE),
     PolicyRule(_WAIT, "its state is unknown", _UNCLEAR, then=_RESTART),
     PolicyRule(_WAIT, "its health is unknown so far", _READY, _UNCLEAR_HEALTH, then=_RESTART),
-    PolicyRule(_WAIT, "it is under maintenance and goes on afterwards", _READY, _MAINTENANCE, then=_RESTART),
+    PolicyRule(_WAIT, "it is under maintenance and works again afterwards", _READY, _MAINTENANCE, then=_RESTART),
     PolicyRule(_WAIT, "its runtime is not healthy", _READY, _UNHEALTHY, then=_RESTART),
     PolicyRule(_WAIT, "its end is announced", _READY, _HEALTHY, Fact.ANNOUNCED, then=_GIVE_UP, error=TpuGoneError),
-    PolicyRule(_RESTART, "it reports to be healthy, but its last use hung", _READY, _HEALTHY, Fact.HUNG),
-    PolicyRule(_WAIT, "a symptom is fresh", _READY, _HEALTHY, Fact.SYMPTOM, then=_RESTART),
+    PolicyRule(_RESTART, "it is reported healthy, but its last use hung", _READY, _HEALTHY, Fact.HUNG),
+    PolicyRule(_WAIT, "it had a symptom a short time ago", _READY, _HEALTHY, Fact.SYMPTOM, then=_RESTART),
     PolicyRule(_WAIT, "its last user has just left", _READY, _HEALTHY, Fact.COOLING),
     PolicyRule(Action.GO, "it is ready, healthy and free", _READY, _HEALTHY),
 )
@@ -125,7 +126,7 @@ RULES: tuple[PolicyRule, ...] = (
 
 @dataclass(frozen=True)
 class Decision:
-    """An action and its reason; ``error`` is the class that giving up raises."""
+    """An action and its reason; ``error`` is the class to raise for GIVE_UP."""
 
     action: Action
     why: str
@@ -133,17 +134,17 @@ class Decision:
 
 
 def rule_for(situation: Situation) -> PolicyRule:
-    """Return the first row of the table that applies; every situation has one."""
+    """Return the first rule that matches; the table has a rule for every situation."""
     return next(rule for rule in RULES if rule.matches(situation))
 
 
 def decide(situation: Situation, tried: Tried, limits: Limits) -> Decision:
-    """Return the table's decision, within the budgets.
+    """Return the action of the matching rule; a repair without budget becomes the next stronger action.
 
     Args:
-        situation: the situation.
-        tried: the repairs of the run so far.
-        limits: the largest numbers of repairs.
+        situation: the TPU's situation.
+        tried: the numbers of repairs so far.
+        limits: the budgets of repairs.
     """
     rule = rule_for(situation)
     action = rule.do if situation.patient or rule.then is None else rule.then
@@ -155,7 +156,7 @@ def decide(situation: Situation, tried: Tried, limits: Limits) -> Decision:
 
 
 def facts_of(symptoms: tuple[Symptom, ...], now: float, limits: Limits) -> frozenset[Fact]:
-    """Return the facts that follow from a node's symptoms at a time; old symptoms are ignored."""
+    """Return the facts that follow from the symptoms of a node that are recent enough at ``now``."""
     facts = set()
     for symptom in symptoms:
         if symptom.kind == "PROJECT_ABUSE" and symptom.age(now) < _ABUSE_SECONDS:
@@ -166,7 +167,7 @@ def facts_of(symptoms: tuple[Symptom, ...], now: float, limits: Limits) -> froze
 
 
 def table() -> list[tuple[str, ...]]:
-    """Return the table as text, for people; the first row names the columns."""
+    """Return the table as rows of text; the first row has the titles of the columns."""
     header = ("state", "health", "and", "do", "in the end", "because")
     rows = [
         (_names(rule.states), _names(rule.healths), rule.fact or "", rule.do, rule.then or "", rule.why)
@@ -184,8 +185,8 @@ def _spent(situation: Situation, tried: Tried, limits: Limits) -> bool:
 def _tried_in_words(tried: Tried, limits: Limits) -> str:
     if limits.recreate.attempts == limits.preemptions == 0:
         return (
-            "a new node cannot be created from here: the settings have no spec, or this machine is the node itself "
-            "(then try `podline tpu recover` from another one)"
+            "no new node can be created: tpu.spec is not set, or this machine is the node itself (then run `podline "
+            "tpu recover` on another machine)"
         )
     return (
         f"tried: {tried.restarts} of {limits.restart.attempts} restarts, {tried.recreations} of "

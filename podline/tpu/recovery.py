@@ -1,7 +1,7 @@
-"""Repairs a TPU: stop and start, or delete and create.
+"""Repairs a TPU node: stops and starts it, or deletes and creates it.
 
 Each method does one complete repair and returns when the node's operations are done; then the gate checks the node. The
-methods wait for an API that does not answer, and raise all other errors.
+methods wait while the API does not answer, and raise all other errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recovery:
         self._name, self._limits = settings.node, settings.limits
 
     def restart(self) -> None:
-        """Stop the node, unless it is stopped, and start it."""
+        """Stop the node unless it is stopped, then start it."""
         node = self.insist(lambda: self._api.node(self._name))
         if node is None or node.state is not State.STOPPED:
             self.insist(lambda: self._api.stop_node(self._name))
@@ -45,14 +45,14 @@ class Recovery:
         self.insist(lambda: self._api.start_node(self._name))
 
     def recreate(self) -> None:
-        """Delete the node if it exists, and create it again; keep a request that is already in the queue.
+        """Delete the node if it exists, and create a new one; keep a request that still waits in the queue.
 
         Raises:
-            TpuSetupError: the settings have no spec for a new node; then nothing is deleted.
+            TpuSetupError: ``tpu.spec`` is not set; then nothing is deleted.
         """
         spec = self._settings.spec
         if spec is None:
-            raise TpuSetupError(f"node {self._name}: the settings have no spec for a new one; set tpu.spec")
+            raise TpuSetupError(f"node {self._name} cannot be created again, as tpu.spec is not set; set it")
         deleted = self.delete()
         if deleted:
             self._clock.sleep(self._limits.recreate.pause)
@@ -75,10 +75,10 @@ class Recovery:
         return False
 
     def insist(self, call: Callable[[], T]) -> T:
-        """Repeat a call, within the patience, while the API does not answer.
+        """Repeat a call while the API does not answer, for ``limits.patience`` seconds; return the call's result.
 
         Raises:
-            TpuApiError: the API did not answer within the patience.
+            TpuApiError: the API did not answer in this time.
         """
         deadline = self._clock.now() + self._limits.patience
         while True:
@@ -90,7 +90,7 @@ class Recovery:
                 self._wait(str(error))
 
     def _create(self, spec: NodeSpec, quota_patience: float) -> None:
-        """Create the node; the quota of a deleted node may become free with a delay."""
+        """Create the node; wait for up to ``quota_patience`` seconds until the quota of a deleted node is free."""
         deadline = self._clock.now() + quota_patience
         while True:
             try:
@@ -101,7 +101,7 @@ class Recovery:
             self._wait("the quota of the deleted node is not free yet")
 
     def _queue(self, spec: NodeSpec) -> None:
-        """Request the node through the queue, and wait until it is created."""
+        """Request the node through Google's queue, and wait until it is created."""
         what = f"queue for node {self._name}"
         if self.insist(lambda: self._api.queued_resource(self._name)) is None:
             self.insist(lambda: self._api.create_queued_resource(self._name, spec))
@@ -115,8 +115,8 @@ class Recovery:
                 raise TpuCapacityError(f"{what}: the request is {state}")
             if self._clock.now() >= deadline:
                 raise TpuCapacityError(
-                    f"{what}: still {request.state} after {duration(self._limits.queue)}; the request keeps its place, "
-                    "and the next attempt continues to wait"
+                    f"{what}: the request is still {request.state} after {duration(self._limits.queue)}; it stays in "
+                    "the queue, and the next attempt continues to wait"
                 )
             self._wait(f"the request for a node is {request.state}")
 

@@ -3,8 +3,8 @@
 The messages come from practice and from sources: the issue trackers of TensorFlow, XLA, JAX, PyTorch/XLA and their
 users (the tests name the threads), the error codes in XLA's documentation, libtpu's initialisation
 (``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and errors of TensorFlow 2.21 on a CPU. The first match wins,
-so specific patterns precede vague ones: "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use" is a
-TPU in use.
+so specific patterns precede vague ones. For example, "Unable to initialize backend 'tpu': ABORTED: The TPU is already
+in use" must match the pattern of a TPU in use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from podline.base.errors import (
 
 @dataclass(frozen=True)
 class KnownMessage:
-    """A kind of message: its pattern, its meaning, and the error class."""
+    """A pattern of TensorFlow's messages, the meaning for people, and the error class to raise."""
 
     pattern: str
     error: type[PodlineError]
@@ -40,19 +40,19 @@ KNOWN: tuple[KnownMessage, ...] = (
     KnownMessage(
         r"already in use by|already in used by|(accel|vfio)\S*.{0,80}device or resource busy",
         TpuInUseError,
-        "another process has the TPU",
+        "another process uses the TPU",
     ),
     # Permanent errors.
     KnownMessage(
         r"ran out of memory in memory space|exceeded hbm capacity|attempting to (reserve|allocate) .{0,80}not possible|"
         r"hbm_out_of_memory|allocation .{0,80}exceeds .{0,40}hbm",
         SettingsError,
-        "the step does not fit into the TPU's memory; make batch_size smaller, or the model",
+        "the step does not fit into the TPU's memory; lower batch_size, or use a smaller model",
     ),
     KnownMessage(
         r"oom when allocating|out of memory (while trying to )?allocat",
         SettingsError,
-        "the step does not fit into this machine's memory; make batch_size smaller, or the model",
+        "the step does not fit into this machine's memory; lower batch_size, or use a smaller model",
     ),
     KnownMessage(
         r"unsupported operations when trying to compile|opkernel for xla_|unsupported (data )?type for tpu|"
@@ -75,36 +75,36 @@ KNOWN: tuple[KnownMessage, ...] = (
     KnownMessage(
         r"(accel|vfio)\S*.{0,80}permission denied|permission denied.{0,80}/dev/(accel|vfio)",
         TpuSetupError,
-        "this user may not open the TPU's device",
+        "this user has no permission to open the TPU's device",
     ),
     KnownMessage(
         r"libtpu\S* cannot open shared object|unexpected pjrt_\w+ size|pjrt api version",
         TpuSetupError,
-        "the libtpu of this machine does not fit its TensorFlow",
+        "this machine's libtpu does not fit its TensorFlow; install the extra `tpu`",
     ),
     KnownMessage(
         r"invalid \S*slice_builder\S* specified|expected \d+ worker addresses",
         TpuSetupError,
-        "this machine's environment (TPU_PROCESS_ADDRESSES and the like) describes another slice than its own",
+        "environment variables such as TPU_PROCESS_ADDRESSES do not describe the slice of this machine",
     ),
     KnownMessage(
         r"received a label value of|label.{0,40}out of range|indices\[.{0,40}is not in \[0,",
         ArtifactError,
-        "an example has a label that the model has no class for",
+        "the label of an example is not a class of the model",
     ),
     KnownMessage(r"tensor had (nan|inf|-inf)", DivergenceError, "the loss is no longer a finite number"),
     KnownMessage(
         r"incompatible shapes|shapes must be equal|must be divisible|not divisible by|"
         r"dimensions (must be equal|of inputs should match)",
         SettingsError,
-        "sizes that do not fit each other",
+        "two tensors of the model or its input have sizes that do not fit",
     ),
     # Transient errors.
     KnownMessage(
         r"preempt|unexpected peer|incarnation|session \S+ is not found|shutting down|shut ?down barrier|sigterm|"
         r"set to error in coordination service|lame workers found",
         TpuGoneError,
-        "the TPU's machine is being preempted, or was replaced",
+        "the TPU's machine is being preempted or was replaced",
     ),
     KnownMessage(
         r"socket closed|failed to connect to (all (addresses|subchannels)|remote)|"
@@ -123,7 +123,7 @@ KNOWN: tuple[KnownMessage, ...] = (
     ),
 )
 
-# The meaning of each class of tf.errors with an unknown message.
+# Classes of tf.errors for messages without a pattern: transient, unclear, permanent.
 _PASSES = frozenset({"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"})
 _UNCLEAR = frozenset({"InternalError", "UnknownError", "DataLossError", "FailedPreconditionError", "OpError"})
 _STAYS = frozenset(
@@ -142,28 +142,27 @@ _LENGTH = 500
 
 
 def explain(kind: str, message: str) -> PodlineError | None:
-    """Return the error for a failure of TensorFlow.
+    """Return Podline's error for an exception of TensorFlow.
 
     Args:
-        kind: name of the exception's class.
-        message: its message.
+        kind: the name of the exception's class.
+        message: the exception's message.
 
     Returns:
-        The error to raise instead, with the message in it; None for a failure that is not TensorFlow's, by class or
-        message, and so a bug of Podline or Python.
+        The error to raise instead, which contains the message; None if neither class nor message is one of TensorFlow.
     """
     line = " ".join(message.split())
     line = line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…"
     of_runtime = kind in _PASSES | _UNCLEAR | _STAYS or kind.endswith("RuntimeError")
     for known in KNOWN:
-        # Errors of a TPU's runtime may be transient, but not a ValueError that happens to use the same words.
+        # Only an error of the runtime can be transient, not a ValueError with a similar message.
         can_be = of_runtime or not issubclass(known.error, TransientError)
         if can_be and re.search(known.pattern, message, re.IGNORECASE | re.DOTALL):
             return known.error(f"{known.meaning} ({kind}: {line})")
     if kind in _PASSES:
         return TpuUnhealthyError(f"the TPU did not answer ({kind}: {line})")
     if kind in _UNCLEAR:
-        return UnexplainedError(f"unknown failure of TensorFlow; tried once more ({kind}: {line})")
+        return UnexplainedError(f"TensorFlow failed with an unknown error; one new attempt follows ({kind}: {line})")
     if kind in _STAYS:
         return RefusedOperationError(f"an operation of the model or of its input is invalid ({kind}: {line})")
     return None

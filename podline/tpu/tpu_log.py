@@ -1,7 +1,7 @@
 """The TPU log of a run: events with durations, for people and for the repair budgets.
 
-The log is a file in the run's folder, and the only memory about the TPU between attempts: it determines the number of
-repairs. It is read again before each entry, so that the flow and the run on the node, which work in turns, share it.
+The log is a file in the run's folder. Only this file carries the number of repairs from one attempt to the next. It is
+read again before each entry, since the flow and the run on the node write to it alternately.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from podline.store.contract import Store
 
 FILE = "tpu.json"
 TURN = "waits for its turn"
-"""The first words of a wait for another user of the TPU."""
+"""The first words of the entry about a wait for another user of the TPU."""
 
 
 class Event(StrEnum):
     """The kind of an entry.
 
-    ``BEGIN`` is the first attempt of a stage, from which budgets count. ``REPLACE`` is a new node for a preempted one,
-    ``LEAVE`` the end of a use, ``HANG`` the end of a use that hung although the node reported to be healthy.
+    ``BEGIN``: a stage's first attempt, at which budgets start. ``REPLACE``: a new node for a preempted node. ``LEAVE``:
+    the end of a use. ``HANG``: the end of a use that hung although the node was reported healthy.
     """
 
     BEGIN = "begin"
@@ -61,7 +61,7 @@ class _Entries(Frozen):
 
 
 class Tried(Frozen):
-    """The numbers of repairs by a stage's attempts, whether they worked or not."""
+    """The numbers of repairs in all attempts of a stage, including failed repairs."""
 
     restarts: int = 0
     recreations: int = 0
@@ -108,7 +108,7 @@ class TpuLog:
             self.say(f"waiting: {what}")
 
     def _change(self, change: Callable[[tuple[TpuLogEntry, ...]], tuple[TpuLogEntry, ...]]) -> tuple[TpuLogEntry, ...]:
-        """Write the log anew; what another machine writes meanwhile is kept."""
+        """Apply a change to the log's entries and write the file; repeat if another machine wrote it meanwhile."""
         while self._store is not None:
             found = self._store.find(f"{self.folder}/{FILE}")
             entries = change(self.entries)
@@ -121,7 +121,7 @@ class TpuLog:
 
     @property
     def hung(self) -> bool:
-        """Return whether the last use hung, and no repair has worked since."""
+        """Return whether the last use hung and no repair has worked since then."""
         events = [entry.event for entry in self.entries if entry.worked and entry.event in (Event.HANG, *REPAIRS)]
         return events[-1:] == [Event.HANG]
 

@@ -1,9 +1,9 @@
-"""Turns at a TPU on this machine: one user at a time, with a pause between two users.
+"""Turns of the TPU's users on this machine: one process at a time, with a cool-down between two processes.
 
-libtpu's own lock is only taken after TensorFlow's start. A turn is taken before any inspection and returned at the end,
-so that two runs never pass the gate together. It is a lock on a small file that ends with its process. The file
-contains the user's process and, after the turn, the time from which the cool-down counts. A killed user could not write
-the time; then the cool-down counts from the time at which the next user notices.
+libtpu's own lock is only taken after TensorFlow's start. A turn is taken before any inspection and given back at the
+end, so that two runs never pass the gate together. The turn is a lock on a small file; the lock ends with its process.
+The file has the process's id and, after the turn, the start of the cool-down. A killed process cannot write this time.
+Then the cool-down starts when the next process takes the turn.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from podline.tpu.clock import Clock
 
 
 class Turn:
-    """The right to use a TPU from this machine.
+    """The right of one process of this machine to use a TPU.
 
     Args:
-        path: the file that all users lock.
-        cool_down: seconds between two users.
+        path: the file that all users of the TPU lock.
+        cool_down: seconds between two uses.
         clock: the clock for the cool-down.
     """
 
@@ -45,8 +45,8 @@ class Turn:
                 self._file = self._stack.enter_context(locked(self._path, wait=False))
             except OSError as error:
                 raise TpuSetupError(
-                    f"{self._path}, the lock file of the TPU's users, cannot be used: {error.strerror}; the "
-                    "setting tpu.folder names its folder"
+                    f"{self._path}, the lock file of the TPU's users, cannot be used: {error.strerror}; set "
+                    "tpu.folder to another folder"
                 ) from error
             if self._file is not None:
                 now = self._clock.now()
@@ -55,15 +55,17 @@ class Turn:
         return self._file is not None
 
     def give_back(self) -> None:
-        """Return the turn; the cool-down starts."""
-        with contextlib.suppress(OSError):  # without the time, the cool-down starts when the next user notices
+        """Give the turn back, and start the cool-down."""
+        with contextlib.suppress(
+            OSError
+        ):  # without the time, the cool-down starts when the next process takes the turn
             self._write(f"{os.getpid()} {self._clock.now()}")
         self._file = None
         self._stack.close()
 
     @property
     def cooling(self) -> float:
-        """The remaining seconds of the cool-down after the last user; for the holder of the turn."""
+        """The remaining seconds of the cool-down after the last user; only valid while this process has the turn."""
         return max(self._free_at - self._clock.now(), 0.0)
 
     def _write(self, text: str) -> None:
@@ -74,7 +76,7 @@ class Turn:
 
 
 class TurnView(Frozen):
-    """The state of a turn: the process that has it, or the rest of the cool-down."""
+    """The state of a turn: the process that has it, or the remaining seconds of the cool-down."""
 
     holder: str = ""
     cooling: float = 0.0
@@ -86,22 +88,28 @@ class TurnView(Frozen):
 
 
 def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return the state of the turn without changing it; share the lock for a moment if it is free."""
+    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free."""
     if not path.exists():
         return TurnView()
-    words = path.read_bytes().split()
+    values = path.read_bytes().split()
     with locked(path, shared=True, wait=False) as free:
         if free is None:
-            return TurnView(holder=words[0].decode(errors="replace") if words else "?")
-    return TurnView(cooling=_cooling(words, cool_down, clock.now()))
+            return TurnView(holder=values[0].decode(errors="replace") if values else "?")
+    return TurnView(cooling=_cooling(values, cool_down, clock.now()))
 
 
-def _cooling(words: list[bytes], cool_down: float, now: float) -> float:
-    """Return the remaining seconds of a cool-down; without a recorded start it starts now."""
-    if not words:
+def _cooling(values: list[bytes], cool_down: float, now: float) -> float:
+    """Return the remaining seconds of the cool-down.
+
+    Args:
+        values: the file's content: the process's id and, if the turn was given back, the time of that.
+        cool_down: seconds between two uses.
+        now: the present time; the cool-down starts now if the file has no time.
+    """
+    if not values:
         return 0.0
     try:
-        released = min(float(words[1]), now)
+        released = min(float(values[1]), now)
     except (IndexError, ValueError):
         released = now
     return max(released + cool_down - now, 0.0)

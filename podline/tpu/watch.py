@@ -1,6 +1,6 @@
-"""Watches a TPU during a training: its health, its machine's notices and the training's progress.
+"""Watches a TPU during a training: the node's health, Google's notices to the machine, and the training's progress.
 
-The training itself does not need the API, so an unavailable API or expired credentials end nothing. The supervisor
+The training does not need the API, so it continues if the API is unavailable or credentials expire. The supervisor
 detects a training without progress on a HEALTHY TPU; then the gate restarts the node before its next use.
 """
 
@@ -36,17 +36,17 @@ class Course(StrEnum):
 
 
 class Sight(Frozen):
-    """All observations of the watch at one time; times are in seconds."""
+    """The observations of the watch at one time."""
 
     state: State | None = Field(default=None, description="the node's state; None if the API does not answer")
-    health: Health = Field(default=Health.HEALTH_UNSPECIFIED, description="the node's")
-    silent_for: float = Field(default=0.0, description="how long the training has shown no progress")
-    end_announced: str = Field(default="", description="reason for the announced end of the machine, or empty")
+    health: Health = Field(default=Health.HEALTH_UNSPECIFIED, description="the node's health")
+    silent_for: float = Field(default=0.0, description="seconds since the training's last progress")
+    end_announced: str = Field(default="", description="the announced reason for the end of the machine, or empty")
 
 
 @dataclass(frozen=True)
 class WatchDecision:
-    """The next step of a training, its reason, and the error class to raise after its end."""
+    """The next step of a training, the reason, and the error class to raise if the training ends."""
 
     course: Course
     why: str = ""
@@ -75,7 +75,7 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
     all else, and an API that does not answer             go on
     ===================================================== ======================================
 
-    Progress is better evidence than Google's monitor: an unhealthy node that trains goes on.
+    Progress is better evidence than Google's monitor, so a training with progress continues on an unhealthy node.
     """
     if sight.state in _TAKEN:
         return WatchDecision(Course.END_NOW, f"the node is {sight.state}", TpuGoneError)
@@ -99,7 +99,7 @@ class Watch:
     Args:
         settings: the node, its machine and the intervals.
         api: the Cloud TPU API.
-        clock: the clock; it is never used for waiting.
+        clock: the clock for the intervals; the watch never sleeps by it.
         log: gets a line when the API stops answering, and when it answers again.
     """
 
@@ -111,7 +111,7 @@ class Watch:
         self._answers = True
 
     def look(self, silent_for: float) -> WatchDecision:
-        """Run the checks that are due; return the action to take.
+        """Run the checks that are due; return the next step of the training.
 
         Args:
             silent_for: seconds since the training last showed progress.
@@ -130,7 +130,7 @@ class Watch:
         try:
             node = self._api.node(self._settings.node)
         except PodlineError as error:
-            self._say(f"the TPU's health is unknown; the training continues: {error}", answers=False)
+            self._say(f"the TPU's health is unknown ({error}); the training continues", answers=False)
             return
         self._say("the TPU's health is known again", answers=True)
         self._state, self._health = (node.state, node.health) if node else (State.ABSENT, Health.HEALTH_UNSPECIFIED)
@@ -144,12 +144,12 @@ class Watch:
 def watching(
     watch: Watch, silent_for: Callable[[], float], act: Callable[[WatchDecision], None], every: float
 ) -> AbstractContextManager[None]:
-    """Run the checks in a thread while the body runs; the first decision to end is executed and stops the checks.
+    """Run the checks in a thread while the body runs, until a check decides to end the training.
 
     Args:
         watch: runs the checks.
         silent_for: returns the seconds since the training last showed progress.
-        act: ends the training; called in the thread, at most once.
+        act: ends the training; called in the thread, at most once, with the decision.
         every: seconds between two checks.
     """
 

@@ -99,7 +99,7 @@ def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(st
     [flow] = processes.marked("PREFECT__FLOW_RUN_ID", str(first))
     kill(flow)
     again = stand.start(STEPS)
-    found = rf"train: found job (\S+) of {stand.cluster.scheduler.NAME}, (\S+); it prints to "
+    found = rf"train: found job (\S+) of {stand.cluster.scheduler.NAME} for (\S+); its output is in "
     wait_until(lambda: re.search(found, stand.logged(again)), every=1)
     [match] = re.finditer(found, stand.logged(again))
     assert [match[1]] == [number for number, _ in stand.cluster.jobs()]

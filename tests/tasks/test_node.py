@@ -187,7 +187,7 @@ def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:
         TpuSettings(node=NODE, api=API, placement="node", machine=MachineSettings())
     # A command's process has no Prefect server that a worker knows.
     spec = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="0", strategy="tpu")
-    with pytest.raises(errors.TpuSetupError, match="this needs a flow on a Prefect server"):
+    with pytest.raises(errors.TpuSetupError, match="needs a flow run on a Prefect server"):
         perform(spec, lambda _event: None, machine())
 
 

@@ -103,7 +103,7 @@ def test_a_node_is_made_as_its_spec_says(tmp_path: Path) -> None:
     network = made.network_config
     assert (network.network, network.subnetwork, network.enable_external_ips) == ("net", "sub", False)
     (tmp_path / "up.sh").unlink()
-    with bench(tmp_path) as it, pytest.raises(errors.TpuSetupError, match=r"up\.sh: No such file"):
+    with bench(tmp_path) as it, pytest.raises(errors.TpuSetupError, match=r"up\.sh cannot be read: No such file"):
         it.api.create_node("other", spec)
 
 
@@ -117,7 +117,7 @@ def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None
         with pytest.raises(errors.TpuUnhealthyError, match="stop node night: an internal error"):
             it.api.stop_node(NODE)
         it.clock.turn(3000)
-        with pytest.raises(errors.TpuUnhealthyError, match="start node night: not done after 30 min"):
+        with pytest.raises(errors.TpuUnhealthyError, match="start node night: Google needs longer than 30 min"):
             it.api.start_node(NODE)
 
 
@@ -131,8 +131,8 @@ def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None
         (code_pb2.RESOURCE_EXHAUSTED, "Quota exceeded: 300 requests per minute", errors.TpuApiError, ""),
         (code_pb2.RESOURCE_EXHAUSTED, NO_QUOTA.message, errors.QuotaError, "ask for more quota"),
         (code_pb2.RESOURCE_EXHAUSTED, NO_CAPACITY.message, errors.TpuCapacityError, "no more capacity"),
-        (code_pb2.INVALID_ARGUMENT, 'invalid accelerator "v99-8"', ArgumentError, "correct the node's spec"),
-        (code_pb2.UNIMPLEMENTED, "Method not found!", errors.TpuSetupError, "check the endpoint"),
+        (code_pb2.INVALID_ARGUMENT, 'invalid accelerator "v99-8"', ArgumentError, "correct the settings tpu.spec"),
+        (code_pb2.UNIMPLEMENTED, "Method not found!", errors.TpuSetupError, "correct tpu.api.endpoint"),
         (code_pb2.FAILED_PRECONDITION, "no", errors.TpuUnhealthyError, ""),
         (code_pb2.ABORTED, "long\n" * 1000, errors.TpuUnhealthyError, ""),
     ],

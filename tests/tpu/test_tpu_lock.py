@@ -64,11 +64,6 @@ def test_a_living_holder_is_named_and_what_a_killed_one_left_behind_is_removed_w
     assert lines == [f"removed {path}, which a dead process had left behind"]
 
 
-def test_who_only_has_the_lock_file_open_has_not_the_lock(machine: MachineSettings) -> None:
-    with Path(machine.lock_file).open("w"):
-        assert lock.look(machine).holder == ""
-
-
 def test_a_lock_file_that_someone_made_again_in_the_meantime_is_left_alone(
     machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from podline.store.opening import open_store
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 
 QUOTA_LATE = Script(life=life("READY/HEALTHY 110, PREEMPTED"), creates=(NO_QUOTA, NO_QUOTA, Attempt(120)))
+NOTICE = Announcement(60, "preempted", "TRUE", end=600)
 MAINTAINED = Script(life=life("READY/HEALTHY 60, READY/UNHEALTHY_MAINTENANCE"))
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ class Night:
     def seen(self) -> tuple[str, str, int]:
         """What happened, what was done to the node, and how often a training was started."""
         events = " ".join(str(entry.event) for entry in self.entries)
-        return events, " ".join(verb for _at, verb, _node in self.cloud.calls), ran(self.spec.root).count("train")
+        return events, " ".join(self.cloud.calls), ran(self.spec.root).count("train")
 
     def is_whole(self) -> bool:
         """Whether the weights are those of an undisturbed training."""
@@ -109,30 +110,31 @@ def night(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("script", "act", "events", "calls", "trainings"),
+    ("world", "act", "events", "calls", "trainings"),
     [
-        (MAINTAINED, "", "go leave wait restart go leave", "stop start", 2),
-        (QUOTA_LATE, "", "go leave wait replace go leave", "delete create create create", 2),
-        (Script(), "hang", "go hang restart go leave", "stop start", 2),
-        (Script(), "die", "go leave wait go leave", "", 2),
-        (Script(outages=(Outage(60, 660),)), "", "go leave", "", 1),
+        ((MAINTAINED,), "", "go leave wait restart go leave", "stop start", 2),
+        ((QUOTA_LATE,), "", "go leave wait replace go leave", "delete create create create", 2),
+        ((Script(), NOTICE), "", "go leave wait go leave", "", 2),
+        ((Script(),), "hang", "go hang restart go leave", "stop start", 2),
+        ((Script(),), "die", "go leave wait go leave", "", 2),
+        ((Script(outages=(Outage(60, 660),)),), "", "go leave", "", 1),
     ],
-    ids=["under maintenance", "preempted", "hang on a healthy node", "killed by the kernel", "API away"],
+    ids=[
+        "under maintenance",
+        "preempted",
+        "end announced",
+        "hang on a healthy node",
+        "killed by the kernel",
+        "API away",
+    ],
 )
 def test_it_ends_as_if_nothing_had_been(
-    night: Any, script: Script, act: str, events: str, calls: str, trainings: int
+    night: Any, world: tuple[Any, ...], act: str, events: str, calls: str, trainings: int
 ) -> None:
-    with night(script) as it:
+    with night(*world) as it:
         if act:
             (Path(it.spec.root) / "at-6").write_text(act)
         it.run()
         assert it.seen() == (events, calls, trainings)
     assert it.is_whole()
-
-
-def test_an_end_that_is_announced_is_left_with_a_checkpoint(night: Any) -> None:
-    with night(None, Announcement(60, "preempted", "TRUE", end=600)) as it:
-        it.run()
-        assert it.seen() == ("go leave wait go leave", "", 2)
-    assert "the machine is being preempted" in it.entries[1].what
-    assert it.is_whole()
+    assert NOTICE not in world or "the machine is being preempted" in it.entries[1].what

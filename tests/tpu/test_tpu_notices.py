@@ -38,7 +38,7 @@ def test_announcements_come_and_go_with_the_time() -> None:
         (UPCOMING, EIGHT, ""),
         (UPCOMING, EIGHT + 300, "scheduled maintenance starts within 300 s"),
         (CAMEL, EIGHT + 300, "scheduled maintenance starts within 300 s"),
-        ('{"maintenance_status": "ONGOING"}', EIGHT, "announced maintenance is under way"),
+        ('{"maintenance_status": "ONGOING"}', EIGHT, "announced maintenance has begun"),
         ('{ "error": "no notifications have been received yet" }', EIGHT, ""),
         ("nonsense", EIGHT, ""),
         ("[]", EIGHT, ""),

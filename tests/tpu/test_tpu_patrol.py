@@ -127,7 +127,7 @@ def test_a_node_is_stopped_when_no_run_has_used_it_for_the_time_that_is_set(grou
         it.clock.turn(1)
         found = it.round()["node night"]
         assert (found.case, found.done) == (PatrolCase.IDLE, "stopped")
-        assert it.cloud.count("stop") == 1
+        assert it.cloud.calls == ["stop"]
         assert it.round()["node night"].case is PatrolCase.OFF
         assert not it.lease_taken
         assert it.state(foreign) == "Running"
@@ -189,7 +189,7 @@ def test_a_spot_node_and_a_preempted_one_are_deleted_since_neither_can_be_stoppe
         assert it.round()["node night"].done == "deleted"
         assert it.round()["node night"].seen == "there is none"
     with ground(Script(life=life("PREEMPTED"))) as it:
-        assert (it.round()["node night"].case, it.cloud.count("delete")) == (PatrolCase.GONE, 1)
+        assert (it.round()["node night"].case, it.cloud.calls) == (PatrolCase.GONE, ["delete"])
 
 
 def test_a_lease_is_given_back_when_no_run_lives_that_could_have_it(ground: Any) -> None:

@@ -59,7 +59,7 @@ def test_what_the_settings_do_not_allow_is_not_done_and_says_why() -> None:
     assert [forbidden(remedy, repair) for remedy in Remedy] == [""] * len(Remedy)
     told = settings()
     assert all("tpu.patrol is report" in forbidden(remedy, told) for remedy in Remedy if remedy is not Remedy.NOTHING)
-    assert "no spec" in forbidden(Remedy.DELETE, settings(patrol="repair", spec=None))
+    assert "tpu.spec" in forbidden(Remedy.DELETE, settings(patrol="repair", spec=None))
     here = settings(patrol="repair", machine=MachineSettings())
     assert "the node itself" in forbidden(Remedy.STOP, here)
     assert forbidden(Remedy.CANCEL, here) == ""

@@ -118,7 +118,7 @@ SPENT = Tried(restarts=99, recreations=99, replacements=99)
     [
         (SPENT, LIMITS, "restart recreate", UNHEALTHY, "99 of 2 restarts"),
         (Tried(), ON_THE_NODE, "restart recreate", UNHEALTHY, "podline tpu recover"),
-        (Tried(), WITHOUT_SPEC, "recreate", Situation(state=State.ABSENT), "no spec"),
+        (Tried(), WITHOUT_SPEC, "recreate", Situation(state=State.ABSENT), "tpu.spec is not set"),
     ],
     ids=["all spent", "on the TPU VM itself", "without a spec"],
 )

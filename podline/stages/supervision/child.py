@@ -2,16 +2,14 @@
 
 ``python -m podline.stages.supervision.child STAGE --progress-fd N --mark M`` reads one line of JSON from standard input
 (see :class:`Order`), runs the stage, and writes events (:mod:`podline.base.progress`) to the file descriptor. Standard
-input stays open: its end means that the parent has died, and then this process ends itself and its descendants. A
-process that is started ahead imports the stage's code before it reads the line; see
-:mod:`podline.stages.supervision.starts`.
+input stays open until the parent dies; then the child ends itself and its descendants. A child that is started ahead
+imports the stage's code before it reads the line; see :mod:`podline.stages.supervision.starts`.
 
 SIGTERM raises an :class:`~podline.base.interruptions.Interruption` in the main thread, which is reported as a
 :class:`~podline.base.errors.PreemptedError`; a stage that saves its progress installs its own handler during its work.
 
-Until its end this process holds the lease of the folder that it writes (:mod:`podline.store.one_writer`), or a lock on
-the work, so that two processes never make the same artifact; and a lock on the machine, so that one training runs at a
-time.
+While a child runs, it holds two locks. The lease of its output folder (:mod:`podline.store.one_writer`), or a lock on
+the spec, prevents two processes from writing the same artifact. A lock of the machine allows one training at a time.
 """
 
 from __future__ import annotations
@@ -50,13 +48,13 @@ from podline.store.one_writer import writing
 from podline.store.opening import open_store
 from podline.tpu.tensorflow_errors import explain
 
-# Seconds to save work after the parent's death, which delay the next start at most.
+# Seconds to save work after the parent's death. They can delay the next start.
 ORPHAN_GRACE = 2.0
-_TURN = "waits for its turn, as one training at a time runs on this machine (PODLINE_TRAIN_LOCK= for no turns)"
+_TURN = "waits for its turn: this machine runs one training at a time (PODLINE_TRAIN_LOCK= removes the limit)"
 
 
 class Order(Frozen):
-    """A stage to run; classes and functions are named ``module:name``, so that any stage can be ordered."""
+    """A stage to run. Classes and functions are given as ``module:name``, so that installed stages work too."""
 
     stage: str
     run_at: str
@@ -68,7 +66,7 @@ class Order(Frozen):
 
 
 def main() -> None:
-    """Run one stage; the exit code is that of :mod:`podline.base.errors`."""
+    """Run one stage; exit with a code of :mod:`podline.base.errors`."""
     parser = argparse.ArgumentParser(prog="python -m podline.stages.supervision.child", description=__doc__)
     parser.add_argument("stage")
     parser.add_argument("--progress-fd", type=int, required=True)
@@ -92,7 +90,7 @@ def main() -> None:
 
 
 def _awaited_line(descriptor: int, run_at: str) -> bytes:
-    """Import a stage's code, and return the order once it comes."""
+    """Import a stage's code, wait for the order and return it; send further output to the order's log."""
     with processes.killed_first():
         entry_points.load(run_at)
         line = _first_line(descriptor)
@@ -112,10 +110,10 @@ def _work(order: Order, reporter: Reporter) -> int:
         return error.exit_code
     except Exception as error:
         traceback.print_exc()
-        known = _of_system(order, error) or _of_tensorflow(order, error)
-        document = known.to_json() if known else {"type": type(error).__name__, "message": str(error)}
+        converted = _of_system(order, error) or _of_tensorflow(order, error)
+        document = converted.to_json() if converted else {"type": type(error).__name__, "message": str(error)}
         reporter.failed(document)
-        return known.exit_code if known else 1
+        return converted.exit_code if converted else 1
     reporter.ended(result.model_dump(mode="json"))
     return 0
 
@@ -135,17 +133,17 @@ def _result(order: Order, reporter: Reporter) -> Result:
     holder = " of ".join((order.stage, *spec.uses[-1:]))
     with contextlib.ExitStack() as stack:
         waited = stack.enter_context(_only_writer(store, order.stage, spec, holder, reporter))
-        # Processes that were killed at the same work have ended by now.
+        # No killed process of this work still runs, so its temporary files can go.
         store.sweep()
-        # Another process may have finished the work since the parent looked, which has said what it found.
+        # Another process may have finished the work since the parent looked. The parent has logged its findings, so
+        # this process only logs after a wait.
         found = stage.find(spec, reporter if waited else silent(order.stage))
         if found is not None:
             return found
         stack.enter_context(_turn_to_train(spec, holder, reporter))
         entry_points.load(order.run_at)
         reporter.alive()
-        # Library objects stay for the whole process; searching them for cycles would take a tenth of a second each
-        # time.
+        # Objects of libraries live as long as the process; each collection would search them for 0.1 s.
         gc.freeze()
         result = stage.run(spec, reporter)
     return result.model_copy(update={"spans": spans()})
@@ -153,30 +151,27 @@ def _result(order: Order, reporter: Reporter) -> Result:
 
 @contextlib.contextmanager
 def _only_writer(store: Store, stage: str, spec: Spec, holder: str, reporter: Reporter) -> Iterator[bool]:
-    """Exclude others from the same work while the body runs; yield whether this process waited for another one.
+    """Keep other processes from the same work while the body runs; yield whether this process waited for another one.
 
-    Of several processes of one training, only the first writes to the run's folder.
+    Only the chief of several workers holds the lease of the run's folder, since only it writes there.
     """
-    waiting, part = (
-        locks.Waiting(reporter),
-        part_of_work(spec),
-    )
-    if spec.record_folder and not part:
+    waiting, suffix = locks.Waiting(reporter), part_of_work(spec)
+    if spec.record_folder and not suffix:
         with writing(store, spec.record_folder, holder, waiting) as writer:
             yield writer.waited
         return
-    same = store.own_folder("locks") / f"{stage}-{spec.digest()[:16]}{part}.lock"
+    lock = store.own_folder("locks") / f"{stage}-{spec.digest()[:16]}{suffix}.lock"
     with contextlib.ExitStack() as stack:
         with explained("write to the store", store.uri):
-            waited = stack.enter_context(locks.turn(same, holder, waiting))
+            waited = stack.enter_context(locks.turn(lock, holder, waiting))
         yield waited
 
 
 @contextlib.contextmanager
 def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None]:
-    """Hold the machine's lock while the body runs, if the stage trains here.
+    """Hold this machine's lock for trainings while the body runs, if the stage is a training.
 
-    A TPU has its own gate. The processes of one training may share a machine.
+    A training on a TPU needs no lock, since the gate serialises it. Workers of one training may share a machine.
 
     Raises:
         SettingsError: the lock file cannot be used.
@@ -190,7 +185,7 @@ def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None
             except OSError as error:
                 raise SettingsError(
                     f"{machine.train_lock}, the lock file of trainings, cannot be used ({error.strerror}); delete "
-                    "it, or name another file by the setting train_lock"
+                    "the file, or set train_lock to another file"
                 ) from error
         yield
 
@@ -201,16 +196,16 @@ def _first_line(descriptor: int) -> bytes:
     while not line.endswith(b"\n"):
         block = os.read(descriptor, 1 << 16)
         if not block:
-            raise SystemExit("podline.stages.supervision.child: the parent is gone before it said what to do")
+            raise SystemExit("podline.stages.supervision.child: the parent ended before it sent an order")
         line += block
     return bytes(line)
 
 
 def json_lines(descriptor: int) -> Listener:
-    """Return a listener that writes each event as a line, for threads and for signal handlers.
+    """Return a listener that writes each event to a file descriptor as a line of JSON.
 
-    A signal handler may interrupt this function, so its lock is reentrant and nothing is buffered. The lifeline detects
-    the end of the reader.
+    Threads and signal handlers may call the listener: its lock is reentrant, and nothing is buffered. A closed pipe is
+    ignored, since the watch on standard input detects the parent's death.
     """
     lock = threading.RLock()
 
@@ -225,7 +220,7 @@ def json_lines(descriptor: int) -> Listener:
 
 @contextlib.contextmanager
 def preempted() -> Iterator[None]:
-    """Turn an interruption of the body into a PreemptedError."""
+    """Raise a PreemptedError if an Interruption ends the body."""
     try:
         yield
     except Interruption as error:
@@ -233,7 +228,7 @@ def preempted() -> Iterator[None]:
 
 
 def _of_system(order: Order, error: Exception) -> StoreError | None:
-    """Return Podline's error for a full disk, or for a file that this user may not use; None for other errors."""
+    """Convert an OSError that names a file, or that reports a full disk; return None for other errors."""
     if not isinstance(error, OSError):
         return None
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -242,7 +237,7 @@ def _of_system(order: Order, error: Exception) -> StoreError | None:
 
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
-    """Return Podline's error for an error of TensorFlow in a stage with a model; None for other errors."""
+    """Convert an error of TensorFlow in a stage with a model; return None for other errors."""
     strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
     if strategy is None:
         return None

@@ -1,7 +1,7 @@
-"""A training of a flow as a job of Slurm or Ray: submitted, followed, cancelled, and found again by the run's name.
+"""Runs a flow's training as a job of Slurm or Ray: submits, follows and cancels it, and finds it by the run's name.
 
-The result lies in the store, where the job and each flow find it. The events of the chief come by a file in the store;
-:mod:`podline.stages.supervision.rank` writes it.
+The result is in the store, which the job and the flow share. :mod:`podline.stages.supervision.rank` appends the chief's
+events to a file in the store, which this module reads.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from podline.store.contract import BUCKET_SCHEME
 from podline.store.opening import open_store
 
 _POLL = 1.0
-_ASK_SECONDS = 5.0  # the question costs the scheduler more than a look at a file
-_AWAY_SECONDS = 600.0  # a scheduler that restarts ends no job
-_LATE_SECONDS = 5.0  # a shared folder may show the last lines late
+_ASK_SECONDS = 5.0  # asking the scheduler costs more than reading a file
+_AWAY_SECONDS = 600.0  # jobs survive a restart of their scheduler
+_LATE_SECONDS = 5.0  # in a shared folder, the last lines may appear late
 
 
 def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Callable[[], bool]) -> TrainResult:
-    """Return a training's result: an earlier one if it is still whole, else that of a job.
+    """Return a training's result: an earlier one whose files are unchanged, else that of a job.
 
     Args:
-        spec: of the training.
+        spec: the training's spec.
         listener: gets the events of the chief.
-        machine: the setting ``launch`` names the scheduler, ``hosts`` how many hosts.
-        keeps: asked when this process is to end: whether the job goes on without it, for a later start to find.
+        machine: settings; ``launch`` names the scheduler, ``hosts`` gives the number of hosts.
+        keeps: called when this process is interrupted; returns whether the job continues, for a later start to find.
 
     Raises:
-        SettingsError: the scheduler is not there or refuses the job, or the store is in a bucket.
-        CancelledError: the job was cancelled by somebody else.
-        WorkerLostError: the job ended without a cause, or the scheduler does not answer; it is asked again later.
-        PodlineError: what the job raised, as the same class: of several hosts, the first cause.
+        SettingsError: the scheduler is not installed or refuses the job, or the store is in a bucket.
+        CancelledError: somebody else cancelled the job.
+        WorkerLostError: the job ended without an error of its own, or the scheduler did not answer for 10 minutes.
+        PodlineError: the job's error, with the same class; of several hosts, the first cause.
     """
 
     def work() -> TrainResult:
@@ -54,13 +54,13 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
 
 
 class _Followed:
-    """A training whose job is submitted or found, and then followed to its end."""
+    """A training that runs as a job: submits or finds the job, then follows it to its end."""
 
     def __init__(self, spec: TrainSpec, reporter: Reporter, listener: Listener, machine: Settings) -> None:
         if spec.root.startswith(BUCKET_SCHEME):
             raise SettingsError(
-                f"launch={machine.launch}: got root={spec.root}, expected a folder that all hosts share; choose one, "
-                "or train on several hosts by hand"
+                f"launch={machine.launch}: got root={spec.root}, expected a folder that all hosts share; set root to "
+                "one, or start each host's process by hand (docs/how-to/strategies.md)"
             )
         self._machine, address = machine, machine.launch.partition(":")[2]
         self._scheduler: Scheduler = RayJobs(address) if address else slurm
@@ -68,7 +68,7 @@ class _Followed:
         self._root = store.uri  # absolute
         if spec.strategy not in ("auto", WORKERS):
             reporter.warn(
-                f"strategy={spec.strategy} has no effect, as launch={machine.launch} trains with strategy={WORKERS}"
+                f"strategy={spec.strategy} has no effect: launch={machine.launch} trains with strategy={WORKERS}"
             )
         self._spec = spec.model_copy(update={"root": self._root, "strategy": WORKERS})
         self._files = str(store.own_folder("logs") / f"{TRAIN.name}-{spec.digest()[:12]}")
@@ -78,13 +78,13 @@ class _Followed:
         self._error: PodlineError | None = None
 
     def result(self, keeps: Callable[[], bool]) -> TrainResult:
-        """Return the result of the job that goes on, else of a new one."""
+        """Return the result of the pending or running job, else of a new one."""
         found = self._scheduler.find(self._spec.run, self._root)
         goes_on = found is not None and found.goes_on
         number = found.number if found and goes_on else self._submit()
         job, where = f"job {number} of {self._scheduler.NAME}", self._scheduler.where(number, self._output)
         how = "found" if goes_on else "submitted"
-        self._reporter.log(f"{how} {job}, {self._spec.run}; it prints to {where}")
+        self._reporter.log(f"{how} {job} for {self._spec.run}; its output is in {where}")
         try:
             ended = self._follow(number, job)
         except PodlineError:
@@ -97,16 +97,16 @@ class _Followed:
         if result is not None:
             return result.model_copy(update={"reused": False})
         if ended.state == CANCELLED:
-            raise CancelledError(f"{job} was cancelled; what it had saved is kept")
+            raise CancelledError(f"{job} was cancelled; its checkpoints are kept")
         raise self._error or WorkerLostError(
-            f"{job}: got state {ended.state} ({ended.reason}) and no cause, expected a result; see {where}"
+            f"{job} ended without result and without error: got state {ended.state} ({ended.reason}); see {where}"
         )
 
     def _cancel(self, number: str, shown: str) -> None:
         try:
             self._scheduler.cancel(number)
         except PodlineError as error:  # the flow ends all the same
-            self._reporter.warn(f"{shown} goes on: {one_line(error)}")
+            self._reporter.warn(f"{shown} continues, as it could not be cancelled: {one_line(error)}")
         else:
             self._reporter.log(f"cancelled {shown}")
 
@@ -117,7 +117,7 @@ class _Followed:
         return self._scheduler.submit(self._spec.run, self._root, command, self._machine, self._output)
 
     def _follow(self, number: str, shown: str) -> ScheduledJob:
-        """Pass on what the chief reports until the job has ended; return the job as it was then."""
+        """Pass on the chief's events until the job has ended; return the job in its last state."""
         events = Path(f"{self._files}.{number}.jsonl")
         heard = asked = time.monotonic()
         while True:

@@ -1,7 +1,7 @@
 """Finds and ends the descendants of a process, and detects the death of a parent.
 
-This module is written for Linux. Other systems have no ``/proc``, so that a process in its own session is not found;
-everything else works.
+This module is written for Linux. Other systems have no ``/proc``, so that descendants in sessions of their own are not
+found; everything else works.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _END_POLL = 0.1
 
 
 def marked(variable: str, value: str) -> list[int]:
-    """Return the ids of other living processes that were started with ``variable=value``."""
+    """Return the ids of all other processes that were started with ``variable=value`` in their environment."""
     wanted = f"{variable}={value}"
     return [each for each in _all() if each != os.getpid() and wanted in _environment(each)]
 
@@ -30,7 +30,7 @@ def marked(variable: str, value: str) -> list[int]:
 def parent(process: int) -> int | None:
     """Return the id of a process's parent; None if the process has ended or is a zombie."""
     try:
-        # proc(5): the command's name in brackets may contain anything; then follow the state and the parent.
+        # proc(5): the command's name in brackets may contain any text; state and parent id follow it.
         state, parent_id = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return None
@@ -43,16 +43,16 @@ def children(process: int) -> list[int]:
 
 
 def variable_of(process: int, name: str) -> str:
-    """Return a variable of a process's initial environment; empty without one, or if the process has ended."""
+    """Return a variable of a process's initial environment; empty if it is not set, or the process has ended."""
     start = f"{name}="
     return next((each.removeprefix(start) for each in _environment(process) if each.startswith(start)), "")
 
 
 def end(left: Callable[[], list[int]], seconds: float) -> None:
-    """Ask processes to end, once, and wait for them.
+    """Send SIGTERM to processes once, and wait for their end.
 
     Args:
-        left: returns the ids of the remaining processes.
+        left: returns the ids of the processes that still run.
         seconds: longest wait.
     """
     for process in left():
@@ -64,7 +64,7 @@ def end(left: Callable[[], list[int]], seconds: float) -> None:
 
 
 def kill_marked(variable: str, value: str) -> None:
-    """Send SIGKILL to every process with a mark, in any session, until none is left."""
+    """Send SIGKILL to all processes that were started with ``variable=value``, in any session, until all have ended."""
     deadline = time.monotonic() + _KILL_SECONDS
     while (left := marked(variable, value)) and time.monotonic() < deadline:
         for process in left:
@@ -74,15 +74,15 @@ def kill_marked(variable: str, value: str) -> None:
 
 
 def kill_group(leader: int) -> None:
-    """Send SIGKILL to a process group; an empty one is no error."""
+    """Send SIGKILL to a process group; do nothing if the group is empty."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def exit_code(process: int) -> int | None:
-    """Return the exit code of a child (minus the signal's number if a signal ended it); None while it runs.
+    """Return the exit code of a child, or minus the number of the signal that ended it; None while the child runs.
 
-    The child stays a zombie, so that no other process gets its id before the caller waits for it.
+    The child stays a zombie, so that no other process gets its id before the caller calls ``wait``.
     """
     ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
@@ -94,8 +94,8 @@ def when_parent_goes(lifeline: int, act: Callable[[], None]) -> None:
     """Call ``act`` once, in a separate thread, when this process's parent has died.
 
     Args:
-        lifeline: the reading end of a pipe whose other end only the parent holds; nothing is read from it. The parent's
-            id is checked too, in case a third process inherited the other end.
+        lifeline: the reading end of a pipe whose writing end only the parent holds; nothing is read from it. The
+            parent's id is checked too, in case another process inherited the writing end.
         act: the action.
     """
     parent = os.getppid()
@@ -112,7 +112,7 @@ def when_parent_goes(lifeline: int, act: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def killed_first() -> Iterator[None]:
-    """Let the kernel kill this process before all others if memory runs out in the body."""
+    """Make this process the first that the kernel kills if memory runs out during the body."""
     adjustment = Path("/proc/self/oom_score_adj")
     usual = adjustment.read_text()
     adjustment.write_text("1000")
@@ -127,7 +127,7 @@ def _all() -> list[int]:
 
 
 def _environment(process: int) -> list[str]:
-    """Return a process's initial environment, as ``NAME=value``; empty if it has ended or is another user's."""
+    """Return a process's initial environment as ``NAME=value``; empty if the process ended or is another user's."""
     try:
         return Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0")[:-1]
     except OSError:

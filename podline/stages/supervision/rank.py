@@ -1,6 +1,6 @@
-"""One process of a job that trains on several hosts: ``python -m podline.stages.supervision.rank SPEC EVENTS``.
+"""One worker of a job that trains on several hosts: ``python -m podline.stages.supervision.rank SPEC EVENTS``.
 
-The chief appends the events of its stage to the file EVENTS in the store. The flow that waits for the job reads them.
+The chief appends the events of its stage to the file EVENTS in the store. The flow that follows the job reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podline.stages.supervision.supervisor import run_stage
 
 
 def main(train: Callable[[TrainSpec, Path], object]) -> None:
-    """Call a function with the spec and the file of the command line; the exit code is that of its error."""
+    """Call ``train`` with the spec and the events file that the command line names; exit with its error's code."""
     spec_file, events = map(Path, sys.argv[1:])
     try:
         train(TrainSpec.model_validate_json(spec_file.read_bytes()), events)
@@ -30,16 +30,16 @@ def main(train: Callable[[TrainSpec, Path], object]) -> None:
 
 
 def appended(events: Path) -> Listener:
-    """Return a listener that appends to a file."""
+    """Return a listener that appends each event to a file as a line of JSON."""
     return json_lines(os.open(events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
 
 
 def _train(spec: TrainSpec, events: Path) -> None:
-    """Train with the other processes of the job."""
+    """Train as one worker of the job."""
     write = appended(events)
     try:
         chief = cluster().chief
-    except PodlineError as error:  # it is the same in every process
+    except PodlineError as error:  # every worker has the same error
         Reporter("train", write).failed(error.to_json())
         raise
     listener = write if chief else ignored

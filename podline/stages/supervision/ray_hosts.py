@@ -1,7 +1,7 @@
 """Trains on several nodes of a Ray cluster: ``podline train … --launch ray:ADDRESS``, or a job of a flow.
 
-Each node runs one process, which gets as many CPUs and GPUs as the smallest of the nodes has. All nodes find the store
-by the same name, and have the same release of Podline.
+Each node runs one process, which gets as many CPUs and GPUs as the smallest node has. All nodes need the store under
+the same path, and the same release of Podline.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _READY_SECONDS = 60.0
 
 
 def launched(address: str, spec: Any, listener: Listener, machine: Settings, events: Path | None = None) -> Any:
-    """Return a training's result; all nodes train together.
+    """Train on several nodes of a Ray cluster together, and return the result.
 
     Args:
-        address: the cluster's, as ``ray.init`` takes it.
-        spec: of the training.
-        listener: gets what the launcher reports.
-        machine: the setting ``hosts`` says how many nodes.
-        events: a file that gets the events of the chief; without one, Ray prints what the chief logs.
+        address: the cluster's address for ``ray.init``.
+        spec: the training's spec.
+        listener: gets the launcher's own events.
+        machine: settings; ``hosts`` gives the number of nodes.
+        events: a file for the chief's events; without a file, Ray prints the chief's log lines.
 
     Raises:
-        SettingsError: Ray is not installed, or no number of hosts that is allowed shares the batches equally.
-        WorkerLostError: there are too few nodes, or one was lost.
-        PodlineError: what a process raised; the cause, where several did.
+        SettingsError: Ray is not installed, or no allowed number of hosts divides the batch size.
+        WorkerLostError: there are too few nodes, or a node was lost.
+        PodlineError: the error of a worker; of several errors, the cause of the others.
     """
     ray = library(f"--launch ray:{address}", "ray")
     library(f"--launch ray:{address}", "ray.util.scheduling_strategies")
@@ -56,7 +56,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
         nodes = _held(ray, address, wanted, spec.recipe)
         Reporter(stage.name, listener).log(f"Ray: {plural(len(nodes), 'host')}")
         addresses = wanted.addresses([node.address for node in nodes])
-        # A lost node is a lost training: Ray tries nothing again by itself.
+        # A training cannot continue without one of its nodes, so Ray must not restart a single task.
         work = ray.remote(max_retries=0)(_work)
         kind = f"{type(spec).__module__}:{type(spec).__qualname__}"
         tasks = {
@@ -85,24 +85,26 @@ class _Node(NamedTuple):
 
 
 def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]:
-    """Reserve as many living nodes as the settings allow and as can share the batches equally, all at once.
+    """Reserve nodes, all at once: the largest allowed number that divides the batch size.
 
     Raises:
-        SettingsError: no allowed number of nodes can share the batches.
+        SettingsError: no allowed number of nodes divides the batch size.
         WorkerLostError: too few nodes are alive or free.
     """
     alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
     least, _ = wanted.bounds
     if len(alive) < least:
-        raise WorkerLostError(f"ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}")
+        raise WorkerLostError(
+            f"ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}; add nodes, or lower hosts"
+        )
     cpus, gpus = (min(node["Resources"].get(name, 0) for node in alive.values()) for name in ("CPU", "GPU"))
     batch_sizes = (phase.batch_size for _, phase in recipe.by_phase)
     count = sharing(len(alive), wanted, batch_sizes, max(1, int(gpus)))
     group = ray.util.placement_group([{"CPU": cpus} | ({"GPU": gpus} if gpus else {})] * count, "STRICT_SPREAD")
     if not group.wait(_READY_SECONDS):
         raise WorkerLostError(
-            f"ray:{address}: {plural(count, 'node')} with {cpus:g} CPUs and {gpus:g} GPUs not free within "
-            f"{_READY_SECONDS:g} s; end what uses them, or ask for fewer hosts"
+            f"ray:{address}: {plural(count, 'node')} with {cpus:g} CPUs and {gpus:g} GPUs were not free within "
+            f"{_READY_SECONDS:g} s; end the jobs that use the nodes, or lower hosts"
         )
     place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
     where = ray.util.placement_group_table(group)["bundles_to_node_id"]
@@ -113,17 +115,17 @@ def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]
 
 
 def _first_result(ray: Any, tasks: dict[Any, str]) -> Any:
-    """Return the first process's result.
+    """Return the result of the chief.
 
     Raises:
-        PodlineError: why they ended; one that is not about another process comes before the others.
+        PodlineError: the error of a worker; errors about the loss of another worker come last.
     """
     results, lost, causes = [], [], []
     for task, name in tasks.items():
         try:
             ended = ray.get(task)
         except ray.exceptions.RayError as error:
-            causes.append(WorkerLostError(f"{name} is gone; start again, with the nodes left ({one_line(error)})"))
+            causes.append(WorkerLostError(f"{name} is lost ({one_line(error)}); start again with the remaining nodes"))
             continue
         if "result" in ended:
             results.append(ended["result"])
@@ -139,12 +141,12 @@ def _first_result(ray: Any, tasks: dict[Any, str]) -> Any:
 
 
 def _work(spec_json: str, spec_type: str, machine: Settings, config: str, events: Path | None) -> JsonObject:
-    """Do a process's part on its node; return its result or its error."""
+    """Train as one worker on its node; return the result or the error as JSON."""
     export({clusters.VARIABLE: config})
     write = rank.appended(events) if events else _printed
 
     def listener(event: Event) -> None:
-        if event["event"] != "error":  # the launcher reports the cause, once it knows the errors of all
+        if event["event"] != "error":  # the launcher reports the cause once it has the errors of all workers
             write(event)
 
     chief = clusters.parse(config).chief
@@ -165,21 +167,25 @@ def _config(addresses: tuple[str, ...], index: int) -> str:
 
 
 def library(asked: str, name: str) -> Any:
-    """Return a module of Ray, which is an extra.
+    """Import a module of Ray, which is an optional dependency.
+
+    Args:
+        asked: the option or setting that needs Ray, for the error message.
+        name: the module's name.
 
     Raises:
-        SettingsError: it is not installed; the message begins with what asked for it.
+        SettingsError: Ray is not installed.
     """
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise SettingsError(
-            f"{asked}: got {error}, expected Ray here and on each node; `{install_command('ray')}`"
+            f"{asked} needs Ray on this machine and on each node: {error}; install it by `{install_command('ray')}`"
         ) from None
 
 
 def _train(spec: TrainSpec, events: Path) -> None:
-    """Train from a job of Ray."""
+    """Train on several nodes, in the driver process of a Ray job."""
     write = rank.appended(events)
     try:
         launched("auto", spec, write, load_settings(), events)

@@ -1,6 +1,6 @@
-"""Ray as a :class:`podline.stages.supervision.schedulers.Scheduler`, by the Jobs API of its head node.
+"""The :class:`podline.stages.supervision.schedulers.Scheduler` of Ray, which uses the Jobs API of the head node.
 
-A job is :mod:`podline.stages.supervision.ray_hosts` on the head node, whose ``python`` has Podline. Ray starts it once.
+A job runs :mod:`podline.stages.supervision.ray_hosts` once on the head node, whose ``python`` must have Podline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RayJobs:
     """The jobs of a Ray cluster.
 
     Args:
-        address: of its dashboard, ``http://HEAD:8265``.
+        address: the address of Ray's dashboard, ``http://HEAD:8265``.
     """
 
     NAME: str = "Ray"
@@ -32,7 +32,7 @@ class RayJobs:
         self._address = address.rstrip("/")
 
     def submit(self, name: str, root: str, command: Sequence[str], machine: Settings, _output: str) -> str:
-        """Submit a command that runs on the head node; return the job's id. Ray keeps what it prints."""
+        """Submit a command that runs on the head node; return the job's id. Ray keeps the command's output."""
         number = f"{name}-{secrets.token_hex(4)}"  # Ray refuses the id of an earlier job
         self._asked(
             "submit_job",
@@ -45,7 +45,7 @@ class RayJobs:
         return number
 
     def find(self, name: str, root: str) -> ScheduledJob | None:
-        """Return the newest job of a name for a store, of all since the head node started."""
+        """Return the newest job with a name for a store, among all jobs since the head node started."""
         ours = [job for job in self._asked("list_jobs") if job.metadata == {"run": name, "root": root}]
         newest = max(ours, key=lambda job: job.start_time, default=None)
         if newest is None:
@@ -65,8 +65,8 @@ class RayJobs:
         jobs = library(f"launch=ray:{self._address}", "ray.job_submission")
         try:
             return getattr(jobs.JobSubmissionClient(self._address), method)(*arguments, **more)
-        except Exception as error:  # of requests, of Ray, and RuntimeError
+        except Exception as error:  # errors of requests and of Ray, and RuntimeError
             raise WorkerLostError(
                 f"launch=ray:{self._address}: got {one_line(error)!r}, expected Ray's Jobs API; check that the head "
-                "node is up, or correct the address"
+                "node runs, or correct the address"
             ) from None

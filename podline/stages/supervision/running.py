@@ -1,6 +1,6 @@
-"""Runs a stage under a machine's settings; on a TPU after the gate, and with the watch.
+"""Runs a stage with a machine's settings; a stage on a TPU first passes the gate, and is watched.
 
-The command line and the flow's tasks both run stages here, so that every stage passes the gate.
+The command line and the flows' tasks both run stages through this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podline.tpu.tpu_log import Event as Happening
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu.watch import Course, Watch, WatchDecision, watching
 
-# Seconds of real time between two checks of the clock; settings define how often the API is asked.
+# Seconds between two looks of the watch at its clock; the settings define how often it calls the API.
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Result)
 
 
 class Runner(Protocol):
-    """A function that runs a stage and reports events from ``start`` to ``result`` or ``error``."""
+    """The type of functions that run a stage and report events from ``start`` to ``result`` or ``error``."""
 
     def __call__(self, spec: Spec[R], listener: Listener, machine: Settings, ending: Ending) -> R:
         """Return the stage's result; ``ending`` may end it early."""
@@ -42,15 +42,15 @@ class Runner(Protocol):
 
 
 Placed = Callable[[TpuSettings, TpuLog], AbstractContextManager[Runner]]
-"""A context that reserves a TPU, and yields the function that runs a stage at the place in the settings."""
+"""A context that reserves a TPU, and yields a function that runs a stage here or on the node (``tpu.placement``)."""
 
 
 @contextlib.contextmanager
 def _placed_here(tpu: TpuSettings, _tpu_log: TpuLog) -> Iterator[Runner]:
     if tpu.placement == "node":
         raise TpuSetupError(
-            "tpu.placement = 'node': this needs a flow on a Prefect server that the node's worker uses; run a "
-            "deployment, or drop the setting"
+            "tpu.placement = 'node' needs a flow run on a Prefect server to which the node's worker is connected; run "
+            "a deployment, or remove the setting"
         )
     yield run_stage
 
@@ -70,12 +70,12 @@ def perform(
         spec: the stage's spec.
         listener: gets the stage's events.
         machine: settings with the limits, and the TPU, if there is one.
-        attempt: number of the attempt, from 1; later attempts share its repair budgets.
-        clock: the clock for everything about the TPU.
-        placed: places a stage that needs a TPU; without it, stages run here.
+        attempt: number of the attempt, from 1; all attempts share the repair budgets of the first.
+        clock: the clock for the TPU's gate and watch.
+        placed: reserves a TPU and chooses the place of the stage; by default this machine.
 
     Raises:
-        TpuSetupError: the stage should run on the node, but no server can place it.
+        TpuSetupError: ``tpu.placement`` is ``node``, but there is no Prefect server.
         PodlineError: an error of the stage, of the gate or of the watch.
     """
     tpu, stage = tpu_of(spec, machine), stage_of(spec)
@@ -85,10 +85,10 @@ def perform(
 
 
 def tpu_of(spec: Spec[Any], machine: Settings) -> TpuSettings | None:
-    """Return the TPU that a stage needs exclusively: that of the settings, for every stage that runs a model.
+    """Return the settings of the TPU that a stage must have for itself; None for stages without a model or TPU.
 
     Raises:
-        TpuSetupError: the strategy asks for a TPU, but the settings name none.
+        TpuSetupError: the strategy asks for a TPU, but the settings name no node.
         SettingsError: the strategy names another node than the settings.
     """
     strategy = spec.model_strategy
@@ -97,11 +97,13 @@ def tpu_of(spec: Spec[Any], machine: Settings) -> TpuSettings | None:
     kind, _, name = strategy.partition(":")
     if kind == "tpu" and machine.tpu is None:
         raise TpuSetupError(
-            f"strategy {strategy}: got no TPU node, expected its name and project; set tpu.node, tpu.api.project "
-            "and tpu.api.zone, see docs/how-to/tpu.md"
+            f"strategy={strategy} needs a TPU node, but the settings name none; set tpu.node, tpu.api.project and "
+            "tpu.api.zone (docs/how-to/tpu.md)"
         )
     if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
-        raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")
+        raise SettingsError(
+            f"strategy={strategy} vs tpu.node={machine.tpu.node!r}: name the same node, or set strategy=tpu"
+        )
     return machine.tpu
 
 
@@ -114,7 +116,7 @@ def _on_tpu(
     clock: Clock,
     placed: Placed,
 ) -> R:
-    # Importing Google's client takes half a second, which only users of a TPU pay.
+    # Importing Google's client takes half a second, so it is imported only for a TPU.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
     ending = Ending()
@@ -124,7 +126,7 @@ def _on_tpu(
 
     def act(verdict: WatchDecision) -> None:
         reporter.warn(f"{verdict.why}: {verdict.course}")
-        what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}); the next attempt resumes"
+        what = f"{reporter.stage} was ended ({verdict.course}): {verdict.why}; the next attempt resumes"
         ending.ask(verdict.error(what), at_once=verdict.course is Course.END_NOW)
 
     with contextlib.ExitStack() as stack:
@@ -138,28 +140,28 @@ def _on_tpu(
             reporter.failed(error.to_json())
             raise
         timer.reset()
-        # On the node, the stage's own watch checks its progress.
+        # For a stage on the node, the supervisor there checks the progress.
         silent_for = timer.silent_for if runner is run_stage else lambda: 0.0
         with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
             return runner(spec, timer, machine, ending)
 
 
 class _Alarm:
-    """A clock whose ``sleep`` raises the error of a requested end, so that waits at the TPU's gate end too."""
+    """A clock whose ``sleep`` raises the error of an :class:`Ending`, so that a wait at the TPU's gate ends too."""
 
     def __init__(self, clock: Clock, ending: Ending) -> None:
         self.now = clock.now
         self._clock, self._ending = clock, ending
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for ``seconds``; raise the error if an end was requested meanwhile."""
+        """Sleep for ``seconds``; raise the error of a requested end."""
         self._clock.sleep(seconds)
         if self._ending.error is not None:
             raise self._ending.error
 
 
 class _SilenceTimer:
-    """A listener that measures, by the TPU's clock, the time without progress."""
+    """A listener that measures the time without progress, by the clock of the TPU's watch."""
 
     def __init__(self, listener: Listener, clock: Clock) -> None:
         self._listener, self._clock = listener, clock

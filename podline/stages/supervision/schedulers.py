@@ -1,4 +1,4 @@
-"""What :mod:`podline.stages.supervision.job` asks of a scheduler: to submit a job, to find it, and to cancel it."""
+"""The interface of schedulers for :mod:`podline.stages.supervision.job`: submit, find and cancel a job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ENDED = frozenset(
 
 
 class ScheduledJob(NamedTuple):
-    """A job as its scheduler shows it.
+    """A job in the list of its scheduler.
 
     Attributes:
-        number: its id.
-        state: in Slurm's words.
-        reason: why it waits or failed, in the scheduler's words.
+        number: the job's id.
+        state: the job's state, by Slurm's names.
+        reason: the scheduler's text about why the job waits or failed.
     """
 
     number: str
@@ -33,7 +33,7 @@ class ScheduledJob(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the job is pending or running; a job that is being cancelled is neither."""
+        """Return whether the job is pending or running, and not being cancelled."""
         return not self.ended and self.state != "COMPLETING"
 
 
@@ -44,7 +44,7 @@ class Scheduler(Protocol):
 
     Attributes:
         NAME: the scheduler's name in messages.
-        PROGRAM: the first words of a job's command; the file of the spec and the file for the chief's events follow.
+        PROGRAM: program and options of a job's command; its arguments are the spec file and the events file.
     """
 
     NAME: str
@@ -58,7 +58,7 @@ class Scheduler(Protocol):
             root: the store's location, which distinguishes jobs of the same name for other stores.
             command: the command of each process; ``{job}`` in it stands for the job's id.
             machine: settings with the number of hosts.
-            output: the file for the job's output, with ``{job}`` as above, unless the scheduler keeps the output.
+            output: the file for the job's output, also with ``{job}``; ignored by schedulers that store the output.
 
         Raises:
             SettingsError: the scheduler refuses the job.

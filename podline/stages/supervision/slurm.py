@@ -1,6 +1,6 @@
-"""Slurm as a :class:`podline.stages.supervision.schedulers.Scheduler`, by its commands.
+"""The :class:`podline.stages.supervision.schedulers.Scheduler` of Slurm, which uses Slurm's commands.
 
-Partition, account, time limit and the like come from sbatch's own variables (``SBATCH_PARTITION``, …).
+Users set partition, account and time limit by sbatch's environment variables (``SBATCH_PARTITION``, …).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def submit(name: str, root: str, command: Sequence[str], machine: Settings, outp
     Slurm starts the job when earlier jobs of the same name have ended. It does not requeue a failed job; the stage's
     retry submits a new one. Without the setting ``hosts``, the job gets two hosts.
     """
-    words = " ".join(shlex.quote(word).replace("{job}", "'\"$SLURM_JOB_ID\"'") for word in command)
-    script = f"export PODLINE_CLUSTER_PORT=$((20000 + SLURM_JOB_ID % 400 * 100))\nsrun --ntasks-per-node=1 {words}\n"
+    line = " ".join(shlex.quote(word).replace("{job}", "'\"$SLURM_JOB_ID\"'") for word in command)
+    script = f"export PODLINE_CLUSTER_PORT=$((20000 + SLURM_JOB_ID % 400 * 100))\nsrun --ntasks-per-node=1 {line}\n"
     options = [
         f"--job-name={name}",
         f"--comment={root}",
@@ -39,7 +39,7 @@ def submit(name: str, root: str, command: Sequence[str], machine: Settings, outp
     if done.returncode:
         raise SettingsError(
             f"sbatch: got {_said(done)!r}, expected a job id; correct hosts={machine.hosts!r} "
-            "or SBATCH_PARTITION and the like"
+            "or sbatch's variables, such as SBATCH_PARTITION"
         )
     return done.stdout.partition(";")[0].strip()
 
@@ -48,14 +48,14 @@ def find(name: str, root: str) -> ScheduledJob | None:
     """Return this user's newest job with a name for a store, among those that Slurm remembers."""
     done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
     if done.returncode:
-        raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; check that slurmctld is up")
+        raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; check that slurmctld runs")
     rows = [line.split("|", 3) for line in done.stdout.splitlines()]
     ours = [ScheduledJob(*row[:3]) for row in rows if row[3:] == [root]]
     return max(ours, key=lambda job: int(job.number), default=None)
 
 
 def cancel(number: str) -> None:
-    """Cancel a job: its processes get SIGTERM, and save a checkpoint."""
+    """Cancel a job: its processes get SIGTERM and save a checkpoint."""
     _ran("scancel", number)
 
 
@@ -77,10 +77,10 @@ def _ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         )
     except FileNotFoundError:
         raise SettingsError(
-            f"launch=slurm: got no program {program}, expected Slurm's commands; install them where the flow runs"
+            f"launch=slurm: the program {program} was not found; install Slurm's commands on the machine of the flow"
         ) from None
     except subprocess.TimeoutExpired:
-        raise WorkerLostError(f"{program}: got no answer in {_SECONDS:g} s; check that slurmctld is up") from None
+        raise WorkerLostError(f"{program}: got no answer within {_SECONDS:g} s; check that slurmctld runs") from None
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

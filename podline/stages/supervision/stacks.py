@@ -18,10 +18,10 @@ _NAMED = 8
 
 
 def where(stacks: str) -> str:
-    """Return a line for each thread: its innermost frame, and the innermost one of Podline's own.
+    """Return a line for each thread: its innermost frame, and its innermost frame in Podline's code.
 
     Args:
-        stacks: the output of ``faulthandler``, each thread's innermost frame first; the main thread comes last.
+        stacks: the output of ``faulthandler``: the main thread last, each thread's innermost frame first.
     """
     threads = [frames for text in _THREAD.split(stacks)[1:] if (frames := _FRAME.findall(text))]
     if not threads:

@@ -1,9 +1,9 @@
-"""Starts the child processes of stages, and those of a chain's next stages ahead of their work.
+"""Starts the child processes of stages; those of the next stages in a flow start ahead, while a stage runs.
 
-A process that is started ahead imports its stage's code while an earlier stage runs, and waits for its order. Until
-then it reads no settings, opens no store, imports nothing of a user, and initialises no device. The kernel ends it
-first if memory runs out. It ends with its parent, with the chain, when a stage of the chain fails, and after a minute
-without an order, so that a long stage has the memory for itself.
+A child that is started ahead imports its stage's code and waits for its order. Before the order it reads no settings,
+opens no store, imports no user code, and initialises no device. If memory runs out, the kernel kills this child first.
+It ends with its parent, at the end of the flow, when a stage of the flow fails, and after a minute without an order, so
+that a long stage has the memory for itself.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LEAST_FREE_BYTES = 2 << 30
 
 
 class ChildProcess:
-    """A child process of a stage, with the pipe of its events and its temporary folder."""
+    """A child process of a stage, with a pipe for its events and a temporary folder."""
 
     def __init__(self, stage: Stage[Any, Any], store: Store, log: Path | None = None) -> None:
-        """Start the process, which then waits for its order.
+        """Start the process, which then waits for :meth:`order`.
 
         Args:
             stage: the stage.
             store: the store with the temporary folder.
-            log: the file for its output; None starts it ahead, and :meth:`order` names the file.
+            log: the file for the process's output; None starts the process ahead, and :meth:`order` gives the file.
 
         Raises:
             StoreError: the temporary folder cannot be created.
@@ -85,12 +85,12 @@ class ChildProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether a process that was started ahead still runs, where and with what a new one would."""
+        """Return whether the process still runs, with the environment and folder that a new process would get."""
         same = (self._environment, self._place) == (self._wanted_environment(), Path.cwd())
         return same and processes.exit_code(self.number) is None
 
     def order(self, order: Order) -> None:
-        """Tell the process what to do, once; the death of a dead process is reported later."""
+        """Send the process its order, once. If the process is dead, its supervisor reports that later."""
         if self._early_output.exists():
             with Path(order.log).open("ab") as log:
                 log.write(self._early_output.read_bytes())
@@ -100,9 +100,9 @@ class ChildProcess:
             self._process.stdin.flush()
 
     def end(self) -> int:
-        """Kill the process's group; return the most bytes that the process, or one of its children, held at once.
+        """Kill the process group; return the peak memory in bytes of the process or of its largest child.
 
-        Linux counts what this process held when it started the child as the child's, too.
+        Linux includes the memory that this parent process had at the child's start.
         """
         if self._process.returncode is None:
             processes.kill_group(self.number)
@@ -111,7 +111,7 @@ class ChildProcess:
         return self._peak
 
     def close(self) -> None:
-        """Kill what remains of the process's group, and of its descendants' sessions."""
+        """Kill the process group, and all descendants in other sessions; delete the temporary folder."""
         with self._held:
             self.end()
             processes.kill_marked(STAGE_MARK, self._mark)
@@ -127,14 +127,14 @@ class ChildProcess:
 
 
 class _Ahead:
-    """The processes of a chain's next stages."""
+    """The children that were started ahead, for the next stages of a flow."""
 
     def __init__(self, chain: Sequence[Stage[Any, Any]], store: Store) -> None:
         self._chain, self._store, self._lock = chain, store, threading.Lock()
         self._waiting: dict[str, ChildProcess] = {}
 
     def take(self, stage: Stage[Any, Any], store: Store) -> ChildProcess | None:
-        """Return the process that waits for a stage's order, or None."""
+        """Return the child that was started ahead for a stage and can still be used, or None."""
         with self._lock:
             found = self._waiting.pop(stage.name, None)
         if found is not None and (store.uri != self._store.uri or not found.is_ready):
@@ -143,7 +143,7 @@ class _Ahead:
         return found
 
     def start_after(self, stage: Stage[Any, Any]) -> None:
-        """Start the processes of the stages after one, unless memory is short."""
+        """Start children for the two stages after ``stage``, unless memory is short."""
         names = [each.name for each in self._chain]
         place = names.index(stage.name) + 1 if stage.name in names else len(names)
         for following in self._chain[place : place + _AHEAD_STAGES]:
@@ -153,7 +153,7 @@ class _Ahead:
                     self._keep(following, ChildProcess(following, self._store))
 
     def end(self) -> None:
-        """End all processes that wait."""
+        """End all children that wait for an order."""
         for name in list(self._waiting):
             self._end(name, self._waiting.get(name))
 
@@ -164,7 +164,7 @@ class _Ahead:
         timer.start()
 
     def _end(self, name: str, process: ChildProcess | None) -> None:
-        """End a process, unless it was taken."""
+        """End a child unless :meth:`take` has returned it."""
         with self._lock:
             if process is None or self._waiting.get(name) is not process:
                 return
@@ -177,11 +177,11 @@ _current: ContextVar[_Ahead | None] = ContextVar("ahead", default=None)
 
 @contextlib.contextmanager
 def started_ahead(chain: Sequence[Stage[Any, Any]], store: Store) -> Iterator[None]:
-    """Start the processes of a chain's next stages while a stage of it runs in the body.
+    """Allow :func:`start_following` to start children ahead during the body; end those that were not used.
 
     Args:
         chain: the stages that the body runs, in order.
-        store: the store of their specs.
+        store: the store of the stages' specs.
     """
     ahead = _Ahead(chain, store)
     token = _current.set(ahead)
@@ -194,9 +194,9 @@ def started_ahead(chain: Sequence[Stage[Any, Any]], store: Store) -> Iterator[No
 
 @contextlib.contextmanager
 def child_process(stage: Stage[Any, Any], store: Store, log: Path) -> Iterator[ChildProcess]:
-    """Yield a stage's child process, which may have been started ahead, and end it after the body.
+    """Yield a stage's child process, which may have been started ahead, and end the process after the body.
 
-    The processes of the chain's next stages end too if the body fails.
+    If the body fails, all children that were started ahead end too.
     """
     ahead = _current.get() or _Ahead((), store)
     process = ahead.take(stage, store) or ChildProcess(stage, store, log)
@@ -210,6 +210,6 @@ def child_process(stage: Stage[Any, Any], store: Store, log: Path) -> Iterator[C
 
 
 def start_following(stage: Stage[Any, Any]) -> None:
-    """Start the processes of the stages that follow in the chain of :func:`started_ahead`."""
+    """Start children for the next stages in the chain of :func:`started_ahead`; without a chain, do nothing."""
     if ahead := _current.get():
         ahead.start_after(stage)

@@ -1,13 +1,13 @@
-"""Runs a stage in a child process: handles its progress, time limits, death and descendants.
+"""Runs a stage in a child process: handles the child's progress, time limits, death and descendants.
 
 The child's standard output and error go to ``.podline/logs/<stage>-<digest>.log`` in the store, so that messages of
-libraries never reach a terminal. For a store in a bucket the file is on this machine, and its end is published as
-``logs/<host>/<stage>-<digest>.log`` while the child runs, so that it survives the machine.
+libraries never reach a terminal. For a store in a bucket, that file is on this machine. While the child runs, the last
+4 MB of the file are published as ``logs/<host>/<stage>-<digest>.log``, so that they survive the machine.
 
-Only events count as signs of life, since a heartbeat might continue in a hung stage: progress, and what loops over
-files, bytes and child processes report by :func:`podline.base.progress.alive`. One must come more often than the
-setting ``silence``, after the child's start, which has a limit of its own. A stage that reports its pace, like training
-between two stops, counts as hung much sooner. A hung child must first write its threads' stacks.
+Only events count as signs of life, since a heartbeat might continue in a hung stage. Events are progress, and the
+reports of loops over files, bytes and child processes (:func:`podline.base.progress.alive`). The setting ``silence``
+limits the time between two events; the time until the first event has its own limit. A stage that reports its pace,
+such as training, counts as hung much sooner. A hung child writes the stacks of its threads before it is ended.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ R = TypeVar("R", bound=Result)
 _POLL = 0.2
 # Seconds until a child has imported the stage's code, which takes minutes from a slow disk or network.
 _START_SECONDS = 1800.0
-# Seconds from a child's last event to its end: interpreters with TensorFlow end slowly.
+# Seconds from a child's last event to the end of its process: interpreters with TensorFlow end slowly.
 _EXIT_SECONDS = 20.0
-# Seconds for a hung child to end; a signal handler that still works needs less.
+# Seconds for a hung child to end after SIGTERM; signal handlers that still work need less.
 _HUNG_GRACE = 2.0
 _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
-# Share of the memory; a stage that had more of it fails with what others can give back, too.
+# If a stage had more than this share of the memory, ending other programs would not give it enough.
 _MOST_MEMORY = 2 / 3
 _LOG_SECONDS, _LOG_BYTES = 15.0, 4_000_000  # largest age and size of a log in a bucket
 
 
 class Ending:
-    """A request by another thread to end a running stage; the first request counts."""
+    """A request of another thread to end a running stage; requests after the first are ignored."""
 
     def __init__(self) -> None:
         self.error: PodlineError | None = None
         self.at_once = False
 
     def ask(self, error: PodlineError, *, at_once: bool) -> None:
-        """End the stage with an error.
+        """Request the end of the stage.
 
         Args:
-            error: the error that the stage raises.
-            at_once: whether to use SIGKILL, without time to save its work.
+            error: the error that :func:`run_stage` raises.
+            at_once: whether to use SIGKILL, which gives the stage no time to save its work.
         """
         if self.error is None:
             self.at_once = at_once
@@ -87,23 +87,24 @@ class Ending:
 
 
 def run_stage(spec: Spec[R], listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> R:
-    """Run a stage in a child process, unless an earlier result is still complete; return the result.
+    """Run a stage in a child process and return its result; reuse an earlier result whose files are unchanged.
 
-    When this returns or raises, the child and its descendants have ended. If this process is killed, they end within
-    seconds.
+    When this function returns or raises, the child and its descendants have ended. If this process is killed, they end
+    within seconds.
 
     Args:
         spec: the stage's spec.
         listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
-        machine: settings with the limits; the defaults unless given.
-        ending: may end the stage early.
+        machine: settings with the time limits; by default the settings' defaults.
+        ending: lets other threads end the stage early.
 
     Raises:
         PodlineError: an error of the stage, with the same class.
         StageTimeoutError: the stage exceeded the setting ``stage_timeout``.
-        HangError: the stage made no progress for too long; the message has its threads' stacks.
-        ChildKilledError: a signal ended the child; OutOfMemoryError if the kernel did as memory ran out.
-        TooLittleMemoryError: the kernel ended the child as memory ran out, and the child held most of it.
+        HangError: the stage made no progress for too long; the message has the positions of its threads.
+        ChildKilledError: a signal ended the child.
+        OutOfMemoryError: memory ran out and the kernel killed the child, which used less than two thirds of it.
+        TooLittleMemoryError: memory ran out and the kernel killed the child, which used most of it.
     """
     machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
@@ -124,9 +125,9 @@ def run_stage(spec: Spec[R], listener: Listener, machine: Settings | None = None
 
 
 def unless_done(work: Callable[[], R], spec: Spec[R], listener: Listener, ending: Ending) -> R:
-    """Return a stage's result, even if it completed just before ``ending`` ended it.
+    """Return a stage's result, also if the stage completed just before ``ending`` ended it.
 
-    A node may become unhealthy after the last step, when the completion record is written.
+    For example, a node may become unhealthy after the stage has written its completion record.
     """
     try:
         return work()
@@ -135,7 +136,7 @@ def unless_done(work: Callable[[], R], spec: Spec[R], listener: Listener, ending
         reporter = Reporter(stage.name, listener)
         found = None
         if error is ending.error:
-            with contextlib.suppress(PodlineError):  # the reason for the end is more informative
+            with contextlib.suppress(PodlineError):  # the error of the end is more informative
                 found = stage.find(spec, reporter)
         if found is None:
             raise
@@ -155,19 +156,25 @@ def _in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, machine: Set
 
 
 def _longest_silence(machine: Settings, pace: float | None, *, begun: bool) -> tuple[float, str]:
-    """Return the limit for a child's silence, if its next event is due in ``pace``, with the reason as text."""
+    """Return the limit in seconds for the time without events, and the origin of the limit as text.
+
+    Args:
+        machine: the settings.
+        pace: seconds between two events, if the stage reports them.
+        begun: whether the child has sent its first event.
+    """
     if not begun and machine.silence < _START_SECONDS:
-        return _START_SECONDS, "the limit of its start"
+        return _START_SECONDS, "the limit for a start"
     if pace is not None:
         hang = max(machine.hang_floor, machine.hang_factor * pace)
         if hang < machine.silence:
             which = "hang_floor" if hang == machine.hang_floor else "hang_factor"
-            return hang, f"the next was due after {pace:.2g} s; the limit is the setting {which}"
+            return hang, f"progress was due after {pace:.2g} s; the limit is the setting {which}"
     return machine.silence, "the limit is the setting silence"
 
 
 class _Child:
-    """A running child, with the pipe of its events and the log of its output."""
+    """A running child, with the pipe for its events and the log of its output."""
 
     def __init__(self, stage: Stage[Any, Any], process: ChildProcess, log: Path) -> None:
         self._stage, self._number, self._pipe, self._log = stage.name, process.number, process.pipe, log
@@ -178,7 +185,10 @@ class _Child:
         self._said_its_last = self._hung = self._doomed = False
 
     def _events(self) -> Iterator[Event | None]:
-        """Yield the child's events until it has ended and all are read; None when the time limits must be checked."""
+        """Yield the child's events until it has ended and all events are read.
+
+        Yield None when no event came for 0.2 s, so that the caller can check the time limits.
+        """
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
@@ -217,12 +227,12 @@ class _Child:
                 raise ending.error
             elif timeout is not None and time.monotonic() - started > timeout:
                 raise StageTimeoutError(
-                    f"{self._stage} took longer than its {timeout:g} s and was ended; {self._kept} (the limit is the "
+                    f"{self._stage} took longer than {timeout:g} s and was ended; {self._kept} (the limit is the "
                     "setting stage_timeout)"
                 )
             elif time.monotonic() - heard > (limit := _longest_silence(machine, pace, begun=begun))[0]:
                 stacks = self._stacks()
-                message = f"the threads before the end:\n{stacks}"
+                message = f"the stacks of all threads before the end:\n{stacks}"
                 yield {"event": "log", "stage": self._stage, "level": "warning", "message": message}
                 raise (HangError if self._keeps else HangAnewError)(
                     f"{self._stage} made no progress for {limit[0]:.4g} s and was ended; {self._kept} ({limit[1]})\n"
@@ -234,7 +244,7 @@ class _Child:
         return self._keeps or "the next start begins anew"
 
     def _stacks(self) -> str:
-        """Make a hung child write the stacks of its threads to its log, and return them."""
+        """Make a hung child write the stacks of its threads to its log; return the stacks."""
         self._hung = True
         before = self._log.stat().st_size
         with contextlib.suppress(ProcessLookupError):
@@ -249,7 +259,7 @@ class _Child:
         return written.decode(errors="replace").strip()
 
     def error(self, document: dict[str, Any]) -> PodlineError:
-        """Return the error in a child's last event; for an unexpected error, add the path of its log."""
+        """Return the error of a child's last event; for an unexpected error, add the path of the child's log."""
         error = from_json(document)
         if type(error) is PodlineError:
             return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
@@ -267,24 +277,32 @@ class _Child:
             "SIGKILL": " (by a person, or by the kernel because memory ran out)",
             "SIGSEGV": " (a crash in native code)",
             "SIGBUS": " (a mapped file became shorter, or its disk is full or failing)",
-            "SIGABRT": " (native code gave up)",
+            "SIGABRT": " (native code aborted)",
         }.get(name, "")
-        return ChildKilledError(f"{self._stage}: killed by {name}{why}; it was process {self._number}{self._tail()}")
+        return ChildKilledError(
+            f"{self._stage}: killed by {name}{why}; its process id was {self._number}{self._tail()}"
+        )
 
     def _out_of_memory(self) -> PodlineError:
-        """Return the error of a child that the kernel killed; another try helps only if others had the memory."""
+        """Return the error for a child that the kernel killed because memory ran out.
+
+        A new attempt helps only if other programs used the memory.
+        """
         held, limit, self._doomed = self._process.end(), memory_limit(), True
-        what = f"{self._stage}: killed by the kernel as memory ran out; it had {size(held)} of {size(limit)} at most"
+        what = f"{self._stage}: killed by the kernel as memory ran out; it used up to {size(held)} of {size(limit)}"
         own = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if held > max(own, _MOST_MEMORY * limit):
             return TooLittleMemoryError(
-                f"{what}; give it more (a container or job has its own limit), or lower batch_size, the number of "
-                f"workers or the images' side{self._tail()}"
+                f"{what}; provide more memory (a container or job has its own limit), or lower batch_size, the number "
+                f"of workers or the images' side{self._tail()}"
             )
-        return OutOfMemoryError(f"{what}; end the programs that have the rest, or give it more{self._tail()}")
+        return OutOfMemoryError(f"{what}; end the programs that use the rest, or provide more memory{self._tail()}")
 
     def end(self, listener: Listener, grace: float) -> None:
-        """Wait for a child that sent its last event, or ask it to end; pass on its log meanwhile."""
+        """Wait for the end of a child that sent its last event; send SIGTERM to any other child.
+
+        Meanwhile the child's log events go to the listener.
+        """
         if self._doomed:
             return
         seconds = _EXIT_SECONDS
@@ -309,10 +327,10 @@ class _Child:
 
 @contextlib.contextmanager
 def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
-    """Start a child; after the body, even with an exception, the child and its descendants have ended."""
+    """Start a child; end the child and its descendants after the body, even with an exception."""
     store = open_store(spec.root)
     log = _log_file(store, stage, spec)
-    # Without the lock, the log could be deleted as an old one.
+    # Without the lock, another process could delete the file as an old log.
     with locks.locked(log, shared=True), _kept(log, store), child_process(stage, store, log) as process:
         child = _Child(stage, process, log)
         process.order(
@@ -335,7 +353,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
 
 @contextlib.contextmanager
 def _kept(log: Path, store: Store) -> Iterator[None]:
-    """Publish the end of a growing log into a bucket repeatedly; in a folder the log is already in the store."""
+    """Publish the end of a growing log to a bucket repeatedly; do nothing for a folder, which contains the log."""
     if isinstance(store, FolderStore):
         yield
         return

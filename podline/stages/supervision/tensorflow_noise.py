@@ -1,6 +1,6 @@
-"""Keeps the lines that TensorFlow writes at every start off a terminal; all others still appear.
+"""Filters the lines that TensorFlow writes to standard error at every start; all other lines still appear.
 
-No variable of the environment does: TensorFlow writes most of them before it reads any.
+Environment variables cannot do that: TensorFlow writes most of these lines before it reads any variable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOISE = re.compile(
 
 _TENSORFLOW = "tensorflow"
 _END_SECONDS = 2.0
-# The program of a process of its own, which still writes the last words of a process that aborts.
+# This filter runs in a process of its own, so that the last lines of an aborting process still get through.
 _FILTER = """
 import re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -39,18 +39,18 @@ for line in sys.stdin.buffer:
 
 
 def quiet_tensorflow() -> None:
-    """Filter standard error during this process's import of TensorFlow; a second call changes nothing."""
+    """Filter standard error while this process imports TensorFlow; a second call has no effect."""
     if _TENSORFLOW not in sys.modules and not any(isinstance(finder, _Quietly) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Quietly())
 
 
 class _Quietly(MetaPathFinder):
-    """Finds TensorFlow as usual, and filters standard error while it is imported and looks for devices."""
+    """Finds TensorFlow as usual, and filters standard error during its import and its search for devices."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """Return the usual spec with another way to execute the module; None for any other module."""
+        """Return TensorFlow's usual spec with a filtering ``exec_module``; None for any other module."""
         del path, target
         if fullname != _TENSORFLOW:
             return None
@@ -64,7 +64,7 @@ class _Quietly(MetaPathFinder):
         def execute_quietly(module: Any) -> None:
             with _filtered_errors():
                 execute(module)
-                module.config.list_physical_devices("GPU")  # the other lines
+                module.config.list_physical_devices("GPU")  # writes the lines about devices
 
         loader.exec_module = execute_quietly
         return spec
@@ -72,8 +72,8 @@ class _Quietly(MetaPathFinder):
 
 @contextlib.contextmanager
 def _filtered_errors() -> Iterator[None]:
-    """Send what this process writes to standard error, native code too, through a filter."""
-    # Only needed here; `podline --help` should not wait for it.
+    """Pass this process's standard error, also that of native code, through a filter while the body runs."""
+    # Imported only here, so that `podline --help` need not wait.
     import subprocess  # noqa: PLC0415
 
     from podline.settings.machine import quiet_libraries  # noqa: PLC0415
@@ -92,6 +92,6 @@ def _filtered_errors() -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(usual, 2)
         os.close(usual)
-        # It ends with the last writer, which may be a process that was started meanwhile.
+        # The filter ends with the last process that holds its pipe, maybe one that started during the body.
         with contextlib.suppress(subprocess.TimeoutExpired):
             passing.wait(_END_SECONDS)

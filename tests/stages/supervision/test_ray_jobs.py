@@ -25,7 +25,7 @@ def test_a_machine_without_ray_says_what_is_missing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ray.job_submission", None)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        SettingsError, match=r"launch=ray:http://head:8265: got .*, expected Ray here .*pip install 'ray\[default\]"
+        SettingsError, match=r"launch=ray:http://head:8265 needs Ray on this machine .*pip install 'ray\[default\]"
     ):
         RayJobs("http://head:8265").find("run", ROOT)
 
@@ -54,6 +54,6 @@ def test_a_node_that_is_lost_is_one_cause(tmp_path: Path) -> None:
 
         machine = Settings(launch=f"ray:http://{nodes.webui_url}", hosts="2", cluster_port=free_ports(1)[0])
         with pytest.raises(
-            WorkerLostError, match=r"^worker [01] \([\d.]+:\d+\) is gone; start again, with the nodes left"
+            WorkerLostError, match=r"^worker [01] \([\d.]+:\d+\) is lost .*; start again with the remaining nodes"
         ):
             run_as_job(spec, listener, machine, lambda: False)

@@ -26,7 +26,7 @@ def test_a_stage_with_a_model_goes_through_the_gate_of_the_settings_node(strateg
 
 
 def test_a_tpu_that_nobody_watches_is_refused() -> None:
-    with pytest.raises(TpuSetupError, match=r"strategy tpu: .* set tpu\.node"):
+    with pytest.raises(TpuSetupError, match=r"strategy=tpu .* set tpu\.node"):
         tpu_of(spec("tpu"), Settings())
-    with pytest.raises(SettingsError, match=r"strategy tpu:day vs tpu\.node = 'night'"):
+    with pytest.raises(SettingsError, match=r"strategy=tpu:day vs tpu\.node='night'"):
         tpu_of(spec("tpu:day"), Settings(tpu=NIGHT))

@@ -23,7 +23,7 @@ ROOT = "/a root"
 
 def test_a_machine_without_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SettingsError, match="launch=slurm: got no program squeue, expected Slurm's commands; install"):
+    with pytest.raises(SettingsError, match="launch=slurm: the program squeue was not found; install Slurm's commands"):
         slurm.find("run", ROOT)
 
 
@@ -40,7 +40,7 @@ def test_a_strategy_that_a_job_does_not_use_is_named(monkeypatch: pytest.MonkeyP
         spec = TrainSpec(root=str(tmp_path), recipe=small_recipe(), fingerprint="f", strategy=strategy)
         with pytest.raises(SettingsError):
             run_as_job(spec, lambda event: warnings.append(event.get("message", "")), Settings(launch="slurm"), bool)
-    told = "strategy=cpu:2 has no effect, as launch=slurm trains with strategy=workers"
+    told = "strategy=cpu:2 has no effect: launch=slurm trains with strategy=workers"
     assert [each for each in warnings if each] == [told]
 
 
@@ -82,7 +82,7 @@ def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
 
 def test_what_slurm_refuses_is_one_line(two_nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBATCH_PARTITION", "none")
-    refused = r"sbatch: got '.*[Ii]nvalid partition.*', expected a job id; correct hosts='' or SBATCH_PARTITION and the"
+    refused = r"sbatch: got '.*[Ii]nvalid partition.*', expected a job id; correct hosts='' or sbatch's variables"
     with pytest.raises(SettingsError, match=refused):
         slurm.submit("t-1", ROOT, ["true"], Settings(), str(two_nodes / "out"))
     (two_nodes / "slurm" / "slurm.conf").write_text("ClusterName=test\nSlurmctldHost=localhost\nSlurmctldPort=1\n")

@@ -30,12 +30,12 @@ def _small_training(tmp_path: Path, in_children: None, monkeypatch: pytest.Monke
 class Training:
     """A training in a store of its own, in a thread."""
 
-    def __init__(self, root: Path, strategy: str = "auto") -> None:
+    def __init__(self, root: Path) -> None:
         self.root, self.events = root, list[Event]()
         self.error: BaseException | None = None
         root.mkdir()
         recipe = Recipe(name=root.name, dataset="sample")
-        self.spec = TrainSpec(root=str(root), recipe=recipe, fingerprint="f", strategy=strategy)
+        self.spec = TrainSpec(root=str(root), recipe=recipe, fingerprint="f")
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -63,9 +63,7 @@ def test_a_second_training_waits_says_for_whom_and_begins_when_the_first_is_kill
     process = first.process()
     second = Training(tmp_path / "second")
     said = second.waiting()
-    assert said.startswith(
-        "waits for its turn, as one training at a time runs on this machine (PODLINE_TRAIN_LOCK= for no"
-    )
+    assert said.startswith("waits for its turn: this machine runs one training at a time (PODLINE_TRAIN_LOCK=")
     assert f"(process {process} on " in said
     assert any(event["event"] == "log" and event["message"] == said for event in second.events)
     assert not (second.root / "working").exists()
@@ -80,6 +78,6 @@ def test_a_second_training_waits_says_for_whom_and_begins_when_the_first_is_kill
 def test_a_file_that_cannot_be_a_lock_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "train.lock").symlink_to(tmp_path / "elsewhere")
     spec = TrainSpec(root=str(tmp_path / "root"), recipe=Recipe(name="a", dataset="sample"), fingerprint="f")
-    told = r"train\.lock, the lock file of trainings, cannot be used .*the setting train_lock"
+    told = r"train\.lock, the lock file of trainings, cannot be used .*set train_lock"
     with pytest.raises(SettingsError, match=told):
         run_stage(spec, lambda _event: None, Settings())

@@ -27,13 +27,8 @@ class Child(supervisor._Child):
     """A child whose events come at given seconds."""
 
     def __init__(self, script: list[tuple[float, Event | None]], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._stage, self._keeps, self._log, self._script, self.now = (
-            "train",
-            "checkpoints are kept",
-            "the log",
-            script,
-            0.0,
-        )
+        self._stage, self._keeps, self._log = "train", "checkpoints are kept", "the log"
+        self._script, self.now = script, 0.0
         monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _events(self) -> Iterator[Event | None]:
@@ -77,7 +72,7 @@ def test_a_silence_is_a_hang_by_the_setting_that_is_named(
 def test_a_start_has_a_limit_of_its_own_and_signs_of_life_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     alive, begun = {"event": "alive", "stage": "train"}, [(1790, QUIET), (1795, WAITING), (3590, QUIET)]
     assert watched(monkeypatch, *begun, (3591, alive), (3640, QUIET), silence=50) == 3640
-    with pytest.raises(errors.HangError, match=r"for 1800 s .*; checkpoints are kept \(the limit of its sta"):
+    with pytest.raises(errors.HangError, match=r"for 1800 s .*; checkpoints are kept \(the limit for a start"):
         watched(monkeypatch, *begun, (3596, QUIET), silence=50)
     with pytest.raises(errors.HangError, match=r"for 50 s .*the setting silence"):
         watched(monkeypatch, *begun, (3591, alive), (3642, QUIET), silence=50)
@@ -92,7 +87,7 @@ def test_what_a_listener_takes_is_no_silence_of_the_child(monkeypatch: pytest.Mo
 def test_progress_is_no_silence_but_the_time_out_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = [(at, event) for at in range(0, 2000, 100) for event in (PROGRESS, QUIET)]
     assert watched(monkeypatch, *talk) == 1900
-    with pytest.raises(errors.StageTimeoutError, match=r"longer than its 1500 s .*the setting stage_timeout"):
+    with pytest.raises(errors.StageTimeoutError, match=r"longer than 1500 s .*the setting stage_timeout"):
         watched(monkeypatch, *talk, stage_timeout=1500)
 
 

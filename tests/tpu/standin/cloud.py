@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +51,6 @@ class _Request:
 @dataclass
 class _Operation:
     name: str
-    verb: str
     until: float
     finish: Callable[[], object]
     attempt: Attempt
@@ -61,11 +59,11 @@ class _Operation:
 
 @dataclass
 class Cloud:
-    """One project and zone. ``calls`` is what changed something: (seconds since the start, verb, name)."""
+    """One project and zone; ``calls`` has the verb of each call that changed something."""
 
     clock: Clock
     script: Script = field(default_factory=Script)
-    calls: list[tuple[float, str, str]] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.started = self.clock.now()
@@ -73,8 +71,6 @@ class Cloud:
         self._nodes: dict[str, _Node] = {}
         self._requests: dict[str, _Request] = {}
         self._operations: dict[str, _Operation] = {}
-        self._numbers = itertools.count(1)
-        self._used: dict[str, int] = {}
         if self.script.life is not None:
             self.add(NODE, self.script.life)
 
@@ -91,9 +87,6 @@ class Cloud:
     @property
     def now(self) -> float:
         return self.clock.now() - self.started
-
-    def count(self, verb: str) -> int:
-        return sum(call[1] == verb for call in self.calls)
 
     # What can be asked.
 
@@ -120,37 +113,37 @@ class Cloud:
         if several or node.message.queued_resource or node.message.scheduling_config.spot:
             raise RefusedError(code_pb2.INVALID_ARGUMENT, "Spot and queued TPU nodes and slices cannot be stopped.")
         self._must_be(node, "stop", "READY")
-        attempt = self._begin("stop", name, self.script.stops)
-        return self._change("stop", node, attempt, "STOPPING", lambda: node.live(STOPPED, self.clock))
+        attempt = self._begin("stop", self.script.stops)
+        return self._change(node, attempt, "STOPPING", lambda: node.live(STOPPED, self.clock))
 
     def start_node(self, name: str) -> operations_pb2.Operation:
         self._settle()
         node = self._node(name)
         self._must_be(node, "start", "STOPPED")
-        attempt = self._begin("start", name, self.script.starts)
-        return self._change("start", node, attempt, "STARTING", lambda: node.live(attempt.life, self.clock))
+        attempt = self._begin("start", self.script.starts)
+        return self._change(node, attempt, "STARTING", lambda: node.live(attempt.life, self.clock))
 
     def delete_node(self, name: str) -> operations_pb2.Operation:
         self._settle()
         node = self._node(name)
         if node.passing == "DELETING":
             raise RefusedError(code_pb2.FAILED_PRECONDITION, "delete is not supported while in state DELETING.")
-        attempt = self._begin("delete", name, self.script.deletes)
-        return self._change("delete", node, attempt, "DELETING", lambda: self._nodes.pop(name, None))
+        attempt = self._begin("delete", self.script.deletes)
+        return self._change(node, attempt, "DELETING", lambda: self._nodes.pop(name, None))
 
     def create_node(self, name: str, message: tpu_v2.Node) -> operations_pb2.Operation:
         self._settle()
         if name in self._nodes:
             raise RefusedError(code_pb2.ALREADY_EXISTS, f"Resource '{PARENT}/nodes/{name}' already exists")
-        attempt = self._begin("create", name, self.script.creates)
+        attempt = self._begin("create", self.script.creates)
         node = self._put(name, message, attempt.life)
-        operation = self._change("create", node, attempt, "CREATING", lambda: node.live(attempt.life, self.clock))
+        operation = self._change(node, attempt, "CREATING", lambda: node.live(attempt.life, self.clock))
         if attempt.code != code_pb2.OK:
             self._operations[operation.name].finish = lambda: self._nodes.pop(name, None)
         return operation
 
     def _change(
-        self, verb: str, node: _Node, attempt: Attempt, passing: str, succeed: Callable[[], object]
+        self, node: _Node, attempt: Attempt, passing: str, succeed: Callable[[], object]
     ) -> operations_pb2.Operation:
         """Begin an operation on a node, which shows a passing state until its end."""
         node.passing = passing
@@ -160,13 +153,13 @@ class Cloud:
             if attempt.code == code_pb2.OK:
                 succeed()
 
-        return self._operate(verb, attempt, finish)
+        return self._operate(attempt, finish)
 
     def create_request(self, name: str, message: tpu_v2.QueuedResource) -> operations_pb2.Operation:
         self._settle()
         if name in self._requests:
             raise RefusedError(code_pb2.ALREADY_EXISTS, f"Resource '{PARENT}/queuedResources/{name}' already exists")
-        turn = self._begin("queue", name, self.script.turns)
+        turn = self._begin("queue", self.script.turns)
         request = self._requests[name] = _Request(message)
         spec = message.tpu.node_spec[0]
 
@@ -180,8 +173,8 @@ class Cloud:
             spec.node.queued_resource = f"{PARENT}/queuedResources/{name}"
             self._put(spec.node_id, spec.node, turn.life)
 
-        self._operate("fulfil", turn, fulfil)
-        return self._operate("queue", Attempt(1.0), lambda: None)
+        self._operate(turn, fulfil)
+        return self._operate(Attempt(1.0), lambda: None)
 
     def delete_request(self, name: str, *, force: bool) -> operations_pb2.Operation:
         self._settle()
@@ -189,7 +182,7 @@ class Cloud:
         owned = [spec.node_id for spec in request.message.tpu.node_spec if spec.node_id in self._nodes]
         if owned and not force:
             raise RefusedError(code_pb2.FAILED_PRECONDITION, "the queued resource has nodes")
-        attempt = self._begin("unqueue", name, self.script.deletes)
+        attempt = self._begin("unqueue", self.script.deletes)
         request.state = "DELETING"
 
         def finish() -> None:
@@ -197,7 +190,7 @@ class Cloud:
             for node in owned:
                 self._nodes.pop(node, None)
 
-        return self._operate("unqueue", attempt, finish)
+        return self._operate(attempt, finish)
 
     # How it moves.
 
@@ -209,25 +202,21 @@ class Cloud:
                 operation.done = True
                 operation.finish()
 
-    def _begin(self, verb: str, name: str, attempts: Sequence[Attempt]) -> Attempt:
-        used = self._used.get(verb, 0)
-        self._used[verb] = used + 1
-        attempt = attempts[min(used, len(attempts) - 1)]
-        self.calls.append((self.now, verb, name))
+    def _begin(self, verb: str, attempts: Sequence[Attempt]) -> Attempt:
+        attempt = attempts[min(self.calls.count(verb), len(attempts) - 1)]
+        self.calls.append(verb)
         if attempt.at_once and attempt.code != code_pb2.OK:
             raise RefusedError(attempt.code, attempt.message)
         return attempt
 
-    def _operate(self, verb: str, attempt: Attempt, finish: Callable[[], object]) -> operations_pb2.Operation:
-        name = f"{PARENT}/operations/operation-{next(self._numbers)}"
-        operation = _Operation(name, verb, self.clock.now() + attempt.seconds, finish, attempt)
+    def _operate(self, attempt: Attempt, finish: Callable[[], object]) -> operations_pb2.Operation:
+        name = f"{PARENT}/operations/operation-{len(self._operations)}"
+        operation = _Operation(name, self.clock.now() + attempt.seconds, finish, attempt)
         self._operations[name] = operation
         return self._message_of(operation)
 
     def _message_of(self, operation: _Operation) -> operations_pb2.Operation:
         message = operations_pb2.Operation(name=operation.name, done=operation.done)
-        metadata = tpu_v2.OperationMetadata(verb=operation.verb, api_version="v2")
-        message.metadata.Pack(tpu_v2.OperationMetadata.pb(metadata))
         if operation.done and operation.attempt.code != code_pb2.OK:
             message.error.CopyFrom(status_pb2.Status(code=operation.attempt.code, message=operation.attempt.message))
         elif operation.done:
@@ -238,7 +227,6 @@ class Cloud:
 
     def _put(self, name: str, message: tpu_v2.Node, life: Life) -> _Node:
         message.name = f"{PARENT}/nodes/{name}"
-        message.create_time = _timestamp(self.clock.now())
         node = self._nodes[name] = _Node(message, life, self.clock.now())
         return node
 
@@ -257,9 +245,7 @@ class Cloud:
         for phase in node.life:
             if phase.symptom:
                 kind = tpu_v2.Symptom.SymptomType[phase.symptom]
-                symptoms.append(
-                    tpu_v2.Symptom(create_time=_timestamp(begins), symptom_type=kind, details="of the script")
-                )
+                symptoms.append(tpu_v2.Symptom(create_time=_timestamp(begins), symptom_type=kind))
             begins += phase.seconds
             if self.clock.now() < begins:
                 break
