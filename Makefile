@@ -49,7 +49,7 @@ test-slow: $(READY) ## run the tests that take minutes
 	@echo "Podline: running the slow tests"
 	@$(PYTEST) -m slow --timeout 1800
 
-test-long: $(READY) ## run the tests that take an hour: 200 kills, and what else is tried very often
+test-long: $(READY) ## run the tests that take an hour: random kills, and others with many repetitions
 	@echo "Podline: running the long tests"
 	@$(PYTEST) -m long --timeout 7200 -rAP
 

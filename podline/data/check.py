@@ -1,4 +1,4 @@
-"""Describes the result of converting images with classes or people: as text, JSON, and sheets of examples and pairs."""
+"""Describes how a source of images would be converted: as text, JSON, and picture sheets of examples and duplicates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store, explained
 
-_UNTESTED = "no figure covers it; give a column of splits, or a larger conversion.test_share"
+_UNTESTED = "no evaluation covers these classes; give a column of splits, or a larger conversion.test_share"
 # Upper bounds of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
@@ -45,7 +45,7 @@ _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 @dataclass(frozen=True)
 class Checked:
-    """A source that was decoded.
+    """A source whose images were decoded.
 
     Attributes:
         spec: the conversion of the source.
@@ -58,7 +58,7 @@ class Checked:
     seconds: float
 
     def document(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Return the description of the source as a JSON object."""
         skeleton = self.source.skeleton
         joints = {"joints": skeleton.annotated, "limbs": skeleton.limbs} if skeleton else {}
         return {
@@ -78,7 +78,7 @@ class Checked:
         }
 
     def lines(self) -> list[str]:
-        """Return the result as lines of text."""
+        """Return the description of the source as lines of text."""
         kinds = [reason.kind for reason in self.source.images.reasons.values()]
         left_out, records = Counter(kinds), (record.record for record in reversed(self.source.quarantined))
         first = dict(zip(reversed(kinds), records, strict=True))
@@ -114,17 +114,18 @@ class Checked:
         ]
 
     def refuse(self, store: Store) -> None:
-        """Refuse a source that a run would refuse.
+        """Raise the error with which a run would refuse this source.
 
         Raises:
-            SourceError: see :func:`require_convertible`; or the test split proves nothing.
+            SourceError: see :func:`require_convertible`; or no result on the test split could prove a model better than
+                guessing.
         """
         require_convertible(self.spec, store, self.source)
         if self.source.doubt and self.source.doubt.certain:
             raise SourceError(self.source.doubt.words)
 
     def write_sheet(self, file: Path) -> None:
-        """Draw examples of each of the first classes, as the model will see them.
+        """Draw converted training images of the first classes into a PNG file.
 
         Raises:
             StoreError: the file cannot be written.
@@ -141,7 +142,7 @@ class Checked:
         _write(sheet([SheetBlock("Training examples", self.source.words[0], rows)]), file)
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
-        """Return the classes of each of a split's first records, (n, classes)."""
+        """Return which classes each of a split's first records has: bool (n, classes)."""
         found = list[npt.NDArray[np.bool_]]()
         for place in split.kept[:_LOOKED_AT].tolist():
             one = {name: values[place : place + 1] for name, values in split.targets.items()}
@@ -149,10 +150,10 @@ class Checked:
         return np.stack(found)
 
     def write_pairs(self, file: Path) -> bool:
-        """Draw the nearest pairs of near-duplicate images in different splits.
+        """Draw the nearest pairs of near-duplicate images in different splits into a PNG file.
 
         Returns:
-            Whether there are any pairs.
+            Whether there are any pairs; without pairs no file is written.
 
         Raises:
             StoreError: the file cannot be written.
@@ -165,7 +166,7 @@ class Checked:
             drawn += map(_picture, pixels, (pair.image, pair.repeated))
         wide = 2 * _PAIRS_IN_A_ROW
         rows = [PictureRow("", drawn[first : first + wide]) for first in range(0, len(drawn), wide)]
-        about = f"{plural(len(pairs), 'image')} have one; the nearest of them, each beside the image that it repeats"
+        about = f"nearest of {plural(len(pairs), 'pair')}: an image, and the near-duplicate of it in another split"
         _write(sheet([SheetBlock("Near-duplicates", about, rows)]), file)
         return True
 
@@ -204,7 +205,7 @@ def _picture(pixels: npt.NDArray[np.uint8], image: SourceImage) -> SheetPicture:
 
 
 def _end(text: str | None) -> str:
-    """Return the last letters of a name, which differ most between names."""
+    """Return the end of a long name, where names differ most."""
     shown = printable(text or "", 1_000)
     return shown if len(shown) <= _LETTERS else f"…{shown[-_LETTERS:]}"
 
@@ -217,7 +218,7 @@ def _write(figure: Sheet, file: Path) -> None:
 
 
 def conversion(source: str, recipe: Recipe, store: Store, allow_left_out: float) -> EffectiveSpec:
-    """Return the conversion of a source; see :func:`check`."""
+    """Return the spec of a source's conversion, with all defaults; see :func:`check` for the arguments."""
     settings = converter_settings(recipe.dataset, recipe, {})
     spec = ConvertSpec(
         root=store.uri, dataset=recipe.dataset, source=source, settings=settings, allow_left_out=allow_left_out
@@ -228,18 +229,19 @@ def conversion(source: str, recipe: Recipe, store: Store, allow_left_out: float)
 def check(
     source: str, recipe: Recipe, people: Recipe, changes: Mapping[str, Any], store: Store, allow_left_out: float
 ) -> Checked:
-    """Open a source as its conversion does.
+    """Open a source and decode its images, as a conversion would.
 
     Args:
-        source: a folder, a file, or a place in ``gs://``.
+        source: a folder, a file, or a ``gs://`` URI.
         recipe: the recipe for images with classes or labels.
-        people: the recipe for keypoints, if there are annotations of people instead.
+        people: the recipe for keypoints, used if the source has annotations of people instead.
         changes: changed fields of the recipe.
         store: the store whose cache keeps the decoded images.
         allow_left_out: the largest share of a split that may be left out.
 
     Raises:
-        SettingsError: the recipe's data set is not one of the user's own images, or the recipe has no such fields.
+        SettingsError: the recipe's data set does not consist of the user's own images, or ``changes`` has a field that
+            the recipe lacks.
         SourceError: the source cannot be opened.
         StoreError: the cache cannot be written.
     """
@@ -254,5 +256,7 @@ def check(
         spec = conversion(source, registry.override(people, changes), store, allow_left_out)
         found = opened(spec, store)
     if found.settings is None:
-        raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
+        raise SettingsError(
+            f"the recipe reads the data set {recipe.dataset}, expected images of your own; choose a recipe for images"
+        )
     return Checked(spec, found, time.monotonic() - started)

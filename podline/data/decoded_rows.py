@@ -1,4 +1,4 @@
-"""Stores decoded images by row, each followed by its CRC-32C: in a cache file, or in batches in a store."""
+"""Stores decoded images of one shape as rows (pixels, then CRC-32C): in a cache file, or in batches in a store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
-"""The name of the file with decoded images in its folder."""
+"""The name of a cache file with decoded images, and the file extension of a batch with decoded images in a store."""
 FILES = "files"
-"""The kind of a batch's file in a store with image files, one after another."""
+"""The file extension of a batch of image files in a store, one file after another."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -37,7 +37,7 @@ class DecodedRows:
 
     Attributes:
         paths: the files.
-        edges: the row of each file's first image, and the number of rows.
+        edges: the row number of each file's first image, then the number of all rows.
     """
 
     paths: tuple[str, ...]
@@ -49,10 +49,10 @@ class DecodedRows:
         return self.edges[-1]
 
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Read and verify some images of ``size`` bytes, (n, size).
+        """Read images of ``size`` bytes by row number, and verify their checksums: uint8 (n, size).
 
         Raises:
-            SourceError: the file does not exist or is damaged.
+            SourceError: a file does not exist or is damaged.
         """
         pixels, checksums = np.zeros((len(images), size), np.uint8), np.zeros((len(images), _CRC.size), np.uint8)
         self._load(images, pixels, checksums)
@@ -62,7 +62,7 @@ class DecodedRows:
         return pixels
 
     def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
-        """Read some rows into arrays, without a check."""
+        """Read images and stored checksums into ``pixels`` and ``checksums``, without comparing these."""
         which, places = self._places(images)
         for at in np.unique(which).tolist():
             with reading(self.paths[at]), Path(self.paths[at]).open("rb", buffering=0) as file:
@@ -71,31 +71,31 @@ class DecodedRows:
                     os.preadv(file.fileno(), into, int(places[number]) * length)
 
     def _places(self, images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the number of each image's file, and the image's row in the file."""
+        """Return two arrays (n,): the index of each image's file, and the image's row in this file."""
         which = np.searchsorted(self.edges, images, "right") - 1
         return which, images - np.array(self.edges)[which]
 
 
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
-    """Return the decoded images, of one shape, in consecutive files."""
+    """Return decoded images of ``shape`` that are stored in consecutive files."""
     length = row_bytes(shape)
     counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
     return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))
 
 
 def row_bytes(shape: Sequence[int]) -> int:
-    """Return the bytes that an image and its checksum take in the file."""
+    """Return the number of bytes of a row: an image of ``shape`` and its checksum."""
     return math.prod(shape) + _CRC.size
 
 
 def with_checksums(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return images, (n, …) and C-contiguous, as rows that end in their checksums, (n, row bytes)."""
+    """Append a checksum to each image: C-contiguous uint8 (n, …) to uint8 (n, row bytes)."""
     pixels = images.reshape(len(images), -1)
     return np.concatenate([pixels, _checksums(pixels)], axis=1)
 
 
 def are_whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Return which rows, (n, row bytes), agree with their checksums."""
+    """Return which rows, uint8 (n, row bytes), match their checksums: bool (n,)."""
     return (_checksums(rows[:, : -_CRC.size]) == rows[:, -_CRC.size :]).all(axis=1)
 
 
@@ -104,11 +104,11 @@ def _checksums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
-    """Write a decoded image into an existing file.
+    """Write a decoded image and its checksum into an existing file.
 
     Args:
         path: path of the file.
-        row: row of the image.
+        row: row number of the image in the file.
         pixels: uint8, C-contiguous.
 
     Raises:
@@ -129,10 +129,10 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class StoredRows(DecodedRows):
-    """Decoded images in batches in a store; the one path is their folder's name.
+    """Decoded images in the batches of a store; the only entry of ``paths`` is the name of their folder.
 
     Attributes:
-        root: the store.
+        root: URI of the store.
     """
 
     root: str = ""
@@ -151,5 +151,5 @@ class StoredRows(DecodedRows):
 
 
 def batch_name(folder: str, number: int, kind: str) -> str:
-    """Return the name, in a store, of a batch's file of one kind: ``pixels``, image files or others."""
+    """Return the name of a batch in a store; ``kind`` is its file extension, such as :data:`PIXELS`."""
     return f"{folder}/{number:07}.{kind}"

@@ -1,4 +1,4 @@
-"""Hashes the pixels of fixed images after decoding, which identify a library's behaviour better than its version."""
+"""Hashes the decoded pixels of fixed images: this identifies a decoder's behaviour better than a version number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import hashlib
 from podline.data.pictures import Form, PictureError, picture_of
 from podline.documents.manifest import Fit
 
-# Small drawn images (at most 20 × 24 pixels) in base85, one for each decoder and each conversion to 8-bit RGB.
+# Small synthetic images (at most 20 × 24 pixels) in base85, one for each decoder and each conversion to 8-bit RGB.
 _IMAGES = (
     # JPEG
     (
@@ -48,7 +48,7 @@ _IMAGES = (
         "{wc!2YO^`)ayW*bS(~`h!yA3qD?bCjR{iZNT&&*Mh$sbtH{KDK^hQi6YI;#T)W<M`4X+ouN3z}3<v-_"
     ),
 )
-# Shapes and fits that shrink evenly, shrink unevenly, and grow.
+# Shapes and fits that shrink the images evenly, shrink them unevenly, and enlarge them.
 _FITS: tuple[tuple[tuple[int, int, int], Fit], ...] = (
     ((12, 12, 3), "letterbox"),
     ((9, 9, 1), "crop"),
@@ -58,7 +58,7 @@ _FITS: tuple[tuple[tuple[int, int, int], Fit], ...] = (
 
 @functools.lru_cache(maxsize=1)
 def pixels_digest() -> str:
-    """Return a hash, 16 hexadecimal digits, of the pixels that this machine decodes fixed images to."""
+    """Return a hash (16 hexadecimal digits) of the pixels that this machine decodes from fixed images."""
     digest = hashlib.sha256()
     for text in _IMAGES:
         try:

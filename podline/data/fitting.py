@@ -1,4 +1,4 @@
-"""Fits pictures into the image shape of a data set; conversion and prediction share this code."""
+"""Resizes pictures to the image shape of a data set; conversion and prediction share this code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ SQUEEZE: Fit = "squeeze"
 
 
 def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE, whole: tuple[int, int] | None = None) -> Pixels:
-    """Fit a picture into a shape.
+    """Resize a picture to a shape.
 
     Args:
         pixels: uint8 (height, width, 3), red, green, blue; or (height, width), one channel.
         shape: (height, width, channels), with 1 channel (grey) or 3.
-        fit: ``letterbox`` keeps the whole picture, with black borders; ``crop`` keeps the largest middle part;
+        fit: ``letterbox`` keeps the whole picture, with black borders; ``crop`` keeps the largest centred part;
             ``squeeze`` keeps the whole picture but changes its proportions.
-        whole: height and width of the picture before it was reduced, which decide its place; by default its own.
+        whole: height and width of the picture before a decoder reduced it; they decide the size of a letterbox's
+            content. By default those of ``pixels``.
 
     Returns:
-        uint8 of that shape. Shrinking averages over areas, enlarging interpolates linearly; both keep the geometry of
+        uint8 of ``shape``. Shrinking averages over areas, enlarging interpolates linearly; both keep the geometry of
         :class:`podline.data.letterbox.LetterBox`.
     """
     height, width, channels = shape
@@ -50,9 +51,9 @@ def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE)
 
 @functools.lru_cache(maxsize=1024)  # each JPEG asks four times
 def reduction(tall: int, wide: int, shape: tuple[int, ...], fit: Fit) -> int:
-    """Return by how much a picture may be reduced before it is fitted: 1, 2, 4 or 8.
+    """Return the largest factor, 1, 2, 4 or 8, by which a decoder may reduce a picture before :func:`fitted`.
 
-    Twice the pixels wanted are left in both directions, so that fitting still averages.
+    The reduced picture has at least twice the result's height and width, so that fitting still averages.
     """
     if fit == "crop":
         tall, wide = _middle_size(tall, wide, *shape[:2])
@@ -61,7 +62,7 @@ def reduction(tall: int, wide: int, shape: tuple[int, ...], fit: Fit) -> int:
 
 
 def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
-    """Scale each direction separately; if one grows, average over areas in the other one first."""
+    """Resize a picture. If one direction shrinks and the other grows, shrink the first before enlarging the second."""
     for rows, columns in ((min(height, pixels.shape[0]), min(width, pixels.shape[1])), (height, width)):
         if pixels.shape[:2] != (rows, columns):
             shrinks = rows <= pixels.shape[0] and columns <= pixels.shape[1]
@@ -72,7 +73,7 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
-    """Cut the largest part with the shape's proportions from a picture's middle."""
+    """Return the largest centred crop with the proportions of ``height`` and ``width``."""
     tall, wide = pixels.shape[:2]
     rows, columns = _middle_size(tall, wide, height, width)
     top, left = (tall - rows) // 2, (wide - columns) // 2
@@ -84,7 +85,7 @@ def _middle_size(tall: int, wide: int, height: int, width: int) -> tuple[int, in
 
 
 def _rounded(size: int, factor: int, divisor: int) -> int:
-    """Divide a product and round half up, equal on every machine."""
+    """Return size · factor / divisor, rounded half up; integers give the same result on every machine."""
     return max(1, (2 * size * factor + divisor) // (2 * divisor))
 
 

@@ -33,11 +33,11 @@ _SIGNS = (JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM
 _UNDECODED = {**dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1", b"hevc"), "HEIC"), b"avif": "AVIF"}
 
 _TIFF = _SIGNS[5:]
-# A TIFF's tags, and the numbers that it may hold besides whole ones from 0 on.
+# Tags of a TIFF, and its sample formats other than unsigned integers.
 _BITS, _PHOTOMETRIC, _SAMPLES, _PLANES, _EXTRA, _SAMPLE_FORMAT, _LARGEST = 258, 262, 277, 284, 338, 339, 341
-_NUMBERS = {2: "signed numbers", 3: "floating-point numbers", 5: "complex numbers", 6: "complex numbers"}
-_SIXTEEN, _PNG_DEPTH = 0xFFFF, 24  # the largest value of 16 bits; the place of the number of bits
-_ZEROS = 64  # bytes at the end that no encoder writes, but a download that reserved its space
+_SAMPLE_FORMATS = {2: "signed integer", 3: "floating-point", 5: "complex", 6: "complex"}
+_SIXTEEN, _PNG_DEPTH = 0xFFFF, 24  # the largest 16-bit value; the byte of a PNG file with the number of bits
+_ZEROS = 64  # zero bytes at the end of a file show an incomplete download into reserved space: no encoder writes them
 
 _EOI, _SOS, _APP1, _PROGRESSIVE = 0xD9, 0xDA, 0xE1, 0xC2
 # Baseline, extended sequential and progressive, Huffman-coded: the kinds that every decoder reads.
@@ -62,7 +62,7 @@ class Header(NamedTuple):
         width: width of the stored pixels.
         height: height of the stored pixels.
         components: 1 (grey), 3 or 4 (CMYK).
-        progressive: whether the picture comes in several passes.
+        progressive: whether the file is a progressive JPEG, coded in several scans.
         orientation: EXIF orientation, 1 … 8: how to turn the stored pixels for display.
     """
 
@@ -74,11 +74,11 @@ class Header(NamedTuple):
 
 
 class Deep(NamedTuple):
-    """How a picture of 16 bits stores its values.
+    """The interpretation of a 16-bit picture's values.
 
     Attributes:
-        white: the largest value. A TIFF may name it, ``SMaxSampleValue``: the largest number of 9 to 16 bits; other
-            numbers there are statistics.
+        white: the value of white: 65,535, or the ``SMaxSampleValue`` of a TIFF if that is 2^n - 1 for n = 9 … 15. Any
+            other ``SMaxSampleValue`` is a statistic of the picture.
         is_inverted: whether zero is white.
         has_alpha: whether a fourth channel is the opacity.
     """
@@ -89,10 +89,10 @@ class Deep(NamedTuple):
 
 
 def open_picture(data: bytes) -> Image.Image:
-    """Open a file with Pillow; check the checksums of a PNG, the end of a WebP, and the numbers of a TIFF.
+    """Open a file with Pillow; check the checksums of a PNG, the end of a WebP, and the sample format of a TIFF.
 
     Raises:
-        PictureError: the file has another format, is damaged, or holds other numbers than are decoded.
+        PictureError: the file's format or sample format is not supported, or the file is damaged.
     """
     if data.startswith(_TIFF):
         _check_tiff(data)
@@ -124,7 +124,7 @@ def _tags(data: bytes) -> TiffImagePlugin.ImageFileDirectory_v2:
 
 
 def _check_tiff(data: bytes) -> None:
-    """Refuse a TIFF with numbers or channels that neither Pillow nor OpenCV decodes rightly."""
+    """Refuse a TIFF with samples or channels that neither Pillow nor OpenCV decodes correctly."""
     try:
         tags = _tags(data)
         bits, kinds = _numbers(tags, _BITS), _numbers(tags, _SAMPLE_FORMAT)
@@ -132,18 +132,18 @@ def _check_tiff(data: bytes) -> None:
         extra = len(_numbers(tags, _EXTRA, ()))
     except Exception as error:
         raise damaged(error) from error
-    wanted = "vs whole numbers of 1 to 16 bits, grey, RGB or CMYK; convert it"
-    kind = next((kind for kind in kinds if kind in _NUMBERS), 1)
-    if kind in _NUMBERS:
-        raise PictureError(f"holds {_NUMBERS[kind]} {wanted}")
+    expected = "expected unsigned integers of 1 to 16 bits, grey, RGB or CMYK; convert the file"
+    kind = next((kind for kind in kinds if kind in _SAMPLE_FORMATS), 1)
+    if kind in _SAMPLE_FORMATS:
+        raise PictureError(f"has {_SAMPLE_FORMATS[kind]} samples, {expected}")
     if max(bits) > 16:
-        raise PictureError(f"holds {max(bits)} bits a sample {wanted}")
+        raise PictureError(f"has samples of {max(bits)} bits, {expected}")
     if channels == 2 and (max(bits) == 16 or not extra or _numbers(tags, _EXTRA) == (0,)):
-        raise PictureError(f"holds 2 channels of {max(bits)} bits {wanted}")
+        raise PictureError(f"has 2 channels of {max(bits)} bits, {expected}")
     if max(bits) == 16 and channels > 1 and planes:
-        raise PictureError(f"holds its channels of 16 bits one after another {wanted}")
+        raise PictureError(f"has a separate plane for each 16-bit channel, {expected} with interleaved channels")
     if max(bits) == 16 and tags.get(_PHOTOMETRIC) not in (0, 1, 2):
-        raise PictureError(f"holds other colours than grey and RGB in 16 bits {wanted}")
+        raise PictureError(f"has 16-bit samples in other colours than grey and RGB, {expected}")
 
 
 def _numbers(tags: TiffImagePlugin.ImageFileDirectory_v2, tag: int, default: tuple[int, ...] = (1,)) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ def _numbers(tags: TiffImagePlugin.ImageFileDirectory_v2, tag: int, default: tup
 
 
 def deep_of(data: bytes, picture: Image.Image) -> Deep | None:
-    """Return how a picture of 16 bits stores its values; None for one of fewer bits."""
+    """Return the interpretation of a 16-bit picture's values; None for a picture of fewer bits."""
     if picture.format == "PNG" and data[_PNG_DEPTH] == 16:
         return Deep(_SIXTEEN, is_inverted=False, has_alpha=True)
     if picture.format != "TIFF" or max(_numbers(tags := _tags(data), _BITS)) != 16:
@@ -163,7 +163,7 @@ def deep_of(data: bytes, picture: Image.Image) -> Deep | None:
 
 
 def damaged(error: Exception) -> PictureError:
-    """Return the error for a file that a decoder refused."""
+    """Return the error for a file that a decoder cannot read."""
     return PictureError(f"is {'truncated' if 'truncated' in str(error).lower() else 'damaged'}: {reason(error)}")
 
 
@@ -182,30 +182,30 @@ def _unidentified(data: bytes) -> str:
         return lfs.PROBLEM
     kind = _undecoded(data)
     if kind:
-        return f"is {kind} vs {_KINDS}; convert it to one of these"
+        return f"is a {kind} file, expected {_KINDS}; convert it to one of these formats"
     if data.startswith(_TIFF):
-        return "is a TIFF of a rare kind that is not decoded; convert it to PNG"
+        return "is a TIFF variant that is not supported; convert it to PNG"
     return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is not a {_KINDS}"
 
 
 def inspect_jpeg(data: bytes) -> Header:
-    """Read a JPEG file's markers from the first to the last.
+    """Return a JPEG file's header; read all markers, to detect a truncated file.
 
     Raises:
-        PictureError: the file is not a JPEG, is truncated, of a rare kind, or exceeds :mod:`podline.data.bounds`.
+        PictureError: the file is not a JPEG, is truncated, damaged, or has an unsupported coding.
     """
     if lfs.is_lfs_pointer(data):
         raise PictureError(lfs.PROBLEM)
     if not data.startswith(JPEG):
         raise PictureError(f"is not a JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
     frame, progressive, orientation, scanned = None, False, 1, False
-    missing = dict[int, int]()  # component → a bit for each of its coefficients without their last bit
+    missing = dict[int, int]()  # component → a set bit for each DCT coefficient that the scans have not completed
     for marker, segment, _ in segments(data):
         if marker in _FRAMES:
             frame, progressive = _frame(segment), marker == _PROGRESSIVE
             missing = dict.fromkeys(segment[6::3], (1 << 64) - 1)
         elif marker in _OTHER_FRAMES:
-            raise PictureError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
+            raise PictureError(f"is a JPEG with an unsupported coding (marker ff{marker:02x}); convert it to PNG")
         elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
             orientation = orientation_of(partial(exif_in, segment))
         elif marker == _SOS and frame:
@@ -214,12 +214,12 @@ def inspect_jpeg(data: bytes) -> Header:
     if frame is None or not scanned:
         raise PictureError("is a JPEG without an image")
     if any(missing.values()):
-        raise PictureError("is truncated: the last of its scans are missing")
+        raise PictureError("is truncated: its last scans are missing")
     return Header(*frame, progressive, orientation)
 
 
 def _remove_scanned(missing: dict[int, int], segment: bytes, *, progressive: bool) -> None:
-    """Remove the coefficients that a scan completes."""
+    """Clear the bits of the coefficients that a scan completes."""
     first, last, bits = segment[-3:] if progressive and len(segment) > 3 else (0, 63, 0)
     for component in segment[1 : 1 + 2 * segment[0] : 2] if segment and not bits & 0xF else ():
         if component in missing:
@@ -228,9 +228,10 @@ def _remove_scanned(missing: dict[int, int], segment: bytes, *, progressive: boo
 
 @lru_cache(maxsize=1)
 def segments(data: bytes) -> list[tuple[int, bytes, memoryview]]:
-    """Return a JPEG file's markers up to the end marker: each with its segment, and with all bytes to the next marker.
+    """Return (marker, segment's content, bytes up to the next marker) for each marker of a JPEG before the end marker.
 
-    Identity and header of a file need them; ``cache_clear`` frees the file.
+    The result is cached, since :mod:`podline.data.identity` and :func:`inspect_jpeg` both need it; ``cache_clear``
+    frees the file's memory.
 
     Raises:
         PictureError: the file is truncated.
@@ -246,7 +247,7 @@ def segments(data: bytes) -> list[tuple[int, bytes, memoryview]]:
 
 
 def _segment(data: bytes, place: int) -> bytes:
-    """Return the content of the segment whose length field is at ``place``."""
+    """Return the content of the segment whose length field is at byte ``place``."""
     length = int.from_bytes(data[place : place + 2], "big")
     if length < 2 or place + length > len(data):
         raise PictureError(f"is truncated or damaged: a segment of {length:,} bytes at byte {place:,} of {len(data):,}")
@@ -254,24 +255,24 @@ def _segment(data: bytes, place: int) -> bytes:
 
 
 def _frame(segment: bytes) -> tuple[int, int, int]:
-    """Read and check width, height and number of components."""
+    """Return the width, height and number of components in a frame header, and check them."""
     if len(segment) < 6:
         raise PictureError("is damaged: its frame header is too short")
     precision, height, width, components = struct.unpack(">BHHB", segment[:6])
     if precision != 8:
-        raise PictureError(f"has {precision} bits a sample vs 8")
+        raise PictureError(f"has {precision} bits per sample, expected 8; convert it")
     if not width * height:
         raise PictureError(f"has {width}×{height} pixels")
     if components not in (1, 3, 4):
-        raise PictureError(f"has {components} components vs 1, 3 or 4")
+        raise PictureError(f"has {components} components, expected 1, 3 or 4; convert it")
     return width, height, components
 
 
 def check_size(width: int, height: int, held: int, most: int) -> None:
-    """Refuse a picture of which more pixels would be in memory than there may be.
+    """Refuse a picture that needs memory for ``held`` pixels while it is decoded, if ``held`` exceeds ``most``.
 
     Raises:
-        PictureError: it is too large.
+        PictureError: the picture is too large; the message has its width and height.
     """
     if held > most:
         raise PictureError(
@@ -280,7 +281,7 @@ def check_size(width: int, height: int, held: int, most: int) -> None:
 
 
 def exif_in(segment: bytes) -> Image.Exif:
-    """Return the EXIF data in the content of a JPEG's APP1."""
+    """Return the EXIF data in the content of a JPEG's APP1 segment."""
     exif = Image.Exif()
     exif.load(segment)
     return exif

@@ -1,13 +1,13 @@
-"""Identifies an image by its compressed picture, so that edited metadata make no other image of it.
+"""Identifies an image by a hash of its compressed picture, so that edited metadata do not change the identity.
 
 Splits, the order of records, versions, reviews and forgotten images all use this identity. It depends neither on
 Podline's settings nor on a decoder:
 
-- JPEG: all segments up to the end marker except APPn and COM. The EXIF orientation counts, and so do the colours that
-  a decoder takes the components for, such as RGB or YCbCr: JFIF's APP0 and the transform in Adobe's APP14 decide that.
-  A colour profile (ICC) does not count, since no profile is applied.
-- PNG: the critical chunks, tRNS and the EXIF orientation; IDAT's data count, not their division into chunks.
-- Other formats, and files that are damaged: all bytes of the file.
+- JPEG: all segments up to the end marker except APPn and COM. The EXIF orientation counts, and so does the colour space
+  that a decoder assumes, such as RGB or YCbCr: JFIF's APP0 and the transform in Adobe's APP14 decide it. A colour
+  profile (ICC) does not count, since no profile is applied.
+- PNG: the critical chunks, tRNS and the EXIF orientation. The division of IDAT's data into chunks does not count.
+- Other formats, and damaged files: all bytes of the file.
 - An array without a file: its shape, type and values.
 """
 
@@ -31,11 +31,11 @@ _FRAMES = (0xC0, 0xC1, 0xC2)
 
 
 class Identified(NamedTuple):
-    """An identified image file.
+    """The identity and size of an image file.
 
     Attributes:
-        identity: its identity.
-        bytes: the size of the picture in it, without metadata.
+        identity: :data:`IDENTITY_BYTES` bytes.
+        bytes: size of the picture without the file's metadata.
     """
 
     identity: bytes
@@ -43,7 +43,7 @@ class Identified(NamedTuple):
 
 
 def identified(data: bytes) -> Identified:
-    """Return the identity of an image file, and the size of its picture."""
+    """Return an image file's identity, and the size of its picture without metadata."""
     try:
         parts = list(_of_jpeg(data) if data.startswith(JPEG) else _of_png(data) if data.startswith(PNG) else [data])
     except PictureError:
@@ -55,7 +55,7 @@ def identified(data: bytes) -> Identified:
 
 
 def identities_of(images: npt.NDArray[np.generic]) -> npt.NDArray[np.bytes_]:
-    """Return the identity of each of some arrays without a file, (n, …), as an array, (n,)."""
+    """Return the identities of images that have no file: (n, …) of any dtype to S16 (n,)."""
     rows = np.ascontiguousarray(images)
     start = hashlib.sha256(f"{images.dtype.str} {images.shape[1:]}".encode())
 
@@ -68,12 +68,12 @@ def identities_of(images: npt.NDArray[np.generic]) -> npt.NDArray[np.bytes_]:
 
 
 def hexadecimal(identities: npt.NDArray[np.bytes_]) -> list[str]:
-    """Return identities in an array, which drops zeros at their ends, as text."""
+    """Return identities, S16 (n,), in hexadecimal; NumPy drops zero bytes at their ends, which are restored."""
     return [identity.ljust(IDENTITY_BYTES, b"\0").hex() for identity in identities.tolist()]
 
 
 def _of_jpeg(data: bytes) -> Iterator[bytes | memoryview]:
-    """Yield a JPEG's segments without metadata, then its orientation and colours."""
+    """Yield a JPEG's segments without metadata, then its orientation and colour space."""
     orientation, jfif, transform, components = 1, False, -1, b""
     for marker, segment, whole in segments(data):
         if marker == _APP1 and segment.startswith(b"Exif\0\0"):
@@ -89,7 +89,7 @@ def _of_jpeg(data: bytes) -> Iterator[bytes | memoryview]:
 
 
 def _colours(components: bytes, jfif: bool, transform: int) -> str:
-    """Return what libjpeg takes a JPEG's components for."""
+    """Return the colour space that libjpeg assumes; empty for the usual ones, grey and YCbCr."""
     if len(components) == 4:
         return "CMYK" if transform < 0 else f"Adobe {transform}"
     if len(components) != 3 or jfif:

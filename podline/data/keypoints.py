@@ -9,14 +9,14 @@ from podline.documents.skeleton import Skeleton
 
 
 def from_annotated(poses: npt.ArrayLike, skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """Return poses with all joints of a skeleton; missing joints are computed from two annotated ones.
+    """Return poses with all joints of a skeleton; joints that are not annotated are midpoints of annotated joints.
 
     Args:
         poses: (…, annotated joints, 3): x, y, visibility.
         skeleton: the skeleton that defines the joints.
 
     Returns:
-        float32, (…, joints, 3). A computed joint is labelled if both source joints are, and takes the lower visibility;
+        float32, (…, joints, 3). A midpoint is labelled if both its joints are, and has the lower of their visibilities;
         x and y of unlabelled joints are 0.
     """
     given, index = np.asarray(poses, np.float32), skeleton.index

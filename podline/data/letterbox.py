@@ -25,9 +25,9 @@ GRID = 64
 
 @dataclass(frozen=True)
 class LetterBox:
-    """An image scaled to fit into a square, and centred there; all sizes are in pixels.
+    """The geometry of an image scaled to fit into a square and centred there; all sizes are in pixels.
 
-    :func:`podline.data.fitting.fitted` draws it.
+    :func:`podline.data.fitting.fitted` computes the square's pixels.
     """
 
     width: int
@@ -36,13 +36,13 @@ class LetterBox:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Return the width and height of the scaled image, in whole pixels; the longer one equals the side."""
+        """Return the width and height of the scaled image, in whole pixels; the larger value equals ``side``."""
         height, width = shown_size(self.height, self.width, (self.side, self.side), "letterbox")
         return width, height
 
     @cached_property
     def offset(self) -> tuple[int, int]:
-        """Return the number of columns left of the scaled image and of rows above it."""
+        """Return the number of black columns left of the scaled image, and of black rows above the scaled image."""
         return (self.side - self.size[0]) // 2, (self.side - self.size[1]) // 2
 
     @cached_property
@@ -64,24 +64,24 @@ class LetterBox:
 
 
 def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
-    """Map joints (…, 2) to squares with a scale and offset each, (…, 2), float64."""
+    """Map joints (…, 2) of images to squares, float64; each has the scale and offset (…, 2) of its image."""
     return (np.asarray(joints, np.float64) + 0.5) * scale + offset - 0.5
 
 
 def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
-    """Map boxes (…, 4), left, top, width, height, to squares with a scale and offset each, float64."""
+    """Map boxes (…, 4): left, top, width, height; to squares, float64; see :func:`joints_in_squares`."""
     moved = np.array(boxes, np.float64) * np.concatenate([scale, scale], axis=-1)
     moved[..., :2] += offset
     return moved
 
 
 def areas_in_squares(areas: npt.ArrayLike, scale: Vector) -> Array:
-    """Convert areas (…) to squares with a scale each, float64."""
+    """Convert areas (…) in images to areas in squares, float64; each has the scale (…, 2) of its image."""
     return np.asarray(areas, np.float64) * np.prod(scale, axis=-1)
 
 
 def from_cells(places: npt.ArrayLike, stride: float) -> Array:
-    """Map places (…, 2) in a heatmap to joints of the network's input, float64."""
+    """Map heatmap coordinates (…, 2), in cells, to joint coordinates in the network's input, in pixels, float64."""
     return (np.asarray(places, np.float64) + 0.5) * stride - 0.5
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from podline.base.errors import SourceError
 
-PROBLEM = "is a Git LFS pointer vs the file that it stands for; run `git lfs pull`"
-"""The problem with such a file, as a phrase after the file's name."""
+PROBLEM = "is a Git LFS pointer, expected the file that it points to; run `git lfs pull`"
+"""The error for a Git LFS pointer, as a phrase after the file's name."""
 
 _HEAD = b"version https://git-lfs.github.com/spec/"
 

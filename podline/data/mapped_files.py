@@ -1,4 +1,4 @@
-"""Maps several files into one range of memory, so that one gather reads from all of them."""
+"""Maps several files into one range of addresses, so that one NumPy gather reads from all of them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 
 
 class MappedFiles:
-    """The content of files in one range of addresses; each file starts at a page.
+    """The content of files in one range of addresses; each file starts at a page boundary.
 
     The operating system loads pages on access and shares them among all processes that map the same files.
 
     Attributes:
         data: uint8, (bytes of all pages,), read-only.
-        starts: position of each file's first byte, int64 (files,).
+        starts: position of each file's first byte in ``data``, int64 (files,).
     """
 
     def __init__(self, files: Mapping[Path, int]) -> None:
@@ -48,7 +48,7 @@ class MappedFiles:
             _map(path, size, self.data.ctypes.data + start)
 
     def take(self, places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Return ``size`` bytes from each place, uint8 (n, size)."""
+        """Return ``size`` bytes from each position in :attr:`data`: int64 (n,) to uint8 (n, size)."""
         # A strided view has one overlapping row per byte; NumPy copies each requested row in one piece.
         every = np.ndarray((max(0, len(self.data) - size + 1),), f"V{size}", self.data, 0, (1,))
         return every[places].view(np.uint8).reshape(-1, size)

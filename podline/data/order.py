@@ -43,26 +43,25 @@ def random_bits(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> UInt
 
 
 def random_uniform(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Draw a number in [0, 1) for each id: the top 53 of :func:`random_bits`."""
+    """Draw a float64 in [0, 1) for each id, of the shape of ``ids``: the upper 53 of :func:`random_bits`."""
     return (random_bits(seed, purpose, epoch, ids) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def random_below(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike, bound: int) -> npt.NDArray[np.int64]:
-    """Draw an integer in [0, bound) for each id."""
+    """Draw an integer in [0, bound) for each id: int64, of the shape of ``ids``."""
     return (random_uniform(seed, purpose, epoch, ids) * bound).astype(np.int64)
 
 
 def permutation(seed: int, purpose: str, epoch: int, count: int) -> npt.NDArray[np.int64]:
-    """Permute 0 … count-1: sort the ids by their random bits (ties, which are near impossible, by id)."""
+    """Return a random permutation of 0 … count-1, int64: the ids sorted by their random bits (equal bits: by id)."""
     return np.argsort(random_bits(seed, purpose, epoch, np.arange(count)), kind="stable")
 
 
 def shuffled(seed: int, purpose: str, count: int, places: Ids) -> Ids:
-    """Return the ids at some places of a permutation of 0 … count-1, without computing other places.
+    """Return the ids at the positions ``places`` of a random permutation of 0 … count-1, without computing the rest.
 
-    A Feistel network permutes the numbers with as many bits as the ids need, fewer than twice the number of ids. It is
-    applied again to results of ``count`` or more (cycle-walking; Black and Rogaway: "Ciphers with arbitrary finite
-    domains", CT-RSA 2002).
+    A Feistel network permutes 0 … 2^b-1, for the smallest b with 2^b ≥ count. It is applied again to results of
+    ``count`` or more (cycle-walking; Black and Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002).
     """
     keys, bits = random_bits(seed, purpose, 0, np.arange(_ROUNDS)), (count - 1).bit_length()
     shift = np.uint64(bits // 2)
@@ -80,19 +79,19 @@ def shuffled(seed: int, purpose: str, count: int, places: Ids) -> Ids:
 
 
 def permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> Ids:
-    """Return the ids at some places of a permutation of 0 … count-1."""
+    """Return the ids at the positions ``places`` of a random permutation of 0 … count-1, of any length."""
     if count <= _SORTED:
         return permutation(seed, purpose, epoch, count)[places]
     return shuffled(seed, f"{purpose}/{epoch}", count, places)
 
 
 def held_out(seed: int, count: int, share: float) -> Ids:
-    """Return the ids, ascending, of the examples held out from training: those with the lowest draws."""
+    """Return the ids, ascending, of the examples held out from training: the first of a random permutation."""
     return np.sort(permuted(seed, "validation", 0, count, np.arange(round(share * count))))
 
 
 def part_of(count: int, part: int, parts: int) -> Ids:
-    """Return the ids, ascending, of one of several parts of ``count`` examples, equal for every run.
+    """Return the ids, ascending, of one part of a random division of examples; it is the same for every run.
 
     Args:
         count: number of examples in the split.
@@ -104,11 +103,11 @@ def part_of(count: int, part: int, parts: int) -> Ids:
 
 @dataclass(frozen=True)
 class _Classes:
-    """Examples by class; each class has its own order, which repeats endlessly.
+    """Examples by class; the examples of a class have a random order, which repeats endlessly.
 
     Attributes:
         members: ids of the examples, grouped by class, int64 (count,).
-        starts: the place of each class's first example, (classes,).
+        starts: the position in ``members`` of each class's first example, (classes,).
         sizes: number of examples per class, (classes,).
     """
 
@@ -117,11 +116,11 @@ class _Classes:
     sizes: Ids
 
     def examples(self, places: Ids, first: int) -> tuple[Ids, Ids]:
-        """Return the examples at some places of a run that alternates classes, and how often each occurred before.
+        """Return examples from a sequence that takes classes in turn, and how often each occurred since ``first``.
 
         Args:
-            places: places counted from the beginning of the run, (n,).
-            first: place at which the counting of repeats starts.
+            places: positions in the sequence, which starts with the run, (n,).
+            first: position at which the counting of repeats starts.
         """
         classes = places % len(self.sizes)
         rounds, turns = np.divmod(places // len(self.sizes), self.sizes[classes])
@@ -132,11 +131,11 @@ class _Classes:
 class TrainingOrder:
     """The batches of a training run: each epoch is a new permutation without its incomplete last batch.
 
-    No array of all ids is made: a batch only takes the memory of its own ids.
+    Above 4 million examples, no array of all ids is made: a batch takes only the memory of its own ids.
 
     Attributes:
         count: number of training examples.
-        split_count: number of examples in their split.
+        split_count: number of examples in the split, including held-out examples.
         epochs: the starts and batch sizes of the epochs.
     """
 
@@ -155,8 +154,8 @@ class TrainingOrder:
             count: number of examples in the split.
             batch_size: examples in a batch of the first epoch, over all replicas.
             seed: seed of the run.
-            without: ids that are held out.
-            first_epoch: the number of the first epoch, for a run that continues with the data of an earlier one.
+            without: ids of the examples held out from training; None for none.
+            first_epoch: number of the first epoch; above 0 for a run that continues with the data of an earlier run.
             later_sizes: (epoch of the run, batch size from this epoch on), in order.
 
         Raises:
@@ -196,7 +195,7 @@ class TrainingOrder:
         return order
 
     def records(self, ids: Ids) -> Ids:
-        """Return the positions in the split of the examples of :meth:`batch`."""
+        """Return the position in the split of each id from :meth:`batch`, (n,)."""
         return ids % self.split_count
 
     def batch(self, step: int) -> tuple[int, Ids]:
@@ -213,11 +212,11 @@ class TrainingOrder:
         return epoch, self._examples(epoch, np.arange(first, min(first + place.batch_size, self.count)))
 
     def partners(self, epoch: int, ids: Ids) -> Ids:
-        """Draw a partner from the epoch for each id of :meth:`batch`, (n,), independent of the batch."""
+        """Draw a random example of the epoch for each id of :meth:`batch`, independent of the batch: ids, (n,)."""
         return self._examples(epoch, random_below(self.seed, "partner", epoch, ids, self.count))
 
     def _examples(self, epoch: int, places: Ids) -> Ids:
-        """Return the ids at some places of an epoch."""
+        """Return the ids at some positions of an epoch's order."""
         if self.count > _SORTED:
             return self._at(epoch, permuted(self.seed, "order", epoch, self.count, places))
         latest = self._latest
@@ -227,7 +226,7 @@ class TrainingOrder:
         return latest[1][places]
 
     def _at(self, epoch: int, places: Ids) -> Ids:
-        """Return the ids at some places before the epoch's permutation."""
+        """Return the ids at some positions of an epoch before its permutation."""
         if self._classes is None:
             return self._ids(places)
         first = epoch * self.count

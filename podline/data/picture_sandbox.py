@@ -40,17 +40,20 @@ class PictureFile(NamedTuple):
 
 
 class PictureSandbox(Sandbox):
-    """Processes that decode pictures, one for each thread that decodes at the same time."""
+    """Sandboxed processes that decode pictures, one for each thread that calls :meth:`decode` at the same time."""
 
     def __init__(self) -> None:
         super().__init__(_MAKER)
 
     def decode(self, files: Sequence[PictureFile], form: Form = AS_IT_IS) -> list[Pixels]:
-        """Decode pictures with a total of at most the largest picture's pixels.
+        """Decode pictures; the setting ``parse_pixels`` limits the pixels of all of them together.
 
         Args:
             files: the pictures.
-            form: what becomes of each; by default uint8 (height, width, 3), red, green, blue.
+            form: shape and value range of the results.
+
+        Returns:
+            uint8 (height, width, channels) for each picture; by default of the picture's size, red, green, blue.
 
         Raises:
             SourceError: a file is not a picture, is damaged, exceeds the limits, or the total of pixels is too large.
@@ -70,7 +73,7 @@ def read_picture_file(path: Path) -> PictureFile:
         SourceError: the file does not exist, is a folder, or is too large.
     """
     if path.is_dir():
-        raise SourceError(f"{path} is a folder; give its pictures, as {path}/*")
+        raise SourceError(f"{path} is a folder, expected a picture file; give {path}/* for all files in the folder")
     try:
         size = path.stat().st_size
         if size > bounds.IMAGE_BYTES:
@@ -81,7 +84,7 @@ def read_picture_file(path: Path) -> PictureFile:
 
 
 def decoder() -> Callable[[tuple[str, Sequence[PictureFile], Form]], list[tuple[int, ...]]]:
-    """Return a function that decodes pictures and writes their pixels into a file; runs in a child."""
+    """Return a function that decodes pictures into a file and returns the shapes of their pixels; runs in a child."""
     ready_for_many()
     return lambda request: _decode(*request)
 

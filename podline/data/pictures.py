@@ -1,15 +1,15 @@
 """Decodes picture files: detects the format by the content, and checks the header before decoding.
 
-OpenCV decodes JPEG in half of Pillow's time, and all pictures of 16 bits, of which Pillow keeps 8. Pillow decodes CMYK
+OpenCV decodes JPEG, in half of Pillow's time, and 16-bit pictures, which Pillow reduces to 8 bits. Pillow decodes CMYK
 and all other formats, because OpenCV rotates some WebP files wrongly and cannot read every GIF, BMP, TIFF and PNG file.
 Every picture becomes 8-bit red, green and blue:
 
-- EXIF's orientation is applied, but annotated pixels stay as stored unless only the turned picture has the annotated
-  size;
+- the EXIF orientation is applied. An annotated picture stays as stored, unless it has the annotated size only after the
+  rotation;
 - 16-bit values keep their upper 8 bits, or are scaled so that a given value becomes 255;
 - transparent pixels are drawn over white;
 - the first of several frames or pages is decoded;
-- a JPEG file is decoded at a half, a quarter or an eighth of its size if that is still twice the size wanted.
+- a JPEG file is decoded at a half, a quarter or an eighth of its size if this is at least twice the size of the result.
 
 Untrusted files are decoded in a sandbox: :mod:`podline.data.picture_sandbox`.
 """
@@ -49,8 +49,8 @@ from podline.documents.manifest import Fit
 Pixels = npt.NDArray[np.uint8]
 
 DARK, CLEAR = 1, 2
-"""Marks of a picture: its values of 16 bits are below 4,096; it is transparent everywhere."""
-_OTHER = {"F": "floating-point numbers", "I": "32 bits a sample", "LAB": "L*a*b* colours"}
+"""Flags of a picture: all its 16-bit values are below 4,096; all its pixels are transparent."""
+_OTHER = {"F": "floating-point samples", "I": "samples of 32 bits", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _LARGE_BLOCK = 31 << 20
 _UNKNOWN = (0, 0)
@@ -60,20 +60,20 @@ _REDUCED = {
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
-_LIMITED_BY = 8  # pixels that a reduced JPEG may have, for each that a decoded picture may have
-# Warnings of libjpeg, after which it fills the rest of the picture, or a part, with grey.
+_LIMITED_BY = 8  # a JPEG that is reduced while decoding may have this many times the allowed number of pixels
+# After these warnings, libjpeg fills a part of the picture with grey.
 _CUT = re.compile(rb"premature end of data|found marker 0xd9 instead of RST", re.IGNORECASE)
 _BROKEN = re.compile(rb"bad Huffman code|found marker .* instead of RST")
 _DARKEST, _BLACK, _SIXTEEN = 1 << 12, 1 << 8, 0xFFFF
 
 
 class Form(NamedTuple):
-    """The form that a picture is decoded into.
+    """The shape and value range of a decoded picture.
 
     Attributes:
-        shape: shape of the pixels, (height, width, channels); empty for those of the picture in colour.
-        fit: how it fits into the shape; see :func:`podline.data.fitting.fitted`.
-        white: the value of 16 bits that becomes 255; 0 for the whole range, or the one that the file names.
+        shape: shape of the pixels, (height, width, channels); empty for the picture's own height and width, in colour.
+        fit: how the picture is resized to the shape; see :func:`podline.data.fitting.fitted`.
+        white: the 16-bit value that becomes 255; 0 for the file's own, :attr:`podline.data.headers.Deep.white`.
         most: largest number of pixels that may be decoded.
     """
 
@@ -92,10 +92,10 @@ class DecodedPicture(NamedTuple):
     Attributes:
         pixels: pixels as displayed: uint8 (height, width, 3), red, green, blue; or of the form's shape.
         width: width of the whole picture as displayed.
-        height: height of the same.
+        height: height of the whole picture as displayed.
         turned: whether the EXIF orientation turned the stored pixels.
-        unturned: whether they stay as stored in spite of an EXIF orientation.
-        marks: 0, or :data:`DARK` and :data:`CLEAR`.
+        unturned: whether the pixels stay as stored although the file has an EXIF orientation.
+        marks: bitwise or of :data:`DARK` and :data:`CLEAR`; 0 for most pictures.
     """
 
     pixels: Pixels
@@ -107,15 +107,15 @@ class DecodedPicture(NamedTuple):
 
 
 Declared = Callable[[int, int], None]
-"""A function called before decoding with two numbers of pixels: in the header, and in memory."""
+"""A function called before decoding, with the picture's number of pixels and the number of pixels held in memory."""
 
 
 def limits_of_pixels(pixels: int, held: int, wait: float = 10.0) -> ParseLimits:
     """Return the limits for decoding pictures.
 
     Args:
-        pixels: number of pixels in their headers.
-        held: number of pixels in memory.
+        pixels: number of pixels of all pictures, by their headers.
+        held: number of pixels held in memory during decoding.
         wait: see :class:`ParseLimits`.
 
     Returns:
@@ -136,9 +136,9 @@ def picture_of(
     Args:
         data: the content of the file.
         declared: see :data:`Declared`.
-        annotated: width and height in the annotations of a picture, zeros if these do not say; None without
-            annotations.
-        form: what becomes of the picture.
+        annotated: width and height in the picture's annotations, zeros if the annotations lack them; None for a picture
+            without annotations.
+        form: shape and value range of the result.
 
     Raises:
         PictureError: the format is not supported, or the file is truncated, damaged or too large.
@@ -160,7 +160,7 @@ def picture_of(
 
 
 def held_of(data: bytes, form: Form) -> int:
-    """Return the number of a picture's pixels in memory while it is decoded, by its header.
+    """Return the number of pixels held in memory while a picture is decoded, from its header.
 
     Raises:
         PictureError: see :func:`picture_of`.
@@ -182,7 +182,7 @@ def _held(jpeg: Header, form: Form) -> int:
 
 
 def _factor(header: Header, form: Form) -> int:
-    """Return by how much a JPEG is reduced: 1, 2, 4 or 8."""
+    """Return the factor by which a JPEG is reduced during decoding: 1, 2, 4 or 8."""
     if not form.shape or header.components == 4:
         return 1
     turned = reduction(header.width, header.height, form.shape, form.fit)
@@ -190,9 +190,9 @@ def _factor(header: Header, form: Form) -> int:
 
 
 def _whole(pixels: Pixels, header: Header, factor: int) -> Pixels:
-    """Cut the parts of pixels that a reduced picture has beyond its right and lower edge.
+    """Resample a reduced picture whose last column or row lies partly outside the picture.
 
-    The pixels become slightly larger, so that a whole number of them covers the picture.
+    The pixels become slightly larger, so that a whole number of pixels covers the picture exactly.
     """
     columns, rows = header.width // factor, header.height // factor
     if pixels.shape[:2] == (rows, columns) or factor == 1:
@@ -236,7 +236,7 @@ def _by_pillow(
 
 
 def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> tuple[Pixels, int]:
-    """Return the pixels of a picture of 16 bits, and its marks; a given value becomes 255."""
+    """Return a 16-bit picture's pixels, uint8 (height, width, 3), and marks; see :attr:`Form.white` for ``given``."""
     values = imdecoded(data, cv2.IMREAD_UNCHANGED)
     if values is None or values.dtype != np.uint16:
         raise PictureError("is damaged: it cannot be decoded")
@@ -249,7 +249,7 @@ def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> t
     white, brightest = given or deep.white, int(colours.max())
     is_whole = white == _SIXTEEN and not given and not deep.is_inverted
     if is_whole and 0 < brightest < _BLACK:
-        raise PictureError(f"holds values up to {brightest} in 16 bits, which are black; set conversion.white=255")
+        raise PictureError(f"has 16-bit values up to {brightest}, which would all be black; set conversion.white=255")
     pixels = np.empty((*values.shape[:2], 3), np.uint8)
     rows = max(1, _STRIP_PIXELS // values.shape[1])
     for top in range(0, len(values), rows):
@@ -265,7 +265,7 @@ def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> t
 
 
 def _pillow_pixels(picture: Image.Image) -> tuple[Pixels, int]:
-    """Return all pixels as RGB, and the marks; convert a large picture in strips, since each step takes memory."""
+    """Return RGB pixels and marks; convert a large picture in strips, since each conversion takes memory."""
     width, height = picture.size
     rows = max(1, _STRIP_PIXELS // width)
     pixels, is_clear = np.empty((height, width, 3), np.uint8), True
@@ -277,9 +277,9 @@ def _pillow_pixels(picture: Image.Image) -> tuple[Pixels, int]:
 
 
 def _strip_pixels(picture: Image.Image) -> tuple[Pixels, bool]:
-    """Return pixels as RGB, and whether they are all transparent."""
+    """Return RGB pixels, and whether all of them are transparent."""
     if picture.mode in _OTHER:
-        raise PictureError(f"holds {_OTHER[picture.mode]} vs grey, RGB or CMYK of 8 or 16 bits; convert it")
+        raise PictureError(f"has {_OTHER[picture.mode]}, expected grey, RGB or CMYK of 8 or 16 bits; convert the file")
     is_clear = False
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
@@ -290,7 +290,7 @@ def _strip_pixels(picture: Image.Image) -> tuple[Pixels, bool]:
 
 
 class _Messages:
-    """Captures what a decoder writes to the standard error of this process: libjpeg's warnings have no other way."""
+    """Captures this process's stderr while a decoder runs, since libjpeg writes its warnings only there."""
 
     def __init__(self) -> None:
         self._lock, self._own = threading.Lock(), -1
@@ -310,42 +310,42 @@ class _Messages:
         self._lock.release()
 
     def read(self) -> bytes:
-        """Return what was written in this block."""
+        """Return the bytes written to stderr since the ``with`` block began."""
         size = os.lseek(self._file, 0, os.SEEK_CUR)
         return os.pread(self._file, size, 0) if size else b""
 
 
-_messages: _Messages | None = None  # in a process that decodes one file at a time
+_messages: _Messages | None = None  # set by ready_for_many
 
 
 def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Any:
-    """Decode an image file with OpenCV; return None if OpenCV fails.
+    """Decode an image file with OpenCV and its flags ``how``; return None if OpenCV fails.
 
     Raises:
-        PictureError: the data of a JPEG end too early, or are damaged; seen only after :func:`ready_for_many`.
+        PictureError: a JPEG's data end too early, or are damaged; detected only after :func:`ready_for_many`.
         MemoryError: the memory is too small for the pixels.
     """
     try:
         with _messages or contextlib.nullcontext():
             pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
-            told = _messages.read() if _messages else b""
+            warned = _messages.read() if _messages else b""
     except cv2.error as error:
         if error.code == cv2.Error.StsNoMem:
             raise MemoryError(str(error)) from error
         return None
-    if _CUT.search(told):
-        raise PictureError("is truncated: its data end before the picture does")
-    if _BROKEN.search(told):
+    if _CUT.search(warned):
+        raise PictureError("is truncated: its data end before the picture is complete")
+    if _BROKEN.search(warned):
         raise PictureError("is damaged: its data are not valid JPEG code")
     return pixels
 
 
 def ready_for_many() -> None:
-    """Configure this process to decode many images, one at a time, beside other such processes.
+    """Configure this process to decode many images, one at a time, while other processes decode images too.
 
-    Linux's C library returns freed memory to the kernel if it exceeds twice the largest freed block. Getting it back
-    page by page took a quarter of the time. One freed block of up to 32 MB raises this limit; it need not be written
-    to. A JPEG whose data end too early is found from now on.
+    The C library glibc returns freed memory to the kernel above a threshold: twice the largest freed block. Getting
+    this memory back took a quarter of the decoding time, so one freed block of 31 MB raises the threshold. From now on
+    libjpeg's warnings are read too, which show a JPEG whose data end too early.
     """
     global _messages  # noqa: PLW0603 (one process, one file at a time)
     _messages = _messages or _Messages()

@@ -1,4 +1,4 @@
-"""Exact sums over pixels, so that mean and deviation do not depend on the division of the work."""
+"""Sums pixels exactly, in integers, so that mean and standard deviation do not depend on how the work is divided."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUES = np.arange(256)
 
 
 class PixelSums(Frozen):
-    """The number of pixels, and per channel the sums of values and of squares, from which moments follow."""
+    """The number of pixels, and each channel's sum of values and sum of squares, for mean and standard deviation."""
 
     count: int
     sums: tuple[int, ...]
@@ -52,7 +52,7 @@ def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
 
 
 def without(total: PixelSums, part: PixelSums) -> PixelSums:
-    """Return the sums without those of a part."""
+    """Return the sums of ``total`` minus the sums of ``part``, which are some of the same pixels."""
     return PixelSums(
         count=total.count - part.count,
         sums=tuple(one - other for one, other in zip(total.sums, part.sums, strict=True)),
@@ -61,7 +61,7 @@ def without(total: PixelSums, part: PixelSums) -> PixelSums:
 
 
 def add_up(parts: Iterable[PixelSums]) -> PixelSums:
-    """Add up sums; the order does not matter."""
+    """Add the sums of several sets of pixels; their order does not matter."""
     every = list(parts)
     return PixelSums(
         count=sum(part.count for part in every),

@@ -1,4 +1,4 @@
-"""The location of an image file's bytes."""
+"""Locates the bytes of an image file, in a file, a zip file or a bucket, and reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podline.data.sandbox.child import begin
 from podline.data.sandbox.limits import limits_of
 from podline.store.opening import open_store
 
-# Endings of image files, decodable or not.
+# Extensions of image files, whether Podline decodes the format or not.
 IMAGE_ENDINGS = frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     member: str = ""
 
     def read(self) -> bytes:
-        """Return the bytes, cut to one above the size limit.
+        """Return the bytes, at most one more than the limit :data:`podline.data.bounds.IMAGE_BYTES`.
 
         Raises:
             OSError: the bytes cannot be read, or the file has become shorter.
@@ -59,7 +59,7 @@ class Place(NamedTuple):
             while left > 0:
                 part = os.pread(file, left, place)
                 if not part:
-                    raise OSError(errno.EIO, f"{left:,} bytes fewer than it had", self.path)
+                    raise OSError(errno.EIO, f"the file has become {left:,} bytes shorter", self.path)
                 parts.append(part)
                 place, left = place + len(part), left - len(part)
         finally:
@@ -86,10 +86,10 @@ class StoredFile(NamedTuple):
     """An object of a bucket.
 
     Attributes:
-        root: the URI of its store.
-        name: its name in the store.
-        version: its generation.
-        bytes: number of bytes to read, at most one above the size limit.
+        root: URI of the store that contains the object.
+        name: name of the object in the store.
+        version: generation of the object.
+        bytes: number of bytes to read, at most one more than :data:`podline.data.bounds.IMAGE_BYTES`.
     """
 
     root: str
@@ -101,7 +101,7 @@ class StoredFile(NamedTuple):
         """Return the object's bytes.
 
         Raises:
-            ArtifactError: the object has a new generation.
+            ArtifactError: the object was replaced, and has another generation now.
             StoreError: the object cannot be read.
         """
         store = open_store(self.root)

@@ -1,4 +1,4 @@
-"""Plans shards: assigns records to shards, from counts and two limits."""
+"""Plans shards: divides the records of each split among shard files, by the size and the wanted number of shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL_SHARD_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """The plan of one shard file: records ``first`` … ``first + records - 1`` of its split's order."""
+    """The plan of one shard file, with records ``first`` … ``first + records - 1`` in the order of the split."""
 
     split: str
     file: str
@@ -48,12 +48,12 @@ class ShardPlans:
             if number < split.shards:
                 return self._plan(split, number)
             number -= split.shards
-        raise IndexError(f"shard {number} beyond the last of {len(self)}")
+        raise IndexError(f"shard number out of range: there are {len(self)} shards")
 
     def _plan(self, split: SplitPlan, index: int) -> ShardPlan:
         """Return a shard of a split; sizes differ by at most one record, and no shard is empty."""
         first, end = (split.records * edge // split.shards for edge in (index, index + 1))
-        digits = max(5, len(str(split.shards)))  # TFDS's names, whose order is that of their numbers
+        digits = max(5, len(str(split.shards)))  # as in TFDS; sorted names have the order of the shard numbers
         file = f"{self.dataset}-{split.name}.tfrecord-{index:0{digits}d}-of-{split.shards:0{digits}d}"
         return ShardPlan(split.name, file, first, end - first)
 
@@ -69,7 +69,9 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
     """
     fitting = shard_bytes // frame_length
     if fitting == 0:
-        raise SettingsError(f"shard_bytes={shard_bytes} vs {frame_length} bytes of one record; raise shard_bytes")
+        raise SettingsError(
+            f"shard_bytes={shard_bytes} is less than the {frame_length} bytes of a record; raise shard_bytes"
+        )
     needed = -(-records // fitting)
     worthwhile = records // -(-SMALL_SHARD_BYTES // frame_length)
     return max(needed, min(min_shards, worthwhile), 1)
@@ -78,10 +80,10 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
 ) -> ShardPlans:
-    """Plan the shards of a data set, with whose base name every file's name starts; see :func:`shard_count`.
+    """Plan the shards of a data set; ``dataset``, its base name, begins each file name; see :func:`shard_count`.
 
     Raises:
-        SourceError: a split without records.
+        SourceError: a split has no records.
         SettingsError: not even one record fits into ``shard_bytes``.
     """
     for split, records in splits.items():

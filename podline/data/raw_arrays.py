@@ -1,6 +1,6 @@
-"""The contract of raw files with many images of one shape, and how a child process decodes one into the cache.
+"""Describes raw files that contain many images of one shape, and decodes them into the cache in a child process.
 
-Child processes import this module and those that read files, so these import neither Arrow nor OpenCV.
+Child processes import this module and the modules that read files, so these modules import neither Arrow nor OpenCV.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class FilePart(NamedTuple):
     """Some images of a raw file.
 
     Attributes:
-        images: (n, height, width, channels).
-        labels: the text of each image's target.
-        others: the values of further label features by name, (n,) each.
+        images: uint8 (n, height, width, channels).
+        labels: the text of each image's target, n texts.
+        others: name of a further label feature → class numbers, uint8 (n,).
     """
 
     images: npt.NDArray[np.uint8]
@@ -44,14 +44,14 @@ class Arrays:
 
     Attributes:
         dataset: name of the data set.
-        raw: every raw file, also those without images.
-        splits: split → groups of files that are read together; the first file of a group names its images.
-        read: reads a group in a child process: returns its parts, given the paths.
-        key: all values besides ``read`` and the files' contents that the images depend on, as JSON.
-        class_names: class names by number; empty to take those of the training images.
-        others: class names of further label features.
+        raw: all raw files, including files without images.
+        splits: split → groups of files that are read together; images are named after the first file of their group.
+        read: a function that a child process calls with the paths of a group, and that returns the images in parts.
+        key: all values on which the images depend besides ``read`` and the files' contents; JSON-compatible.
+        class_names: class names by number; empty to use the labels of the training images.
+        others: name of a further label feature → class names by number.
         kind: kind of task.
-        limits: returns the limits for reading a number of bytes.
+        limits: a function that returns the limits for reading a number of bytes.
         archive: the archive of the raw files, with its official name.
     """
 
@@ -68,7 +68,7 @@ class Arrays:
 
 
 def write_parts(read: Callable[..., Iterable[FilePart]], paths: Sequence[Path], folder: Path) -> None:
-    """Write the images of a group of files into an empty folder; runs in a sandbox.
+    """Read a group of files, and write pixels, labels and identities into an empty folder; runs in a sandbox.
 
     Raises:
         SourceError: a file is damaged.
@@ -91,5 +91,5 @@ def write_parts(read: Callable[..., Iterable[FilePart]], paths: Sequence[Path], 
 
 
 def sides(shape: Sequence[int]) -> str:
-    """Return a shape in words, for errors."""
+    """Return a shape as text for errors, such as ``32 × 32 × 3``."""
     return " × ".join(map(str, shape)) or "a number"

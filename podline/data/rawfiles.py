@@ -1,7 +1,7 @@
-"""Raw files with their checksums; compressed or pickled ones are unpacked into a cache.
+"""Hashes raw files, and unpacks compressed files into a cache.
 
-Unpacked files go to a cache folder named by the checksum of their origin, and are published by a rename. A killed
-process leaves no folder that looks finished, and if two processes unpack the same file, one of them wins.
+The cache folder of unpacked files has the checksum of the packed file as its name, and is published by a rename. So a
+killed process leaves no incomplete folder. If two processes unpack the same file, the first rename counts.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ FACTS = "facts"
 
 @contextlib.contextmanager
 def reading(path: Path | str, kind: str = "", remedy: str = "restore the file") -> Iterator[None]:
-    """Turn an exception of the body into an error about a raw file.
+    """Replace an exception of the body by an error about a raw file.
 
     Args:
         path: name of the file in errors.
-        kind: the expected format, as ``Parquet``; without one, exceptions other than those of reading stay as they are.
-        remedy: what to do about a file of another format.
+        kind: the expected format, such as ``Parquet``; if empty, only an OSError or a MemoryError is replaced.
+        remedy: what to do about a file that does not have this format.
 
     Raises:
-        SourceError: the file cannot be read, or not as this format.
+        SourceError: the file cannot be read, or does not have this format.
         OutOfMemoryError: the memory is too small.
     """
     try:
@@ -51,7 +51,7 @@ def reading(path: Path | str, kind: str = "", remedy: str = "restore the file") 
     except MemoryError as error:
         raise OutOfMemoryError(f"out of memory while {path} is read; give this machine more memory") from error
     except Exception as error:
-        if isinstance(error, OSError) and (error.errno or not kind):  # without a number it comes from a library
+        if isinstance(error, OSError) and (error.errno or not kind):  # without errno, a library raised it
             raise SourceError(f"cannot read {error.filename or path}: {error.strerror or error}") from error
         if not kind:
             raise
@@ -61,10 +61,10 @@ def reading(path: Path | str, kind: str = "", remedy: str = "restore the file") 
 
 @contextlib.contextmanager
 def renaming(names: Mapping[str, str]) -> Iterator[None]:
-    """Replace names of cached copies by the user's files in a :class:`SourceError` of the body.
+    """Replace paths of cached copies by paths of the user's files in a :class:`SourceError` of the body.
 
     Args:
-        names: name of a copy → its origin, which may be a copy listed before it.
+        names: path of a copy → path of the original, which may itself be a copy with an earlier entry.
     """
     try:
         yield
@@ -76,7 +76,7 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
 
 
 class RawFile(NamedTuple):
-    """A raw file.
+    """A raw file with its checksum.
 
     Attributes:
         name: the official name.
@@ -109,7 +109,7 @@ def md5_of(path: Path) -> str:
 
 
 def raw_file(name: str, path: Path) -> RawFile:
-    """Return a file with its checksum, in one pass over its bytes.
+    """Return a file with its size and checksum.
 
     Raises:
         SourceError: the file cannot be read, or is a Git LFS pointer.
@@ -121,7 +121,7 @@ def raw_file(name: str, path: Path) -> RawFile:
 
 
 def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
-    """Return files derived from another one; reuse those of an earlier call if their checksums match.
+    """Derive files from an original file; reuse the files of an earlier call if their checksums match.
 
     Args:
         work: the cache folder.
@@ -129,7 +129,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         make: writes the files into a folder, and returns them.
 
     Returns:
-        The files in ``work/key``, with names relative to it. They are kept while this process runs.
+        The files in ``work/key``, with names relative to this folder, which is not deleted while this process runs.
 
     Raises:
         StoreError: the cache folder cannot be written.
@@ -156,7 +156,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def use_of(folder: Path) -> Path:
-    """Return the name of a cache folder among those in use; see :mod:`podline.store.uses`."""
+    """Return the path that stands for a cache folder in use; see :mod:`podline.store.uses`."""
     leases = folder.parent.parent / "uses"
     with explained("write", leases):
         leases.mkdir(parents=True, exist_ok=True)
@@ -164,10 +164,14 @@ def use_of(folder: Path) -> Path:
 
 
 def delete_unused(folder: Path, *, delete: bool = True) -> bool:
-    """Delete a cache folder, unless a living process uses it; return whether it was, or without ``delete`` would be.
+    """Delete a cache folder unless a living process uses the folder; return whether no process does.
+
+    Args:
+        folder: the cache folder.
+        delete: False only checks for use.
 
     Raises:
-        StoreError: it cannot be deleted.
+        StoreError: the folder cannot be deleted.
     """
     use = use_of(folder)
     with explained("delete", folder), uses.Lease(use.parent) as lease:
@@ -205,7 +209,7 @@ def _whole(folder: Path) -> tuple[RawFile, ...] | None:
 
 
 def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
-    """Compare a source's files and its archive with the published ones; None for unpublished data.
+    """Compare the md5 of a source's files and archive with the published md5; return None for unpublished data.
 
     Raises:
         SourceError: a file cannot be read.
@@ -218,7 +222,7 @@ def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None
     known = sums.archive_md5(archive.name) if archive else None
     if archive and known:
         other = _compared(archive, known)
-        official = official or other is None  # the files count, since an archive may be a repacked one
+        official = official or other is None  # official files suffice, since they may have been packed again
         compared.append(other)
     return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
 

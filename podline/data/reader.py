@@ -1,4 +1,4 @@
-"""Reads a split by position: its shards are mapped into memory, and one gather reads a batch from them."""
+"""Reads a split's examples by position: shards are mapped into memory, and one NumPy gather reads a batch."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from podline.store.prefetch import in_order
 Ids = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 
-REMEDY = "put it back, or run `podline convert` again: it replaces what is damaged, and nothing else"
+REMEDY = "restore the file, or run `podline convert` again, which replaces only missing and damaged files"
 HASHED_AT_ONCE = 4
-"""Number of files that are hashed at once; more would not exceed a disk's speed."""
+"""Number of files that are hashed at the same time; more would not be faster, since a disk's speed is the limit."""
 _CHUNK_BYTES = 16_000_000
 
 
@@ -50,13 +50,13 @@ class SplitReader:
 
     If the split uses shards of older versions, the table of records selects and orders their records.
 
-    Nothing is parsed, since every value lies at a known place of its record. Only images that records store as files
-    are decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are verified
-    when it is first read. Any number of threads may gather at once.
+    Nothing is parsed, since every value is at a fixed byte offset in its record. Only images that records store as
+    files are decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are
+    verified when the record is first read. Threads may call :meth:`gather` at the same time.
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
-        """Open a split of a data set; ``local`` returns the path of a file of its folder.
+        """Open a split of a data set; ``local`` returns the path on this machine of a file in the data set's folder.
 
         With ``watched``, :meth:`require_unchanged` compares the files' sizes and times.
 
@@ -162,12 +162,12 @@ class SplitReader:
         return images
 
     def _found(self, index: int) -> tuple[str, int, int]:
-        """Return the place of an example as in :meth:`locate`, but with the shard's path."""
+        """Return the location of an example as :meth:`locate` does, but with the shard's path instead of its name."""
         file, place, byte = self.locate(index)
         return str(self._local(file)), place, byte
 
     def locate(self, index: int) -> tuple[str, int, int]:
-        """Return an example's place: its shard's file name, its number in the shard, its frame's first byte."""
+        """Return an example's location: file name of the shard, record number in the shard, first byte of the frame."""
         (start,), _ = self._frames(np.array([index]))
         [place] = self._physical(np.array([index]))
         shard = int(np.searchsorted(self._edges, place, side="right")) - 1
@@ -194,13 +194,13 @@ class SplitReader:
         for path, sign in self._signs.items():
             if _sign(path) != sign:
                 raise ArtifactError(
-                    f"{path} was changed while it was read; its results are discarded; give the command again: "
-                    "it verifies the file and goes on from the last saved state"
+                    f"{path} was changed while it was read, so the results are discarded; run the command again: "
+                    "it verifies the file and resumes from the last checkpoint"
                 )
 
 
 def _index(path: Path, shard: ShardInfo) -> Ids:
-    """Read the positions of a shard's records, and the end of the last one, (records + 1,); see :mod:`.shards`."""
+    """Read a shard's index: the first byte of each record, then the end of the last record, int64 (records + 1,)."""
     if not path.exists():
         raise ArtifactError(f"{path} is gone; convert the data again")
     with explained("read", path):

@@ -1,11 +1,11 @@
-"""The reason why an image of a source is left out: a kind, which is counted, and a detail of this image."""
+"""The reason why an image is left out of a conversion: a kind, by which images are counted, and a detail."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Self
 
 FORGOTTEN = "forgotten"
-"""The kind for an image that a person has forgotten; the detail is the person's reason."""
+"""The kind of reason for an image that `podline data forget` removed; the detail is the user's reason."""
 DROPPED = "dropped by a review"
 
 
@@ -14,7 +14,7 @@ class Reason(NamedTuple):
 
     Attributes:
         kind: a phrase after the image's name.
-        detail: what is true of this image alone; often empty.
+        detail: facts that concern only this image; often empty.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class Reason(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the reason of a layout's or decoder's text, ``kind: detail``."""
+        """Parse ``kind: detail``, the text of a layout or a decoder."""
         kind, _, detail = text.partition(": ")
         return cls(kind, detail)
 

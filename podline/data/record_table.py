@@ -1,8 +1,8 @@
-"""The table of records of a data set: each record's image and target, its split and its place in a shard.
+"""The table of records of a data set: each record's split, image and target, and its position in a shard.
 
-The records of the data set come first, ordered by split. Dead records follow, which a version's shards hold but only
-earlier versions have. Shards have the manifest's names. A record's bytes depend on its key (its image's identity) and
-its digest (of pixels and targets). Its target as text does not depend on the form of the records.
+The records of the data set come first, ordered by split. Dead records follow: only earlier versions of the data set use
+them, but they are in the shards. The column ``shard`` has file names from the manifest. A record has a key (its image's
+identity) and a digest (of its pixels and targets). ``target`` is text, whatever the layout of the records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DIGEST = pa.binary(IDENTITY_BYTES)
 _STORED = pa.schema(
     zip(COLUMNS, (pa.string(), _DIGEST, _DIGEST, pa.binary(), pa.string(), pa.int64()), strict=True),
 )
-# In memory, texts are places in dictionaries, which take a few bytes.
+# In memory, text columns are dictionary-encoded: a few bytes per row.
 _SCHEMA = pa.schema(
     {field.name: pa.dictionary(pa.int32(), field.type) if field.name in _TEXTS else field.type for field in _STORED}
 )
@@ -71,11 +71,11 @@ class Records(NamedTuple):
         return cls(np.arange(first, first + len(keys)), keys, digests, targets)
 
     def some(self, places: Ids) -> Self:
-        """Return the records at some places."""
+        """Return the records at some positions."""
         return self._make(column[places] for column in self)
 
     def without(self, places: Ids) -> Self:
-        """Return all records except those at some places."""
+        """Return all records except those at some positions."""
         return self._make(np.delete(column, places) for column in self)
 
     def content(self) -> str:
@@ -94,10 +94,14 @@ def together(parts: Iterable[Records]) -> Records:
 
 
 def equal_pairs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[Ids, Ids]:
-    """Pair equal values, the first of one side with the first of the other, in the order of the second side."""
+    """Pair the k-th occurrence of a value in ``before`` with its k-th occurrence in ``after``.
+
+    Returns:
+        The positions of the pairs in ``before`` and in ``after``, (pairs,) each, in the order of ``after``.
+    """
     _, which = np.unique(np.concatenate([before, after]), return_inverse=True)
-    # Together with its number of earlier occurrences, a value is unique on each side.
-    keys = [side + len(which) * _earlier(side) for side in np.split(which, [len(before)])]
+    # Together with its number of earlier occurrences, a value is unique in each array.
+    keys = [codes + len(which) * _earlier(codes) for codes in np.split(which, [len(before)])]
     _, then, now = np.intersect1d(*keys, assume_unique=True, return_indices=True)
     order = np.argsort(now)
     return then[order], now[order]
@@ -138,7 +142,7 @@ class RecordTable:
         """Return the table of a data set.
 
         Raises:
-            ArtifactError: the table is damaged, or an older Podline converted the data, which wrote another or none.
+            ArtifactError: the table is damaged, or an older Podline converted the data, with another table or none.
         """
         if manifest.records is None:
             raise ArtifactError(f"{store.where(manifest.folder)} {_OLDER}")
@@ -154,12 +158,12 @@ class RecordTable:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of records by split, in their order in the table."""
+        """Number of records of each split, in the order of the table."""
         splits = self._rows(pc.field("split").is_valid(), ["split"])["split"].unify_dictionaries()
         return {each["values"]: each["counts"] for each in splits.value_counts().to_pylist()}
 
     def of_split(self, split: str, *columns: str) -> Any:
-        """Return the rows of a split's records, in its order: all columns, or the named ones."""
+        """Return the rows of a split's records in order, as an Arrow table with some columns (default: all)."""
         return self._rows(pc.field("split") == split, columns or COLUMNS)
 
     def dead(self) -> Any:
@@ -208,7 +212,7 @@ def publish_records(store: Store, folder: str, rows: Any, pixels: Mapping[str, P
 
 
 def rows_of(columns: Mapping[str, Any]) -> Any:
-    """Return columns as rows of a table of records; a text stands for all rows, and missing columns are null."""
+    """Build rows of a table of records from columns; a string is repeated in all rows, missing columns are null."""
     count = max((len(column) for column in columns.values() if not isinstance(column, str | None)), default=0)
     found = []
     for field in _SCHEMA:
@@ -224,7 +228,7 @@ def with_columns(rows: Any, **columns: Any) -> Any:
 
 
 def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
-    """Return a column of keys or digests as an array, (n,)."""
+    """Convert an Arrow column of keys or digests to an array, S16 (n,)."""
     if not len(column):
         return np.empty(0, f"S{IDENTITY_BYTES}")
     whole = column.combine_chunks()
@@ -232,13 +236,13 @@ def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
 
 
 def digest_column(values: npt.NDArray[Any]) -> pa.Array:
-    """Return digests as a column; see :func:`stored_digests`."""
+    """Convert an array of keys or digests to an Arrow column; the inverse of :func:`stored_digests`."""
     content = pa.py_buffer(np.ascontiguousarray(values).tobytes())
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.itemsize), len(values), [None, content])
 
 
 def in_shards(rows: Any, shards: ShardTable) -> Any:
-    """Return rows of a table of records with their places in shards that hold exactly these records."""
+    """Return rows with shard names and positions, for shards that contain exactly these records in this order."""
     edges, at = np.cumsum([0, *shards.lengths]), np.arange(len(rows))
     which = np.searchsorted(edges, at, side="right") - 1
     files = pa.DictionaryArray.from_arrays(which.astype(np.int32), [shard.file for shard in shards])
@@ -246,7 +250,7 @@ def in_shards(rows: Any, shards: ShardTable) -> Any:
 
 
 def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
-    """Return the place of each record of a split among all records of its shards, integers (records,).
+    """Return the position of each record of a split among all records of the split's shards, integers (records,).
 
     Raises:
         ArtifactError: the table does not match the split.
@@ -260,7 +264,8 @@ def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
     if missing or len(rows) != split.records:
         raise ArtifactError(
             f"{path} has {len(rows)} records of the split {split.name} vs {split.records} in the manifest"
-            f"{f', and the shard {missing[0]}, which is missing' if missing else ''}; convert the data again"
+            f"{f', and names the shard {missing[0]}, which the manifest lacks' if missing else ''}; "
+            "convert the data again"
         )
     starts = np.array([firsts.get(name, 0) for name in names], np.int64)
     return (starts[codes] + rows["position"].to_numpy()).astype(

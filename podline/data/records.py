@@ -1,4 +1,4 @@
-"""The layout of a record: a ``tf.train.Example`` with every value at a known place.
+"""The layout of a record: a ``tf.train.Example`` with every value at a fixed byte offset.
 
 The payload equals ``Example(...).SerializeToString(deterministic=True)``, with features in the order of their keys. It
 is encoded here by hand (https://protobuf.dev/programming-guides/encoding, messages from TensorFlow's ``example.proto``
@@ -12,13 +12,13 @@ anything else           ``bytes_list``      raw bytes, little-endian, row-major,
 ======================= =================== =============================================================
 
 A varint of two bytes or more is padded to its width, as protocol buffers allow: all its bytes but the last have the top
-bit set, whatever the value. So labels below 16,384 take two bytes, and below 2,097,152 three, in every record.
+bit set, whatever the value. So a label takes two bytes in every record if there are 129 to 16,384 classes.
 
 Lengths depend only on shapes and widths, so one template with zero values serves every record.
 
 A record may store its image as a JPEG file instead of pixels. Its payload then consists of two Examples, which protocol
-buffers merge: one without the image, one with only the image. The five lengths in the second part are varints of five
-bytes, so the image file also begins at a known place. An array beside the shard stores where records begin.
+buffers merge: one without the image, one with only the image. The five lengths in the second Example are varints of
+five bytes, so the image file also begins at a fixed offset. An index file beside the shard has the records' positions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LENGTH_DELIMITED = 2
 _ONLY = 1  # the field number in Example, Features (a map's entries), BytesList and Int64List
 _KEY, _VALUE = 1, 2
 _BYTES_LIST, _INT64_LIST = 1, 3
-_WIDE = 5  # bytes of the lengths before an image's file
+_WIDE = 5  # bytes of each varint length before an image file
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RecordLayout:
         return len(self.template) + FRAME_BYTES
 
     def frames(self, count: int) -> Bytes:
-        """Return frames to fill, (count, frame_length)."""
+        """Return frames with zero values, to fill in: uint8 (count, frame_length)."""
         return np.tile(np.frombuffer(framed(self.template), np.uint8), (count, 1))
 
     def values(self, frames: Bytes, name: str) -> np.ndarray:
@@ -96,7 +96,7 @@ class RecordLayout:
                 _put(frames[:, place_of(field)], field, columns[field.name])
 
     def records(self, frames: Bytes, _files: Sequence[bytes]) -> list[memoryview]:
-        """Write the checksums of frames, and return them as records of a shard."""
+        """Write the checksums into frames, and return the frames as bytes for a shard."""
         seal(frames)
         return [frames.data]
 
@@ -107,7 +107,7 @@ class EncodedLayout:
 
     Attributes:
         decoded: the layout of the same records with pixels.
-        fit: how the image file becomes pixels.
+        fit: how decoded pixels are resized to the image shape; see :func:`podline.data.fitting.fitted`.
     """
 
     decoded: RecordLayout
@@ -115,7 +115,7 @@ class EncodedLayout:
 
     @cached_property
     def fields(self) -> tuple[FieldInfo, ...]:
-        """The features; the image's ``offset`` is the start of its file, ``shape`` that of its pixels."""
+        """The features; the image's ``offset`` is the start of its file, ``shape`` the shape of its decoded pixels."""
         image = next(field for field in self.decoded.fields if field.name == IMAGE)
         encoded = {"offset": self.record_length, "encoding": "file", "fit": self.fit}
         return (*self._others.fields, image.model_copy(update=encoded))
@@ -135,7 +135,7 @@ class EncodedLayout:
         return layout_of(field for field in self.decoded.fields if field.name != IMAGE)
 
     def records(self, frames: Bytes, files: Sequence[bytes]) -> list[bytes]:
-        """Return the records of a shard, made of frames with pixels and the image files."""
+        """Return the records of a shard; ``frames`` has all values but the images, ``files`` the image files."""
         places = {field.name: place_of(field) for field in self.decoded.fields}
         others = self._others.frames(len(frames))
         for field in self._others.fields:
@@ -178,7 +178,7 @@ def stored_layout(features: Iterable[Feature | FieldInfo]) -> RecordLayout | Enc
 
 
 def label_feature(name: str, class_names: Sequence[str]) -> Feature:
-    """Return the feature of a label; its varint has the width of the last class number."""
+    """Return the feature of a class label; its varint is as wide as the largest class number."""
     return Feature(name, "int64", (), len(varint(max(0, len(class_names) - 1))), class_names=tuple(class_names))
 
 
@@ -194,7 +194,7 @@ def values_of(field: FieldInfo, raw: Bytes) -> np.ndarray:
 
 
 def place_of(field: FieldInfo) -> slice:
-    """Return the columns of a block of frames that hold a field's value."""
+    """Return the columns of a block of frames that contain a field's value."""
     start = HEADER_BYTES + field.offset
     return slice(start, start + size_of(field))
 
@@ -211,7 +211,7 @@ def _put(columns: Bytes, field: FieldInfo, values: np.ndarray) -> None:
         limit = VARINT_LIMIT**field.width
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
             raise SourceError(
-                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to {limit - 1}; "
+                f"{field.name} has values from {values.min()} to {values.max()}, expected 0 to {limit - 1}; "
                 "correct the source"
             )
         for place in range(field.width - 1):
@@ -223,7 +223,7 @@ def _put(columns: Bytes, field: FieldInfo, values: np.ndarray) -> None:
 
 
 def _image_alone(file: bytes) -> bytes:
-    """Encode an Example with only an image file, at its end."""
+    """Encode an Example that contains only an image file; the file's bytes come last."""
     feature = _delimited(_BYTES_LIST, _delimited(_ONLY, file, _WIDE), _WIDE)
     entry = _delimited(_KEY, IMAGE.encode()) + _delimited(_VALUE, feature, _WIDE)
     return _delimited(_ONLY, _delimited(_ONLY, entry, _WIDE), _WIDE)

@@ -37,9 +37,9 @@ _PLACE, _TARGETS = "place", "targets"  # the columns of a split's table
 Fill = Callable[[Bytes, int], None]
 """A function ``fill(frames, start)`` that writes a shard's records from ``start`` on into frames."""
 Files = Callable[[Bytes, int], Sequence[bytes]]
-"""A function that returns the image files of the same records, which store files instead of pixels."""
+"""A function ``files(frames, start)`` that returns the image files of the same records, if records store files."""
 Census = Callable[[Arrays], npt.NDArray[np.int64]]
-"""A function that counts the records of each class by their fields without the image."""
+"""A function that counts the records of each class, from all features but the image: int64 (classes,)."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class SourceSplit:
     Attributes:
         name: ``train`` …
         image_shape: (height, width, channels).
-        pixels: the decoded images, also those of other splits.
-        targets: feature name → values by row, (rows, …); classes are any unsigned integers.
-        numbers: number of each record's image in the table of images.
-        kept: row of each record's pixels.
+        pixels: the decoded images of all splits.
+        targets: feature name → values by row of ``pixels``, (rows, …); class numbers have any unsigned dtype.
+        numbers: number of each record's image in the table of images, (records,).
+        kept: row of each record's image in ``pixels``, (records,).
     """
 
     name: str
@@ -89,7 +89,7 @@ class SourceSplit:
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Makes the records of any shard from decoded images, which every worker can read; it is sent to workers.
+    """Fills the records of a shard from decoded images; it is pickled and sent to workers, which read the images.
 
     Attributes:
         pixels: the images of all splits.
@@ -100,7 +100,7 @@ class RowsByPlace:
     shape: tuple[int, int, int]
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of the table for :meth:`filler`: the row and the targets of each record of a split."""
+        """Return the file name of the table for :meth:`filler`, which has row and targets of a split's records."""
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
@@ -124,21 +124,21 @@ def _targets(rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class WrittenShard(Frozen):
-    """A written shard: its entry for the manifest, and its part of its split's statistics."""
+    """A written shard: its manifest entry, and the sums of its pixels."""
 
     split: str
     info: ShardInfo
     pixels: PixelSums
 
     def in_manifest(self, shards: int) -> ShardInfo:
-        """Return the manifest's entry; in a manifest with many classes, or many shards, it has no counts per class."""
+        """Return the manifest entry, without counts per class if classes × ``shards`` would make a large manifest."""
         classes = len(self.info.class_counts)
         few = classes <= MANY_CLASSES and classes * shards <= MANY_COUNTS
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
 def tables_of_places(splits: Iterable[SourceSplit], folder: Path) -> Iterator[Path]:
-    """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
+    """Write each split's table for :class:`RowsByPlace`, 9 to 12 bytes per record; yield the path.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -180,8 +180,8 @@ def write_shard(
         plan: the plan of the shard.
         layout: the layout of the records in the file.
         census: counts the records of each class.
-        fill: makes the records.
-        files: returns the image files, if records store files and these exist; by default images are encoded.
+        fill: writes the values of records into frames.
+        files: returns existing image files, if records store files; by default the images are encoded.
 
     Raises:
         StoreError: the file cannot be written.
@@ -216,7 +216,7 @@ def write_shard(
 
 
 def _as_jpeg(layout: RecordLayout, frames: Bytes, _start: int) -> list[bytes]:
-    """Return the images in some frames as files, and replace them by what a reader decodes."""
+    """Encode the images in frames as JPEG files, and replace the images by the pixels that a reader decodes."""
     images = layout.values(frames, IMAGE)
     files = [jpeg_files.encoded(image) for image in images]
     layout.fill(frames, {IMAGE: np.stack([jpeg_files.decoded(file, images.shape[1:]) for file in files])})
@@ -224,7 +224,7 @@ def _as_jpeg(layout: RecordLayout, frames: Bytes, _start: int) -> list[bytes]:
 
 
 def _write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:
-    """Write, beside a shard's file, where its records begin and the last one ends: int64, (records + 1,)."""
+    """Write a shard's index: the first byte of each record, then the end of the last record, int64 (records + 1,)."""
     path = shard.with_name(index_file(shard.name))
     np.save(path, np.cumsum([0, *lengths], dtype="<i8"))
     data = path.read_bytes()

@@ -11,7 +11,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
 
 def printable(text: object, most: int = _LETTERS) -> str:
-    """Return text with a question mark for each unprintable character, and at most ``most`` characters."""
+    """Replace each unprintable character by a question mark, and cut the text after ``most`` characters."""
     text = str(text)[:most]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 

@@ -1,7 +1,7 @@
 """Writes files for TensorFlow Datasets, so that ``tfds.builder_from_directory(folder)`` opens a data set.
 
 The formats are those of TFDS 4.9 (``FeaturesDict.save_config`` and the ``DatasetInfo`` proto as JSON). They are written
-by hand, without importing TFDS or TensorFlow. File names need no template, since ours are TFDS's own.
+by hand, without importing TFDS or TensorFlow. File names need no template, since Podline names shards as TFDS does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PACKAGE = "tensorflow_datasets.core.features"
 
 
 def tfds_names(labels: Iterable[str]) -> list[str]:
-    """Return the names of these files for a data set with some label features."""
+    """Return the names of the files of :func:`tfds_files`, given the names of the label features."""
     return ["features.json", "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
 
 

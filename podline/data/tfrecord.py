@@ -48,7 +48,7 @@ def header(record_length: int) -> bytes:
 
 
 def framed(payload: bytes) -> bytes:
-    """Return a payload in its frame."""
+    """Return the TFRecord frame of a payload: length, payload and checksums."""
     return b"".join((header(len(payload)), payload, masked_crc(payload)))
 
 
@@ -86,10 +86,10 @@ def count_records(path: Path) -> int:
 
 
 def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> None:
-    """Verify both checksums of a record whose bytes are ``frame``, uint8 (n,); the error names its place.
+    """Verify both checksums of a record's frame, uint8 (n,).
 
     Raises:
-        ArtifactError: a checksum is wrong.
+        ArtifactError: a checksum is wrong; the message has the file, the record's number and its first byte.
     """
     found, expected = frame[:HEADER_BYTES].tobytes(), header(len(frame) - FRAME_BYTES)
     if found != expected:
@@ -102,13 +102,13 @@ def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> Non
 
 
 def damaged_record(path: str | Path, record: int, byte: int, how: str) -> ArtifactError:
-    """Return the error for a damaged record, and update its file's time.
+    """Return the error for a damaged record, and set its file's modification time to now.
 
     The time then differs from the completion record, so the next conversion hashes the file and writes it again.
     """
     with contextlib.suppress(OSError):  # a read-only store
         os.utime(path)
     return ArtifactError(
-        f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again: it replaces what is damaged, "
-        "and nothing else"
+        f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again, which replaces only missing and "
+        "damaged files"
     )

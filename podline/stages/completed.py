@@ -1,4 +1,4 @@
-"""Writes completion records, and finds finished stages by them."""
+"""Writes completion records, and returns the results of finished stages whose files are unchanged."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def complete(
         folder: the data set's or the run's folder.
         spec: the stage's spec.
         result: the stage's result.
-        names: names in the store of every artifact that it wrote.
-        beside: further files, see :class:`podline.documents.completion.Completion`.
-        published: the times of the data set's files, see there.
+        names: names in the store of every artifact that the stage wrote.
+        beside: further files, which only ``podline store verify`` checks.
+        published: Unix times at which the data set's files were published, in the order of their names.
     """
     stage = stage_of(spec)
     record = Completion(
@@ -93,7 +93,7 @@ def find(spec: Spec[R], reporter: Reporter, folder: str = "") -> R | None:
 
 
 def _damage(store: Store, folder: str, record: Completion) -> str | None:
-    """Return the problem of the first damaged file of a stage; None if there is none."""
+    """Describe the first damaged or missing file of a stage; return None if all files are unchanged."""
     try:
         for artifact, found in _written(store, folder, record):
             unchanged = found is not None and artifact.is_unchanged(found)
@@ -105,7 +105,10 @@ def _damage(store: Store, folder: str, record: Completion) -> str | None:
 
 
 def _written(store: Store, folder: str, record: Completion) -> Iterator[tuple[Artifact, Listed | None]]:
-    """Yield the files that a stage wrote or verified, as recorded and as they are now; the manifest comes first."""
+    """Yield each file that a stage wrote or verified: the recorded artifact, and the present file or None.
+
+    The files of a data set come after its manifest, which lists them.
+    """
     for artifact in record.artifacts:
         yield artifact, store.find(artifact.name)
     if record.published:

@@ -10,12 +10,12 @@ from podline.stages.specs import Result, Spec, Where
 
 
 class DataChangesSpec(Spec["DataChanges"]):
-    """The spec of a comparison of two versions of the user's own images."""
+    """Compares two versions of a data set of the user's own images."""
 
-    dataset: str = Field(description="its name")
+    dataset: str = Field(description="the data set's name")
     before: str = Field(description="the fingerprint of the earlier version")
     after: str = Field(description="the fingerprint of the later version")
-    out: str = Field(default="", description="the PNG file with pictures; empty draws none")
+    out: str = Field(default="", description="the PNG file for example images; empty writes none")
 
     @property
     def dataset_folder(self) -> str:
@@ -29,9 +29,9 @@ class DataChangesSpec(Spec["DataChanges"]):
 
 
 class DataChanges(Result):
-    """The changes between two versions."""
+    """The changes between two versions of a data set."""
 
-    dataset: str = Field(description="its name")
+    dataset: str = Field(description="the data set's name")
     before: str = Field(description="the fingerprint of the earlier version")
     after: str = Field(description="the fingerprint of the later version")
     counts: dict[str, dict[str, tuple[int, int]]] = Field(
@@ -43,21 +43,22 @@ class DataChanges(Result):
     moved: int = Field(description="images of both versions in different splits")
     new_classes: tuple[str, ...] = Field(description="classes that only the later version has images of")
     vanished_classes: tuple[str, ...] = Field(description="classes that only the earlier version has images of")
-    relabels: tuple[str, ...] = Field(description="the first relabelled images")
-    looks: tuple[str, ...] = Field(description="comparisons of new images with old ones, a sentence each")
-    shifted: bool = Field(description="whether a test shows that new images differ from old ones")
-    png: str = Field(default="", description="the file with pictures; empty if none was drawn")
+    relabels: tuple[str, ...] = Field(description="the first relabelled images, one line each")
+    looks: tuple[str, ...] = Field(description="comparisons of the pixels of new and old images, one sentence each")
+    shifted: bool = Field(description="whether a test shows that the pixels of new and old images differ")
+    png: str = Field(default="", description="the PNG file with example images; empty if none was written")
 
     def sentences(self) -> list[str]:
-        """Return the changes without counts by class."""
-        what = {"added": self.added, "removed": self.removed, "relabelled": self.relabelled, "moved": self.moved}
-        told = [", ".join(f"{count(number)} {name}" for name, number in what.items() if number) or "the same records"]
-        told += [f"new class {name}" for name in self.new_classes]
-        told += [f"class {name} has no image any more" for name in self.vanished_classes]
-        return [*told, *(f"relabelled: {each}" for each in self.relabels), *self.looks]
+        """Return the changes as sentences, without the counts per class."""
+        counts = {"added": self.added, "removed": self.removed, "relabelled": self.relabelled, "moved": self.moved}
+        amounts = ", ".join(f"{count(number)} {name}" for name, number in counts.items() if number)
+        sentences = [amounts or "the same records"]
+        sentences += [f"new class {name}" for name in self.new_classes]
+        sentences += [f"class {name} has no image any more" for name in self.vanished_classes]
+        return [*sentences, *(f"relabelled: {each}" for each in self.relabels), *self.looks]
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the counts of splits and classes that changed, and the changes."""
+        """Return the changes as sentences, the changed counts per split and class, and the PNG file."""
         rows = [
             f"{split:10} {name:14} {count(old):>9} → {count(new):<9} {new - old:+,}"
             for split, classes in self.counts.items()

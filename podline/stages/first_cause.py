@@ -1,4 +1,4 @@
-"""Shares the first error among workers: the one that failed first writes its error into the store."""
+"""Shares the error of the worker that failed first with the other workers, through a file in the store."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from podline.base.frozen import is_object
 from podline.settings.cluster import Cluster
 from podline.store.contract import Store
 
-# Seconds from the detection of a lost process until its supervisor has written the cause.
+# Seconds to wait until the supervisor of a lost process has written the error.
 _SECONDS, _POLL = 5.0, 0.25
-# Older causes belong to an earlier start; the clocks of hosts differ by less.
+# An error file that is older belongs to an earlier start; the clocks of hosts differ by less.
 _OLD_SECONDS = 5.0
 
 
 def forget_causes(store: Store, run_folder: str, cluster: Cluster) -> None:
-    """Delete this process's error of an earlier start; the chief also deletes old errors of other processes."""
+    """Delete the error file of this process; the chief also deletes the error files of earlier starts."""
     store.delete(_file(run_folder, cluster.place))
     if cluster.chief:
         now = time.time()
@@ -27,32 +27,36 @@ def forget_causes(store: Store, run_folder: str, cluster: Cluster) -> None:
 
 
 def tell_cause(store: Store, run_folder: str, cluster: Cluster, error: PodlineError) -> None:
-    """Write this process's error for the others, unless another process was lost or the end was requested."""
+    """Publish an error of this process for the other workers.
+
+    The loss of another worker and a preemption are not published, since they are not the cause.
+    """
     if not isinstance(error, WorkerLostError | PreemptedError):
         with contextlib.suppress(PodlineError):  # the original error matters more
             store.publish_json(_file(run_folder, cluster.place), error.to_json(), replace=True)
 
 
 def first_cause(store: Store, run_folder: str, cluster: Cluster, lost: WorkerLostError) -> PodlineError:
-    """Return the error of another process if it wrote one, else the loss as seen by this process.
-
-    A permanent error keeps its class, since a new start would meet it again.
-    """
+    """Return the error that another worker published, or ``lost`` if none did within 5 seconds."""
     others = [place for place in range(len(cluster.addresses)) if place != cluster.place]
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
         for place in others:
             with contextlib.suppress(PodlineError):
-                said = store.read_json(_file(run_folder, place))
-                if not is_object(said):
+                document = store.read_json(_file(run_folder, place))
+                if not is_object(document):
                     continue
-                return ended_first(f"worker {place} ({cluster.addresses[place]})", from_json(said))
+                return ended_first(f"worker {place} ({cluster.addresses[place]})", from_json(document))
         time.sleep(_POLL)
     return lost
 
 
 def ended_first(worker: str, cause: PodlineError) -> PodlineError:
-    """Return the error of a worker for the whole training: transient errors become the loss of that worker."""
+    """Return the error of the whole training for the error of one worker.
+
+    A transient error becomes a :class:`WorkerLostError`. Another error keeps its class, since a new start would fail
+    in the same way.
+    """
     kind = WorkerLostError if isinstance(cause, TransientError) else type(cause)
     return kind(f"{worker} ended first: {one_line(cause)}")
 

@@ -1,4 +1,4 @@
-"""Makes the spec of each stage from a recipe and the results of earlier stages, for both command and flow."""
+"""Builds each stage's spec from a recipe and the results of earlier stages, for commands and flows."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ from podline.stages.tools import Pace, PaceSpec
 from podline.store import digests
 from podline.store.contract import Store
 
-# The folder with the weights in a SavedModel.
-# The values for few images that a line names.
-_TOLD = ("model.kind", "model.weights", "conversion.side", "task.model.trunk", "task.side")
+# The recipe's values for few images that a log line shows.
+_LOGGED = ("model.kind", "model.weights", "conversion.side", "task.model.trunk", "task.side")
 Tell = Callable[[str], object]
 
 
-def _to_nobody(_message: str) -> None:
+def _discard(_message: str) -> None:
     pass
 
 
@@ -60,14 +59,14 @@ def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -
 
     Args:
         dataset: name of the data set.
-        recipe: the recipe that the data are for, which provides defaults, or None.
+        recipe: the recipe whose conversion settings are the defaults, or None.
         given: settings by name.
 
     Raises:
         SettingsError: the data set does not exist, a setting is unknown, or its value is invalid.
     """
-    said = {**recipe.task.conversion(), **recipe.conversion} if recipe else {}
-    return datasets.find(dataset).settings_of(said | given)
+    defaults = {**recipe.task.conversion(), **recipe.conversion} if recipe else {}
+    return datasets.find(dataset).settings_of(defaults | given)
 
 
 def validation_spec(store: Store, dataset: str, fingerprint: str, *, deep: bool = False) -> ValidateSpec:
@@ -81,7 +80,7 @@ def validation_spec(store: Store, dataset: str, fingerprint: str, *, deep: bool 
 
 
 def training_spec(
-    store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName, tell: Tell = _to_nobody
+    store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName, tell: Tell = _discard
 ) -> TrainSpec:
     """Return the spec for training a recipe on a data set in its present state.
 
@@ -90,13 +89,13 @@ def training_spec(
         recipe: the recipe to train; see :func:`fitted`.
         fingerprint: fingerprint of the data set.
         strategy: the distribution strategy.
-        tell: called with a description of values chosen by the number of images.
+        tell: called with each log line about values that depend on the data set, and about a weak test split.
 
     Raises:
         StoreError: the data set does not exist.
-        ArtifactError: its manifest has changed.
-        SettingsError: the recipe's weights cannot be read, the recipe decides by evaluations without held-out examples,
-            or its champion does not fit.
+        ArtifactError: the data set's manifest has changed.
+        SettingsError: the recipe's weights cannot be read; its schedule or early stop needs held-out examples, but
+            there are none; or its champion cannot be trained further.
         SourceError: no result on the test split could be better than guessing.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
@@ -127,7 +126,7 @@ def training_spec(
 
 
 def doubt_about(recipe: Recipe, manifest: Manifest) -> Doubt | None:
-    """Return what an evaluation on a data set's test split cannot prove, or None."""
+    """Return why no model can be shown better than guessing on a data set's test split, or None."""
     counts = {split.name: split.class_counts for split in manifest.splits}
     if not any(counts.get(TEST, ())):
         return None
@@ -137,15 +136,15 @@ def doubt_about(recipe: Recipe, manifest: Manifest) -> Doubt | None:
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
-    """Return the run of a recipe's champion to train further on a data set; empty without a champion.
+    """Return the run of a recipe's champion, if it can be trained further; empty without a champion.
 
     Args:
         store: the store.
         recipe: the recipe of the champion.
-        folder: folder of the data set.
+        folder: folder of the data set for the further training.
 
     Raises:
-        SettingsError: the champion has another network or other classes.
+        SettingsError: the champion has another network, another image shape or other classes.
         StoreError: the champion's run or data set is missing.
     """
     champion = champions.champion(store, recipe.name)
@@ -155,16 +154,16 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
     was, now = read_manifest(store, then.dataset_folder), read_manifest(store, folder)
     classes, model = [set(each.class_names) for each in (was, now)], dict(recipe.model)
     compared = {
-        "the data set": (then.recipe.dataset, recipe.dataset),
-        **{f"model.{name}": (value, model[name]) for name, value in then.recipe.model if name != "weights"},
-        "images of": (was.image_shape, now.image_shape),
-        "classes of its own:": (sorted(classes[0] - classes[1]), sorted(classes[1] - classes[0])),
+        "the data sets": (then.recipe.dataset, recipe.dataset),
+        **{f"values of model.{name}": (value, model[name]) for name, value in then.recipe.model if name != "weights"},
+        "the image shapes": (was.image_shape, now.image_shape),
+        "the classes that only one has": (sorted(classes[0] - classes[1]), sorted(classes[1] - classes[0])),
     }
     for what, (theirs, ours) in compared.items():
         if theirs != ours:
             raise SettingsError(
-                f"further=champion: the champion {champion.run} has {what} {theirs} vs {ours}; train once without "
-                "further, and promote that run"
+                f"further=champion: {what} differ: {theirs} (champion {champion.run}) vs {ours} (this training); train "
+                "once without further, and promote that run"
             )
     return champion.run
 
@@ -172,14 +171,14 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
 def within(
     minutes: float, training: TrainSpec, store: Store, measure: Callable[[PaceSpec], Pace], tell: Tell
 ) -> TrainSpec:
-    """Return the spec of a training that takes about some minutes.
+    """Return the spec with the duration that takes about ``minutes``.
 
     Args:
-        minutes: the minutes; 0 returns the spec as it is.
+        minutes: the minutes; 0 returns the spec unchanged.
         training: the spec with the recipe's own duration.
-        store: the store, which keeps the measurement.
-        measure: measures the pace, or finds an earlier measurement.
-        tell: called with the duration, and how to measure again.
+        store: the store that holds the result of the stage ``pace``.
+        measure: runs the stage ``pace``, or returns its earlier result.
+        tell: called with a log line: the duration, and how to measure again.
     """
     if not minutes:
         return training
@@ -193,41 +192,46 @@ def within(
 
 
 def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
-    """Return the spec that asks how long the training may be within some minutes."""
+    """Return the spec of the stage ``pace``, which measures the duration that takes about ``minutes``."""
     return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
 def settled(store: Store, recipe: Recipe) -> Recipe:
-    """Return the recipe with the values for few images that the first conversion of its data set's name chose."""
+    """Return the recipe with its values for few images, as chosen by the data set's first conversion."""
     if not recipe.few:
         return recipe
     return for_first_images(recipe, first_images(store, recipe.dataset))
 
 
 def for_first_images(recipe: Recipe, found: FirstImages | None) -> Recipe:
-    """Return the recipe with the values for the images of a first conversion; with its own values for None."""
+    """Return the recipe with its values for few images.
+
+    Args:
+        recipe: any recipe; its ``few`` defines the choices.
+        found: number and side of the images at the first conversion; None chooses no values for few images.
+    """
     own = recipe.changed(few=())
     chosen = for_few_images(recipe, found.images, found.side) if found else None
-    # The values are not the user's, so `fit` stays; and so does a rate that is not among them, with another optimizer.
+    # `override` treats the values as the user's: it would change `fit` and, for another optimizer, the learning rate.
     kept = {"fit": dict(own)["fit"], "schedule.learning_rate": own.schedule.learning_rate}
     return override(own, {**kept, **chosen.changes}) if chosen else own
 
 
 def few_in_words(recipe: Recipe, images: int, side: int) -> str:
-    """Return the values for some number of training images that most matter; empty for a recipe's own values."""
+    """Return as text the main values that a recipe has for a number of training images; empty if it has none."""
     chosen = for_few_images(recipe, images, side)
-    told = {path: chosen.changes.get(path) for path in _TOLD} if chosen else {}
-    return ", ".join(f"{path}={value}" for path, value in told.items() if value is not None)
+    logged = {path: chosen.changes.get(path) for path in _LOGGED} if chosen else {}
+    return ", ".join(f"{path}={value}" for path, value in logged.items() if value is not None)
 
 
-def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -> Recipe:
+def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _discard) -> Recipe:
     """Return the recipe with the values that depend on the number of training images.
 
     Args:
         store: the store.
         recipe: any recipe; its ``few`` and ``fit`` define the choices.
         folder: folder of the data set.
-        tell: called with a description of the choices.
+        tell: called with a log line about each choice.
     """
     if recipe.few:
         _tell_growth(store, recipe, read_manifest(store, folder).split(TRAIN).records, tell)
@@ -252,16 +256,16 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
 
 
 def _tell_growth(store: Store, recipe: Recipe, images: int, tell: Tell) -> None:
-    """Tell that the number of training images has outgrown the choice of the first conversion."""
+    """Log if the data set has grown so far that its first conversion would now choose other values."""
     first = first_images(store, recipe.dataset)
     if first is None:
         return
     then, now = (few_in_words(recipe, number, first.side) for number in (first.images, images))
     if then != now:
         tell(
-            f"{recipe.dataset} began with {plural(first.images, 'training image')} and has {images:,} now: "
-            f"{now or 'the recipe without its values for few images'} would be the choice for these; give the data "
-            "another --name to choose again"
+            f"{recipe.dataset} had {plural(first.images, 'training image')} at its first conversion and has "
+            f"{images:,} now; for these, {now or 'the recipe without its values for few images'} would be chosen; "
+            "convert the data under another --name to choose again"
         )
 
 
@@ -275,7 +279,7 @@ def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None
     if found.duration != recipe.duration:
         changes.append(f"{found.duration} in place of {recipe.duration}")
     if changes:
-        tell(f"{plural(images, 'training image')}, so that there are enough steps: {', '.join(changes)}")
+        tell(f"for enough steps with {plural(images, 'training image')}: {', '.join(changes)}")
 
 
 def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDGED) -> EvaluateSpec:
@@ -317,8 +321,8 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
     Args:
         store: the store.
         evaluation: the spec of the evaluation.
-        evaluation_sha256: checksum of its document.
-        command: the command that repeats it.
+        evaluation_sha256: checksum of the evaluation's document.
+        command: the command line that repeats the run.
     """
     # A decision belongs to the split that runs are evaluated on.
     decision = f"{evaluation.folder}/{PROMOTION}"
@@ -340,7 +344,7 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
 
 
 def with_checksum(recipe: Recipe) -> Recipe:
-    """Return a recipe with the checksum of its file of weights filled in; without a file it stays unchanged.
+    """Return the recipe with file and checksum of its initial weights, if it has any, in ``init``.
 
     Raises:
         SettingsError: the file cannot be read, or no weights are published for the model.
@@ -366,10 +370,10 @@ def _published(network: Pretrained | None) -> InitSettings | None:
 
 
 def require_weights(store: Store, recipe: Recipe) -> None:
-    """Refuse a recipe that begins with published weights which neither the store nor an installed package has.
+    """Check that the recipe's published weights, if it needs any, are in the store or in an installed package.
 
     Raises:
-        SettingsError: the package is missing; the message has both remedies.
+        SettingsError: the weights are in neither; the message has both remedies.
     """
     begun = recipe.model_copy(update={"further": None}) if recipe.further == CHAMPION else recipe
     init, network = begun.init or with_checksum(begun).init, begun.pretrained
@@ -383,7 +387,7 @@ def require_weights(store: Store, recipe: Recipe) -> None:
 
 
 def weights_sha256(file: Path) -> str:
-    """Return the sha256 of a file of weights.
+    """Return the sha256 of a weights file.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -393,7 +397,7 @@ def weights_sha256(file: Path) -> str:
     except OSError as error:
         raise SettingsError(
             f"init={file} cannot be read: {error.strerror}; give a .keras, .weights.h5 or .npz file; "
-            "docs/how-to/fine-tune.md converts others"
+            "docs/how-to/fine-tune.md shows how to convert other formats"
         ) from error
 
 

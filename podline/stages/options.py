@@ -1,8 +1,8 @@
 """The table of options: the values that a person may set for a run, each declared once.
 
 A field becomes an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's form
-(:mod:`podline.tasks.forms`) and a row of docs/reference/cli.md. Fields are no unions, which forms show badly; a
-special default value means "unchanged".
+(:mod:`podline.tasks.forms`) and a row of docs/reference/cli.md. No field is a union, because forms show unions badly;
+a special default value means "unchanged".
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _NO_LOGIN = "^(?!.*://[^/]*@)"
 
 @dataclass(frozen=True)
 class Option:
-    """The properties of an option besides type, bounds, title and help; pydantic calls it to complete a form's schema.
+    """The properties of an option that its pydantic field cannot hold; pydantic calls it to complete a form's schema.
 
     Attributes:
-        path: dotted path of the recipe's value that it sets.
-        unset: meaning of its default.
-        flag: its name on the command line, without dashes, if it differs from the field's.
-        metavar: placeholder for its value on a help page.
-        names: lists the possible names, including those of installed packages.
+        path: dotted path of the recipe's value that the option sets.
+        unset: what the default value means, for help pages and forms.
+        flag: the option's name on the command line, without dashes, if it differs from the field's name.
+        metavar: placeholder for the option's value on a help page.
+        names: returns the allowed values, such as names of recipes, including those of installed packages.
         pattern: a regular expression for the text in a form.
-        check: returns the text, or raises ValueError.
-        is_file: whether it names a file, by an absolute path in a run; the recipe's value stores it as ``file``.
+        check: returns a valid text unchanged, or raises ValueError.
+        is_file: whether the value is the path of a file. A run makes it absolute; the recipe stores it under ``file``.
     """
 
     path: str = ""
@@ -58,7 +58,7 @@ class Option:
     is_file: bool = False
 
     def __call__(self, schema: dict[str, Any]) -> None:
-        """Complete the schema of its field in a form."""
+        """Add these properties to the JSON schema of the option's field."""
         default = schema.get("default")
         if self.names:
             schema["enum"] = [*([] if default is None else [default]), *self.names()]
@@ -73,7 +73,7 @@ class Option:
 
 
 def option(default: Any, title: str, text: str, *, path: str = "", unset: str = "", **facts: Any) -> Any:
-    """Make the field of an option.
+    """Return the pydantic field of an option.
 
     Args:
         default: the value that means "unchanged".
@@ -81,8 +81,8 @@ def option(default: Any, title: str, text: str, *, path: str = "", unset: str = 
         text: the help.
         path: see :class:`Option`.
         unset: see :class:`Option`.
-        **facts: other properties of :class:`Option`, and pydantic's bounds (``ge``, ``gt``, ``le``); the upper one is
-            by default that of the recipe's field.
+        **facts: other properties of :class:`Option`, and pydantic's bounds ``ge``, ``gt`` and ``le``. The default of
+            ``le`` is the upper bound of the recipe's field.
     """
     bounds = _upper_bound(path) | {name: facts.pop(name) for name in ("ge", "gt", "le") if name in facts}
     described: Any = Option(path=path, unset=unset or (AS_WRITTEN if path else ""), **facts)
@@ -96,7 +96,7 @@ def _upper_bound(path: str) -> dict[str, Any]:
 
 
 def same(model: type[Options], name: str) -> Any:
-    """Copy another model's field, for a model with the same option."""
+    """Return a field of another group, for a group with the same option."""
     return model.model_fields[name]
 
 
@@ -111,14 +111,14 @@ def flag_of(name: str, field: FieldInfo) -> str:
 
 
 def _in_order(schema: dict[str, Any]) -> None:
-    """Order the fields of a form as declared, required ones first."""
+    """Number the fields of a form: required fields first, else in the order of their declaration."""
     required = schema.get("required", ())
     for position, name in enumerate(sorted(schema["properties"], key=lambda name: name not in required)):
         schema["properties"][name]["position"] = position
 
 
 class Options(BaseModel):
-    """The base of groups of options; a default value leaves an option unchanged."""
+    """The base class of groups of options. An option with its default value changes nothing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_in_order)
 
@@ -134,19 +134,19 @@ class Options(BaseModel):
         return check(value) if check and value else value
 
     def given(self) -> Iterator[tuple[str, FieldInfo, Any]]:
-        """Yield name, field and value of each option that was changed."""
+        """Yield name, field and value of each option whose value is not its default."""
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if not isinstance(value, Options) and value != field.default:
                 yield name, field, value
 
     def changes(self) -> dict[str, Any]:
-        """Return the recipe's values that these options set, by path."""
+        """Return the recipe's values that these options set, by dotted path."""
         facts = ((option_of(field), value) for _, field, value in self.given())
         return {each.path: each.setting(value) for each, value in facts if each.path}
 
     def as_options(self, *, but: tuple[str, ...] = ()) -> str:
-        """Return the equivalent command-line options, each after a space, without some fields."""
+        """Return the changed options as command-line text, each after a space; leave out the fields in ``but``."""
         return "".join(_typed(name, field, value) for name, field, value in self.given() if name not in but)
 
 
@@ -164,12 +164,14 @@ class Length(Options):
     minutes: float = option(
         0.0,
         "Minutes",
-        "Train as long as these minutes allow; measured once, and kept.",
+        "Train for about this many minutes. The speed is measured once; later runs train equally long.",
         ge=0,
         le=100_000,
         unset=AS_WRITTEN,
     )
-    epochs: float = option(0.0, "Epochs", "Passes over the data, instead of minutes.", ge=0, path="duration.epochs")
+    epochs: float = option(
+        0.0, "Epochs", "Passes over the training data, instead of minutes.", ge=0, path="duration.epochs"
+    )
 
 
 class TrainingGroup(Options):
@@ -183,9 +185,9 @@ class TrainingGroup(Options):
         names=MODELS.names,
     )
     steps: int = option(0, "Steps", "Batches to train on, instead of epochs.", ge=0, path="duration.steps")
-    batch_size: int = option(0, "Batch size", "Examples in a step, over all devices.", ge=0, path="batch_size")
+    batch_size: int = option(0, "Batch size", "Examples per step, on all devices together.", ge=0, path="batch_size")
     learning_rate: float = option(
-        0.0, "Learning rate", "The peak of the schedule.", ge=0, path="schedule.learning_rate"
+        0.0, "Learning rate", "The highest rate of the schedule.", ge=0, path="schedule.learning_rate"
     )
     schedule: Literal[
         "as the recipe says",
@@ -200,23 +202,25 @@ class TrainingGroup(Options):
     ] = option(
         AS_WRITTEN,
         "Schedule",
-        "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau needs held-out examples: "
-        "validation_share=0.1 under the other values.",
+        "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau needs held-out examples, for "
+        "example validation_share=0.1 in Other values of the recipe.",
         path="schedule.kind",
     )
-    seed: int = option(-1, "Seed", "The seed of weights, order, augmentation and dropout.", ge=-1, path="seed")
+    seed: int = option(
+        -1, "Seed", "The seed of initial weights, example order, augmentation and dropout.", ge=-1, path="seed"
+    )
     further: str = option(
         "",
         "Train further",
-        "A finished run in the same store that this run continues; champion means the recipe's champion, if there is "
-        "one. See docs/how-to/train.md.",
+        "A finished run in the same store from which this run continues. champion means the recipe's champion, if "
+        "there is one. See docs/how-to/train.md.",
         path="further",
         metavar="RUN",
     )
     init: str = option(
         "",
         "Initial weights",
-        "A .keras, .weights.h5 or .npz file, on the machine that trains; see docs/how-to/fine-tune.md.",
+        "A .keras, .weights.h5 or .npz file on the machine that trains; see docs/how-to/fine-tune.md.",
         path="init",
         metavar="FILE",
         is_file=True,
@@ -224,7 +228,7 @@ class TrainingGroup(Options):
     assignments: tuple[str, ...] = option(
         (),
         "Other values of the recipe",
-        "Any value of the recipe as path=value, like augmentation.cutout=8.",
+        "Any value of the recipe as path=value, such as augmentation.cutout=8.",
         flag="set",
         metavar="KEY=VALUE",
     )
@@ -235,14 +239,16 @@ class TrainingGroup(Options):
 
 
 class Choices(TrainingGroup, Length):
-    """All changes to a recipe."""
+    """All options that change a recipe."""
 
     @model_validator(mode="after")
     def _has_one_duration(self) -> Choices:
         durations = ("epochs", "steps", "minutes")
         given = [f"{name}={getattr(self, name):g}" for name in durations if getattr(self, name)]
         if len(given) > 1:
-            raise SettingsError(f"{' and '.join(given)}: give one of {', '.join(durations)}")
+            raise SettingsError(
+                f"got {' and '.join(given)}, expected one of {', '.join(durations)}; leave out the others"
+            )
         return self
 
     def apply(self, recipe: Recipe) -> Recipe:
@@ -260,7 +266,7 @@ class DataGroup(Options):
     name: str = option(
         "",
         "Name",
-        "The name of your own images or keypoints: flowers gives the data set and recipe images.flowers.",
+        "A name for your own images or keypoints. With flowers, data set and recipe are called images.flowers.",
         unset="the name of the source's folder",
     )
     layout: str = option(
@@ -274,8 +280,8 @@ class DataGroup(Options):
     keep_jpeg: bool = option(
         False,
         "Keep JPEG files",
-        "Store images in records as JPEG files, in their side, for images, keypoints and coco: smaller, but decoded at "
-        "each read.",
+        "Store the resized images as JPEG files, for images, keypoints and coco. Records are smaller, but each read "
+        "decodes them.",
     )
     allow_left_out: float = option(
         LEFT_OUT,
@@ -288,16 +294,22 @@ class DataGroup(Options):
 
 
 class ConvertOptions(DataGroup):
-    """Options only for a conversion; a run takes them from its recipe."""
+    """Options of a conversion only; a run takes these values from its recipe."""
 
-    side: int = option(0, "Side", "The side of the square images.", ge=0, unset="as the recipe says, else 368 and 64")
+    side: int = option(
+        0,
+        "Side",
+        "The side of the square images in pixels.",
+        ge=0,
+        unset="as the recipe says, else 368 for keypoints and coco, 64 for images",
+    )
     max_people: int = option(
-        0, "Max people", "The number of people that a coco record can hold.", ge=0, unset="as the recipe says, else 20"
+        0, "Max people", "The largest number of people in a coco record.", ge=0, unset="as the recipe says, else 20"
     )
 
 
 class MachineGroup(Options):
-    """The place of the work; the result does not depend on it."""
+    """Where the work runs and stores its results, which do not depend on it."""
 
     root: str = option(
         "",
@@ -327,7 +339,7 @@ class MachineGroup(Options):
     workers: int = option(
         0,
         "Conversion workers",
-        "Processes of the engine local that write shards.",
+        "Processes that write shards, with the engine local.",
         ge=0,
         le=1024,
         unset="the setting workers, else 1",
@@ -335,7 +347,7 @@ class MachineGroup(Options):
     beam_options: tuple[str, ...] = option(
         (),
         "Beam options",
-        "Further options of Apache Beam, like --region=us-central1; see docs/how-to/engines.md.",
+        "Further options of Apache Beam, such as --region=us-central1; see docs/how-to/engines.md.",
         flag="beam-option",
         metavar="OPTION",
     )
@@ -343,7 +355,7 @@ class MachineGroup(Options):
 
 def _without_login(source: str) -> str:
     if not re.match(_NO_LOGIN, source):
-        raise SettingsError(f"source {source}: a source has no user or password; get the data, and name its folder")
+        raise SettingsError(f"source {source} contains a user or password; download the data, and give its folder")
     return source
 
 
@@ -353,12 +365,12 @@ def _stages() -> list[str]:
 
 def _known_stage(name: str) -> str:
     if name not in (NOT_DONE, *_stages()):
-        raise SettingsError(f"start_from: there is no stage {name!r}; {nearest(name, _stages())}")
+        raise SettingsError(f"start_from={name}: there is no stage {name!r}; {nearest(name, _stages())}")
     return name
 
 
 class RunOptions(Options):
-    """Options that most people set for a run of all stages; they come first in its form."""
+    """The most used options of a run of all stages; its form shows them first."""
 
     recipe: str = option(
         ...,
@@ -369,8 +381,8 @@ class RunOptions(Options):
     source: str = option(
         "",
         "Source",
-        "A folder with the raw data, or an official archive; also in gs://. Recipes for drawn samples, like "
-        "sample and coco_pose, need none.",
+        "A folder with the raw data, or an official archive; also in gs://. Recipes with a synthetic data set, such as "
+        "sample and coco_pose, need no source.",
         pattern=_NO_LOGIN,
         check=_without_login,
         is_file=True,
@@ -380,13 +392,14 @@ class RunOptions(Options):
     promote: bool = option(
         False,
         "Promote",
-        "The model becomes its recipe's champion if it loses no more than equal models do; see docs/how-to/promote.md.",
+        "Make the model its recipe's champion if it loses no more to the champion than an equally good model usually "
+        "does; see docs/how-to/promote.md.",
     )
     start_from: str = option(
         NOT_DONE,
         "Start from",
-        "Run this stage and the later ones again, training from its beginning; complete earlier stages are "
-        "reused. A retry of the run does not repeat them.",
+        "Run this stage and all later ones again, training from step 0. Complete earlier stages are reused. A retry of "
+        "the run keeps the stages that it has finished.",
         unset=NOT_DONE,
         metavar="STAGE",
         names=_stages,
@@ -397,16 +410,14 @@ class RunOptions(Options):
 class SearchOptions(Options):
     """The search for a learning rate."""
 
-    low: float = option(1e-5, "Lowest rate", "The rate of the first step.", gt=0, le=1_000_000)
-    high: float = option(10.0, "Highest rate", "The rate of the last step.", gt=0, le=1_000_000)
-    steps: int = option(
-        300, "Steps", "From the lowest rate to the highest; more give a smoother curve.", ge=20, le=100_000
-    )
+    low: float = option(1e-5, "Lowest rate", "The learning rate of the first step.", gt=0, le=1_000_000)
+    high: float = option(10.0, "Highest rate", "The learning rate of the last step.", gt=0, le=1_000_000)
+    steps: int = option(300, "Steps", "The number of steps; more steps give a smoother curve.", ge=20, le=100_000)
     run: str = option(
         "",
         "Run",
-        "Start from the newest checkpoint of this run, which is only read.",
-        unset="from fresh weights",
+        "Start with the weights of this run's newest checkpoint; the run stays unchanged.",
+        unset="new random weights",
         metavar="RUN",
     )
 
@@ -423,20 +434,25 @@ class TrialOptions(Options):
     over: tuple[str, ...] = option(
         (),
         "Search over",
-        "A value of the recipe with its range, as schedule.learning_rate=log:0.001..1, model.width=0.5..2 or "
+        "A value of the recipe with its range, such as schedule.learning_rate=log:0.001..1, model.width=0.5..2 or "
         "optimizer.kind=sgd,adam.",
         metavar="PATH=SPACE",
     )
     trials: int = option(20, "Trials", "The number of runs; the first has the recipe's own values.", ge=1, le=10_000)
     minutes: float = option(
-        0.0, "Minutes", "The time limit; a trial that would not fit is not started.", ge=0, le=100_000, unset="no limit"
+        0.0,
+        "Minutes",
+        "The time limit of the search; a trial that would exceed it is not started.",
+        ge=0,
+        le=100_000,
+        unset="no limit",
     )
 
 
 def _assignment(text: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not equals:
-        raise SettingsError(f"{text!r}: expected KEY=VALUE, like schedule.learning_rate=0.1")
+        raise SettingsError(f"got {text!r}, expected KEY=VALUE, for example schedule.learning_rate=0.1")
     try:
         return path.strip(), json.loads(value)
     except ValueError:

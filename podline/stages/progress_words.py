@@ -37,6 +37,6 @@ def amount(event: ProgressEvent) -> str:
 
 
 def metrics(values: Mapping[str, float], between: str = "  ") -> str:
-    """Format the first few figures of an event: ``loss 0.412  accuracy 0.87``."""
+    """Format the first three metrics of an event: ``loss 0.412  accuracy 0.87``."""
     shown = list(values.items())[:_SHOWN_METRICS]
     return between.join(f"{name.replace('_', ' ')} {rounded(value)}" for name, value in shown)

@@ -1,4 +1,4 @@
-"""Specs and results of the pipeline's stages: frozen models that are sent as JSON. A result describes itself."""
+"""Specs and results of the pipeline's stages: frozen models that are sent as JSON. A result formats itself as text."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ MANIFEST_DIGEST: Any = Field(
     description="the digest of the data set's manifest; empty accepts any",
 )
 Where: TypeAlias = Callable[[str], str]
-"""A function that returns the full place of a name, as :meth:`podline.store.contract.Store.where` does."""
+"""A function from a name in the store to its path or URI, such as :meth:`podline.store.contract.Store.where`."""
 
 
 R_co = TypeVar("R_co", bound="Result", covariant=True)
 
 
 class Spec(Frozen, Generic[R_co]):
-    """The input of a stage; a subclass names its result, as in ``class ValidateSpec(Spec["ValidateResult"])``.
+    """The input of a stage; a subclass names its result, for example ``class ValidateSpec(Spec["ValidateResult"])``.
 
-    Fields in ``not_hashed``, as dotted paths, define place and manner, and do not change the result.
+    The fields in ``not_hashed``, given as dotted paths, do not change the result, such as the number of workers.
     """
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, _result: object) -> type[Spec]:
-            """Return the class itself: the name of the result is for type checkers."""
+            """Return the class itself: the result's name is only for type checkers."""
             return cls
 
     not_hashed: ClassVar[frozenset[str]] = frozenset({"root"})
@@ -75,7 +75,7 @@ class Spec(Frozen, Generic[R_co]):
 
     @property
     def record_folder(self) -> str:
-        """Return the folder of the completion record; empty if the work is done each time."""
+        """Return the folder of the completion record; empty for a stage whose result is never reused."""
         return self.folder
 
     @property
@@ -90,17 +90,17 @@ class Spec(Frozen, Generic[R_co]):
 
     @property
     def model_strategy(self) -> StrategyName | None:
-        """Return where the stage's model runs; None without a model."""
+        """Return the distribution strategy of the stage's model; None for a stage without a model."""
         return None
 
     @property
     def by_workers(self) -> bool:
-        """Return whether several processes do the work together, each with this spec."""
+        """Return whether several processes, each with this spec, do the work together."""
         return self.model_strategy == WORKERS
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Return the data set and the run that the stage uses, by their names in the store."""
+        """Return the folders in the store of the data set and the run that the stage uses."""
         return tuple(name for name in (self.dataset_folder, self.folder) if name)
 
     def digest(self) -> str:
@@ -117,9 +117,9 @@ class Result(Frozen):
     """The result of a stage.
 
     Attributes:
-        seconds: duration of the work, even if an earlier run did it.
-        reused: whether an earlier run did the work.
-        spans: class of time → seconds that the stage's process has measured; see :mod:`podline.base.stopwatch`.
+        seconds: duration of the work, also if an earlier call did the work.
+        reused: whether an earlier call did the work.
+        spans: category of time → seconds, as measured by the stage's process; see :mod:`podline.base.stopwatch`.
     """
 
     seconds: float = 0.0
@@ -133,15 +133,15 @@ class Result(Frozen):
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def require_sane(self) -> None:
-        """Refuse a model that fails its check; results without a model pass."""
+        """Raise an error if the result has a model that fails its check."""
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the result as lines for people; names from the result stay complete."""
+        """Return the result as lines of text for people."""
         return [self.model_dump_json(indent=2)]
 
 
 class DatasetSpec(Spec[R_co]):
-    """A stage on a converted data set."""
+    """The spec of a stage that uses a converted data set."""
 
     dataset: DatasetName
     fingerprint: str
@@ -153,7 +153,7 @@ class DatasetSpec(Spec[R_co]):
 
 
 class RecipeSpec(Spec[R_co]):
-    """A stage on a recipe and its data set."""
+    """The spec of a stage that uses a recipe and its data set."""
 
     recipe: Recipe
     fingerprint: str
@@ -165,7 +165,7 @@ class RecipeSpec(Spec[R_co]):
 
 
 class TrainableSpec(RecipeSpec[R_co]):
-    """A stage that trains, with the settings that its steps depend on."""
+    """The spec of a stage that runs training steps, with all settings that the steps depend on."""
 
     not_hashed = frozenset(
         {"root", "strategy", "preflight", "recipe.promotion", "recipe.keep", "recipe.init.file", "lacked_champion"}
@@ -186,7 +186,7 @@ class TrainableSpec(RecipeSpec[R_co]):
         return self.strategy
 
     def digest(self) -> str:
-        """Return a hash of everything that the result depends on, without settings that affect only an evaluation."""
+        """Return a hash of everything that the result depends on; settings only for evaluations do not count."""
         recipe = self.recipe.model_copy(update={"task": self.recipe.task.trained()})
         return super(TrainableSpec, self.model_copy(update={"recipe": recipe})).digest()
 
@@ -194,7 +194,7 @@ class TrainableSpec(RecipeSpec[R_co]):
 class ConvertSpec(Spec["ConvertResult"]):
     """Converts raw archives in ``source`` to sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
 
-    In JSON the data set's own settings are on the same level as the others, like ``side`` of ``coco``.
+    In JSON, the data set's own settings, such as ``side`` of ``coco``, are on the same level as the other fields.
     """
 
     not_hashed = frozenset({"root", "source", "engine", "workers", "beam_options", "allow_left_out"})
@@ -202,8 +202,8 @@ class ConvertSpec(Spec["ConvertResult"]):
     dataset: DatasetName
     source: str = Field(description="a folder, or an official .tar.gz")
     seed: int = Field(default=0, ge=0, description="the seed of the order of examples in shards")
-    shard_bytes: int = Field(default=100_000_000, ge=1_000, description="a shard is at most about this large")
-    min_shards: int = Field(default=10, ge=1, description="least number of shards of a split, if they reach 1 MB each")
+    shard_bytes: int = Field(default=100_000_000, ge=1_000, description="largest size of a shard, approximately")
+    min_shards: int = Field(default=10, ge=1, description="least number of shards of a split, if each reaches 1 MB")
     settings: SerializeAsAny[ConverterSettings] = Field(
         default=ConverterSettings(), description="the data set's own settings"
     )
@@ -249,16 +249,16 @@ class ConvertResult(Result):
     official: OfficialCheck | None = Field(
         default=None,
         exclude_if=lambda official: official is None,
-        description="comparison of the raw files with the published ones; empty for unpublished data",
+        description="comparison of the raw files with the published ones; None for unpublished data",
     )
     contradicting: dict[str, int] = Field(
         default_factory=dict,
         exclude_if=lambda counts: not counts,
-        description="split → records whose image has a different label in another record of the split",
+        description="split → number of records whose image has another label in another record of the split",
     )
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the data set's size and place, and the number of records left out."""
+        """Return the data set's size and path, and the number of quarantined records."""
         splits = ", ".join(f"{count(records)} {name}" for name, records in self.splits.items())
         lines = [f"{self.dataset}: {splits} examples, {size(self.bytes)}", where(self.folder)]
         if self.quarantined:
@@ -267,7 +267,7 @@ class ConvertResult(Result):
 
 
 class ValidateSpec(DatasetSpec["ValidateResult"]):
-    """Verifies a converted data set's files by its manifest."""
+    """Verifies a converted data set's files against its manifest."""
 
     manifest_sha256: str
     deep: bool = Field(
@@ -283,7 +283,7 @@ class ValidateSpec(DatasetSpec["ValidateResult"]):
 
 
 class ValidateResult(Result):
-    """A data set that equals its manifest."""
+    """The result of a successful validation: the data set equals its manifest."""
 
     records: int
     shards: int
@@ -293,18 +293,18 @@ class ValidateResult(Result):
     )
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the amounts checked, and the number of repeated images."""
-        twice = plural(self.duplicates_within or 0, "image")
-        repeated = f"; not the only one of its split: {twice}" if self.duplicates_within else ""
-        return [f"as the manifest says: {plural(self.records, 'record')} in {plural(self.shards, 'shard')}{repeated}"]
+        """Return the numbers of records and shards, and the number of records with a repeated image."""
+        twice = plural(self.duplicates_within or 0, "record")
+        repeated = f"; with an image that its split repeats: {twice}" if self.duplicates_within else ""
+        return [f"equal to the manifest: {plural(self.records, 'record')} in {plural(self.shards, 'shard')}{repeated}"]
 
 
 class Pruning(Frozen):
-    """The limits that end a trial of a search: its best evaluation must stay below the limit for their number.
+    """The limits of a trial in a search. A trial ends if its best value after k evaluations is above limit k.
 
     Attributes:
-        metric: the metric that must fall.
-        limits: limits for the first evaluation, the second, …; None for no limit, as for the last evaluation of a run.
+        metric: the metric to compare with the limits; lower is better.
+        limits: the limits for the first evaluation, the second, …; None for no limit.
     """
 
     metric: Literal["loss", "error"]
@@ -319,7 +319,7 @@ class TrainSpec(TrainableSpec["TrainResult"]):
     pruning: Pruning | None = Field(
         default=None, exclude_if=lambda pruning: pruning is None, description="limits of a search's trial"
     )
-    preflight: bool = Field(default=True, description="rehearse everything once before the first step")
+    preflight: bool = Field(default=True, description="rehearse step, evaluation and checkpoint before the training")
 
     @property
     def run(self) -> str:
@@ -333,7 +333,7 @@ class TrainSpec(TrainableSpec["TrainResult"]):
 
 
 class TrainResult(Result):
-    """A trained model; ``weights_sha256`` is its identity for the stages that follow."""
+    """A trained model; later stages identify it by ``weights_sha256``."""
 
     run: str
     folder: str
@@ -344,31 +344,37 @@ class TrainResult(Result):
     weights_sha256: str
     loss: float
     ending: str = Field(
-        default="", exclude_if=operator.not_, description="description of an early end or of an earlier final state"
+        default="",
+        exclude_if=operator.not_,
+        description="a sentence about an early end, or about the earlier step whose state was restored; else empty",
     )
-    steps_before: int = Field(default=0, description="steps of the runs that this one trained further")
-    epochs_before: int = Field(default=0, description="epochs of these runs; an incomplete epoch counts as one")
+    steps_before: int = Field(default=0, description="steps of the earlier runs that this run continues")
+    epochs_before: int = Field(
+        default=0, description="epochs of the earlier runs that this run continues; an incomplete epoch counts as one"
+    )
     examples_per_second: float
     pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: unknown")
-    waiting_for_input: float = Field(description="share of the time, 0…1")
-    traces: int = Field(default=0, description="tracings of the step since the last interruption; 0: unknown")
+    waiting_for_input: float = Field(description="share of the training time, 0…1")
+    traces: int = Field(
+        default=0, description="times that TensorFlow traced the step since the last interruption; 0: unknown"
+    )
     load: Load | None = Field(default=None, description="load of the CPU since the last interruption; None: unknown")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run resumed")
     devices: str = "cpu"
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the duration, the speed and the place of the training."""
-        waiting = percent(self.waiting_for_input)
+        """Return the duration, the speed and the folder of the training."""
+        waiting = f"{percent(self.waiting_for_input)} of the time waiting for input"
         return [
             f"{self.run}: {plural(self.steps, 'step')} in {duration(self.seconds)}, loss {self.loss:.3f}",
-            f"{rate(self.examples_per_second)} examples/s, {waiting} of it waiting for input; {pflop(self.pflop)}",
+            f"{rate(self.examples_per_second)} examples/s, {waiting}; {pflop(self.pflop)}",
             *filter(None, (self.ending,)),
             where(self.folder),
         ]
 
 
 class RunSpec(DatasetSpec[R_co]):
-    """The common fields of the stages after training: a run and its data set."""
+    """The base of the specs of all stages after training: a run and its data set."""
 
     run: str
     split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="the evaluated split")
@@ -380,7 +386,7 @@ class RunSpec(DatasetSpec[R_co]):
 
     @property
     def record_folder(self) -> str:
-        """Return the folder of evaluation and report: the run's folder, or a folder in it for another split."""
+        """Return the folder of evaluation and report: the run's folder, or its folder ``on-SPLIT``."""
         return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"
 
 
@@ -395,7 +401,7 @@ class EvaluateSpec(RunSpec["EvaluateResult"]):
     judging: JsonObject = Field(
         default_factory=dict,
         exclude_if=operator.not_,
-        description="settings of the kind's section for evaluations only, such as a classifier's views",
+        description="settings of the recipe's section `task` for evaluations only, such as a classifier's views",
     )
     measures: dict[str, str] = Field(
         default_factory=dict, exclude_if=operator.not_, description="installed measures → a digest of their code"
@@ -411,7 +417,7 @@ class EvaluateSpec(RunSpec["EvaluateResult"]):
 
 
 class EvaluateResult(Result):
-    """The figures of an evaluation; ``evaluation.json`` has the tables and the rest."""
+    """The metrics of an evaluation; ``evaluation.json`` has the tables and all other figures."""
 
     run: str
     dataset: DatasetName = Field(description="the data set of the examples")
@@ -423,11 +429,11 @@ class EvaluateResult(Result):
     )
     untrained: float = Field(description="the main metric of the network with random weights")
     milliseconds: float = Field(
-        default=0.0, description="for one image, alone in its batch, on the evaluation's device"
+        default=0.0, description="duration of a batch of one image, on the device of the evaluation"
     )
     evaluation_sha256: str
     notes: tuple[str, ...] = Field(
-        default=(), exclude_if=operator.not_, description="further figures of its kind, a line each"
+        default=(), exclude_if=operator.not_, description="further figures of the kind of task, one line each"
     )
     failure: str = Field(
         default="",
@@ -436,7 +442,7 @@ class EvaluateResult(Result):
     )
 
     def require_sane(self) -> None:
-        """Refuse a model that fails its check.
+        """Raise an error if the model fails its check.
 
         Raises:
             SanityError: the model fails its check.
@@ -445,7 +451,7 @@ class EvaluateResult(Result):
             raise SanityError(self.failure)
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return each figure, and that of the untrained model."""
+        """Return each metric, and the main metric of the untrained model."""
         untrained = Metric(value=self.untrained, low=self.untrained, high=self.untrained)
         first = f"{plural(self.examples, 'example')}, untrained {metric_text(self.measure, untrained)}"
         figures = [f"{each.label} {metric_text(each.name, self.metrics[each.name])}" for each in shown(self.metrics)]
@@ -455,17 +461,17 @@ class EvaluateResult(Result):
 class PromoteSpec(RunSpec["PromoteResult"]):
     """Decides whether an evaluated model becomes the champion of its recipe."""
 
-    recipe: str = Field(description="whose champion")
+    recipe: str = Field(description="the recipe whose champion the model may become")
     weights_sha256: str = Field(description="the model's identity")
-    evaluation_sha256: str = Field(description="the evaluation's")
+    evaluation_sha256: str = Field(description="the checksum of the model's evaluation")
     rules: PromotionSettings = Field(default=PromotionSettings(), description="the rules of the recipe")
     code: dict[str, str] = Field(
         default_factory=dict, exclude_if=operator.not_, description="installed rules → a digest of their code"
     )
-    anyway: bool = Field(default=False, description="promote against the rules")
+    anyway: bool = Field(default=False, description="promote even if the rules refuse")
     reason: str = Field(default="", description="a comment for the history")
     again: bool = Field(default=False, description="decide again even if there is a decision")
-    dry_run: bool = Field(default=False, description="only decide, and change nothing but missing exports")
+    dry_run: bool = Field(default=False, description="decide without promoting; only a missing export is written")
     promotion_version: int = PROMOTION_VERSION
 
     not_hashed = frozenset({"root", "again", "dry_run", "rules.seeds", "rules.seed_minutes"})
@@ -482,27 +488,27 @@ class PromoteResult(Result):
     refusals: tuple[str, ...] = Field(default=(), description="the reasons for refusal, a line each")
     doubt: str = Field(
         default="",
-        description="the open tests and the action that would decide, in a line; empty if decided",
+        description="the undecided tests and the action that would decide them, in one line; empty if decided",
     )
     more_trainings: int = Field(
         default=0,
         description="number of trainings of the reference's recipe that would decide; 0 if none would",
     )
     thresholds: str = Field(
-        default="", description="the changes from which a figure is promoted and refused; empty without a comparison"
+        default="", description="the changes from which on a model is promoted or refused; empty without a comparison"
     )
     notes: tuple[str, ...] = Field(
         default=(), description="the main figure, warnings, the compared examples and the thresholds, a line each"
     )
     floor: float | None = Field(
         default=None,
-        description="the main metric from which it would be refused; None without a reference",
+        description="the value of the main metric at which the model would be refused; None without a reference",
     )
     compared: str = Field(
-        default="", description="the examples compared, in a line, if the two models' data differ; else empty"
+        default="", description="the compared examples, in one line, if the two models' data differ; else empty"
     )
-    headline: str = Field(description="the decision in a line")
-    promotion_sha256: str = Field(description="of `promotion.json`")
+    headline: str = Field(description="the decision in one line")
+    promotion_sha256: str = Field(description="the checksum of `promotion.json`")
 
     @property
     def verdict(self) -> Verdict:
@@ -511,7 +517,7 @@ class PromoteResult(Result):
 
     @property
     def reason(self) -> str:
-        """Return in one line what refuses the model or leaves it undecided; empty for a champion."""
+        """Return in one line why the model is refused or undecided; empty if it is promoted."""
         more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
         return self.doubt or "".join(self.refusals[:1]) + more
 
@@ -527,7 +533,7 @@ class ReportSpec(RunSpec["ReportResult"]):
     promotion_sha256: str = Field(
         default="", exclude_if=lambda sha256: not sha256, description="the checksum of the decision to show"
     )
-    command: str = Field(default="", description="the command that repeats it")
+    command: str = Field(default="", description="the command line that repeats the run")
     sections: dict[str, str] = Field(
         default_factory=dict,
         exclude_if=operator.not_,
@@ -543,21 +549,21 @@ class ReportSpec(RunSpec["ReportResult"]):
 
 
 class ReportResult(Result, extra="ignore"):
-    """The paths of the page in the store; Podline 1.0 wrote another one."""
+    """The names of the report's files in the store; a further name in results of Podline 1.0 is ignored."""
 
     html: str
     markdown: str
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the places of the page and of its Markdown version."""
+        """Return the paths of the HTML page and of its Markdown version."""
         return [where(self.html), where(self.markdown)]
 
 
 def part_of_work(spec: Spec[Any]) -> str:
-    """Return the suffix of a name that differs between the processes of one common stage.
+    """Return ``-worker-N`` for all workers of a stage but the chief, to make file names unique; else an empty text.
 
     Raises:
-        SettingsError: the environment does not name the processes.
+        SettingsError: the environment does not name the workers.
     """
     place = cluster().place if spec.by_workers else 0
     return f"-worker-{place}" if place else ""

@@ -2,10 +2,10 @@
 
 A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. Python, the
 command line and a Prefect task call the same function. A successful stage publishes a *completion record* last, with
-the checksum of every artifact. By it a later call knows that the work is complete. A damaged file only costs its own
-stage and the stages that depend on it.
+the checksum of every artifact. A later call with the same spec finds the record, checks the artifacts and returns the
+result. A damaged file makes only its own stage and the stages that depend on it run again.
 
-Installed packages add rows by entry points, ``podline.stages``; docs/how-to/stage.md has an example.
+Installed packages add rows as entry points of the group ``podline.stages``; docs/how-to/stage.md has an example.
 """
 
 from __future__ import annotations
@@ -68,16 +68,17 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class Stage(Generic[S, R]):
-    """A stage by name; its functions are entry points ``module:function``, imported on call.
+    """A row of the table. Its functions are given as ``module:function`` and imported when they are called.
 
     Attributes:
-        run_at: ``run(spec, reporter) -> result``: the work, in a child process; may import TensorFlow or Beam.
-        find_at: ``find(spec, reporter) -> result | None``: an earlier result that is still complete; imports neither.
+        run_at: ``run(spec, reporter) -> result``: does the work, in a child process; may import TensorFlow or Beam.
+        find_at: ``find(spec, reporter) -> result | None``: returns an earlier result whose files are unchanged; must
+            not import TensorFlow or Beam.
         title: a sentence about the stage for Prefect's UI.
         after: for an installed stage: the stage that it follows in the training flow.
-        spec_at: for an installed stage: ``spec(store, run) -> spec`` for a run of the store by name.
+        spec_at: for an installed stage: ``spec(store, run) -> spec``: returns the spec for the run with this name.
         section: the heading in the report above the result's lines; empty for no section.
-        keeps: what an interrupted run leaves for the next start; empty if that begins anew.
+        keeps: what the next start reuses of an interrupted stage, as text; empty if the next start begins anew.
     """
 
     name: str
@@ -92,12 +93,12 @@ class Stage(Generic[S, R]):
     keeps: str = ""
 
     def run(self, spec: S, reporter: Reporter) -> R:
-        """Do the work in this process; its inputs are protected from deletion meanwhile."""
+        """Do the work in this process; protect the data set and the run that it uses from deletion meanwhile."""
         with reported_by(reporter), open_store(spec.root).using(spec.uses):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
-        """Return an earlier result that is still complete, or None.
+        """Return an earlier result whose files are unchanged, or None.
 
         Raises:
             SettingsError: the function of an installed stage fails.
@@ -132,7 +133,7 @@ VALIDATE = Stage(
     ValidateSpec,
     ValidateResult,
     "podline.data.versions.validation:validate",
-    title="Verifies every byte of the data set by its manifest.",
+    title="Verifies every byte of the data set against its manifest.",
 )
 TRAIN = Stage(
     "train",
@@ -155,7 +156,7 @@ PROMOTE = Stage(
     PromoteResult,
     "podline.champions.promote:promote",
     "podline.champions.finding:find",
-    title="Compares the model with its recipe's champion, and replaces that if the model is shown not to be worse.",
+    title="Compares the model with its recipe's champion. Replaces the champion if the model is shown not to be worse.",
 )
 REPORT = Stage(
     "report",
@@ -169,14 +170,14 @@ PACE = Stage(
     PaceSpec,
     Pace,
     "podline.training.train:pace",
-    title="Measures how long the training may be within the requested minutes.",
+    title="Measures how many epochs or steps fit into the requested minutes.",
 )
 LR_FIND = Stage(
     "lr-find",
     LearningRateSpec,
     LearningRateResult,
     "podline.training.finder:find_learning_rate",
-    title="Trains at a rising rate, and reads a learning rate off the losses.",
+    title="Trains at a rising learning rate, and chooses a rate by the losses.",
 )
 # Only the command line runs these.
 PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight")
@@ -205,26 +206,26 @@ _AFTER = (TRAIN.name, EVALUATE.name, PROMOTE.name, REPORT.name)
 
 @functools.cache
 def loaded() -> Loaded[Stage[Any, Any]]:
-    """Return the stages of installed packages, by name, in order of name; and the problems of those left out."""
+    """Return the usable stages of installed packages, sorted by name, and the problems of the others."""
     registry: Registry[Stage[Any, Any]] = Registry("stage", ENTRY_POINTS, STAGES, Stage)
     found, problems = registry.loaded()
     rows = {name: row for name, row in found.items() if name not in STAGES}
     wrong = {name: row for name, row in rows.items() if row.after not in _AFTER or not row.spec_at}
-    said = [
+    invalid = [
         f"{registry.title(name)}: got after={row.after!r}, spec_at={row.spec_at!r}; expected after to be one of "
         f"{', '.join(_AFTER)}, and spec_at to name a function"
         for name, row in wrong.items()
     ]
-    return Loaded({name: row for name, row in rows.items() if name not in wrong}, (*problems, *said))
+    return Loaded({name: row for name, row in rows.items() if name not in wrong}, (*problems, *invalid))
 
 
 def installed() -> dict[str, Stage[Any, Any]]:
-    """Return the stages of installed packages that can be loaded, by name, in order of name."""
+    """Return the usable stages of installed packages, sorted by name."""
     return loaded().objects
 
 
 def following(name: str) -> list[Stage[Any, Any]]:
-    """Return the installed stages directly after a stage in the flow."""
+    """Return the installed stages that follow a stage of the flow directly."""
     return [stage for stage in installed().values() if stage.after == name]
 
 
@@ -236,15 +237,15 @@ def in_order() -> Iterator[Stage[Any, Any]]:
 
 
 def again_from() -> list[str]:
-    """Return the names of the stages from which a flow can be started, in order.
+    """Return the names of the stages from which a flow can run again, in order.
 
-    A promotion is not one of them, since a decision about the same figures stays valid.
+    The promotion is left out, since a decision about the same figures stays valid.
     """
     return [stage.name for stage in in_order() if stage is not PROMOTE]
 
 
 def stage_of(spec: Spec[R]) -> Stage[Spec[R], R]:
-    """Return the stage of a spec."""
+    """Return the stage whose input is this spec."""
     for stage in _all().values():
         if type(spec) is stage.spec:
             return cast("Stage[Spec[R], R]", stage)
@@ -258,7 +259,7 @@ def stage_named(name: str) -> Stage[Any, Any]:
         SettingsError: the stage does not exist.
     """
     if name not in _all():
-        raise SettingsError(f"stage {name!r}: there is none; {nearest(name, _all())}")
+        raise SettingsError(f"there is no stage {name!r}; {nearest(name, _all())}")
     return _all()[name]
 
 

@@ -1,7 +1,7 @@
 """Specs and results of further stages: benchmark, sheet, learning-rate search, preflight, prediction, export.
 
-They run like any other stage: errors keep their class, progress is shown, and no process of the command line or of a
-flow imports TensorFlow.
+These stages run like the others: in a child process, so that the command line and flows need not import TensorFlow.
+Errors keep their class, and progress is shown.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainS
 
 # Part of a search's identity: raise it when the same curve would give another rate.
 FINDER_VERSION = 2
-# The file with predictions, beside the pictures.
+# The file with predictions, in the folder of the annotated pictures.
 PREDICTIONS = "predictions.json"
-# Number of classes that are listed for a picture.
+# Number of classes in the line of a picture.
 _NAMED = 3
-# Number of pictures whose answers are shown as lines.
+# Number of pictures that get a line.
 _LISTED = 50
 ExportFormat: TypeAlias = Literal["saved-model", "onnx", "tflite", "tflite-int8"]
 """Formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
@@ -41,21 +41,21 @@ class StageSpeed(Frozen):
     """The speed of one stage alone."""
 
     name: str = Field(description="`read`, `augment` or `step`")
-    about: str = Field(description="its work")
-    milliseconds: float = Field(description="for a batch")
+    about: str = Field(description="the work of the stage")
+    milliseconds: float = Field(description="duration of a batch in milliseconds")
     examples_per_second: float = Field(description="the speed if this were the only stage")
 
 
 class InputSpeed(Result):
-    """The speed of a recipe's input, and of training with it. Rates are in examples/s."""
+    """The speed of a recipe's input, and of training with this input. Rates are in examples/s."""
 
-    recipe: str = Field(description="its name")
+    recipe: str = Field(description="the recipe's name")
     dataset: str = Field(description="the data set's folder in the store")
     batch_size: int = Field(description="examples in a batch")
     devices: str = Field(description="the device of the model")
-    stages: tuple[StageSpeed, ...] = Field(description="in the order of a batch's path; the last is the training step")
-    training: float = Field(description="training with this input")
-    waiting: float = Field(description="share of its time for which training waited for input, 0…1")
+    stages: tuple[StageSpeed, ...] = Field(description="the stages in the order of processing; the training step last")
+    training: float = Field(description="rate of the training with this input")
+    waiting: float = Field(description="share of the training time spent waiting for input, 0…1")
 
     @property
     def feeds(self) -> bool:
@@ -64,11 +64,11 @@ class InputSpeed(Result):
 
     @property
     def bottleneck(self) -> str:
-        """Return the slower stage of the input."""
+        """Return the name of the slowest stage of the input."""
         return min(self.stages[:-1], key=lambda stage: stage.examples_per_second).name
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return a table and a verdict."""
+        """Return a table of the stages, and advice if the input is too slow."""
         row = "{:8} {:>12} {:>11}   {}".format
         rows = [row("stage", "examples/s", "ms a batch", f"{self.recipe}, batches of {self.batch_size}")]
         rows += [
@@ -80,16 +80,16 @@ class InputSpeed(Result):
         return [*rows, "", f"{speed} time: {feeds}."]
 
 
-# A model that waits for less than this share of its time is not limited by its input.
+# A training that waits for less than this share of its time is not limited by its input.
 _HARDLY = 0.05
 _ADVICE = {
-    "read": "Reading is the slower stage: give it a faster disk, or memory that holds the data",
-    "augment": "Augmentation is the slower stage: use less of it, or give the input more cores",
+    "read": "Reading is the slower stage: use a faster disk, or enough memory for the whole data set",
+    "augment": "Augmentation is the slower stage: use less augmentation, or more CPU cores",
 }
 
 
 class ShowSpec(RecipeSpec["ShowResult"]):
-    """Draws a sheet of a recipe's model input and, for a finished run, of its answers."""
+    """Draws a sheet of pictures: a recipe's model input and, for a finished run, the model's answers."""
 
     run: str = Field(default="", description="a finished run whose predictions and mistakes are shown too")
     out: str = Field(description="the PNG file to write or replace")
@@ -98,30 +98,30 @@ class ShowSpec(RecipeSpec["ShowResult"]):
 
 
 class ShowResult(Result):
-    """The sheet's path, with the numbers of evaluated and of correct examples; both are 0 without a run."""
+    """The sheet's path, and the numbers of evaluated and correct examples, which are 0 without a run."""
 
     png: str
     examples: int = 0
     correct: int = 0
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the number of correct examples, with a run, and the file."""
+        """Return the number of correct examples if there is a run, and the file."""
         right = f"{count(self.correct)} of {count(self.examples)} test examples right"
         return [*([f"{right}, {percent(self.correct / self.examples)}"] if self.examples else []), self.png]
 
 
 class LearningRateSpec(TrainableSpec["LearningRateResult"]):
-    """Searches for a learning rate: the rate rises from step to step, and the loss shows which one to train with.
+    """Searches for a learning rate: raises the rate from step to step, and chooses one by the losses.
 
-    It starts with the initial weights of training, or with a run's checkpoint, which it only reads.
+    The search starts with the initial weights of a training, or with a run's checkpoint, which stays unchanged.
     """
 
-    low: float = Field(default=1e-5, gt=0, description="the rate of the first step")
-    high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
+    low: float = Field(default=1e-5, gt=0, description="the learning rate of the first step")
+    high: float = Field(default=10.0, gt=0, le=1e6, description="the learning rate of the last step")
     steps: int = Field(default=300, ge=20, le=100_000, description="number of steps from low to high")
     run: str = Field(default="", description="the run to start from; empty for initial weights")
-    checkpoint_step: int = Field(default=0, ge=0, description="the checkpoint to use")
-    checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
+    checkpoint_step: int = Field(default=0, ge=0, description="the step of the run's checkpoint to start from")
+    checkpoint_sha256: str = Field(default="", description="the checksum of this checkpoint")
     finder_version: int = FINDER_VERSION
 
     @model_validator(mode="after")
@@ -137,21 +137,21 @@ class LearningRateSpec(TrainableSpec["LearningRateResult"]):
 
 
 class LearningRateResult(Result):
-    """The result of a search; ``folder`` has the chart, and ``finder.json`` with the curve and its suggestion."""
+    """The result of a search; ``folder`` has the chart, and ``finder.json`` with the curve and the suggested rate."""
 
-    folder: str = Field(description="its name in the store")
-    chart: str = Field(description="the name of the chart, a PNG")
-    learning_rate: float = Field(description="the suggestion")
+    folder: str = Field(description="the folder's name in the store")
+    chart: str = Field(description="the chart's name in the store, a PNG")
+    learning_rate: float = Field(description="the suggested rate")
     recipe_rate: float = Field(description="the recipe's own rate, for comparison")
     floor: tuple[float, float] | None = Field(
-        description="the lowest and highest rate with a loss near its lowest; None if it never falls"
+        description="the lowest and highest rate at which the loss is near its minimum; None if the loss never falls"
     )
-    blow_up: float | None = Field(description="the rate from which the loss only rises; None if there is none")
-    steps: int = Field(description="the steps taken, fewer than requested if the loss exploded")
-    reasons: tuple[str, ...] = Field(description="reasons for the suggestion, a sentence each")
+    blow_up: float | None = Field(description="the rate from which on the loss only rises; None if there is none")
+    steps: int = Field(description="the number of steps done, fewer than requested if the loss exploded")
+    reasons: tuple[str, ...] = Field(description="reasons for the suggested rate, one sentence each")
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the suggestion, its reasons and the chart."""
+        """Return the suggested rate, the reasons and the chart."""
         first = f"suggested learning rate: {self.learning_rate:g} (the recipe has {self.recipe_rate:g})"
         return [first, *(f"- {reason}" for reason in self.reasons), where(self.chart)]
 
@@ -161,7 +161,7 @@ class PreflightSpec(TrainSpec):
 
 
 class Preflight(Result):
-    """The result of a rehearsal: the estimate of time and memory; ``seconds`` is the rehearsal's own duration."""
+    """The result of a rehearsal: estimates of time and memory; ``seconds`` is the duration of the rehearsal."""
 
     run: str = Field(description="the run's name")
     devices: str = Field(description="the device of the rehearsal")
@@ -172,18 +172,24 @@ class Preflight(Result):
     step: float = Field(description="seconds of each later step")
     evaluation: float = Field(description="seconds of an evaluation of the whole split")
     evaluations: int = Field(description="the number of evaluations")
-    checkpoint: float = Field(description="seconds that a checkpoint takes")
-    checkpoint_bytes: int = Field(description="its size")
+    checkpoint: float = Field(description="seconds for writing a checkpoint")
+    checkpoint_bytes: int = Field(description="size of a checkpoint in bytes")
     training_seconds: float = Field(description="the estimate for all remaining steps, evaluations and checkpoints")
-    features_seconds: float = Field(default=0.0, description="the part of it in which frozen layers are computed once")
-    saved_seconds: float = Field(default=0.0, description="seconds that it would take to compute them in every step")
+    features_seconds: float = Field(
+        default=0.0, description="seconds, out of `training_seconds`, for computing frozen layers once"
+    )
+    saved_seconds: float = Field(
+        default=0.0, description="additional seconds if the frozen layers were computed in every step"
+    )
     memory_bytes: int = Field(description="peak memory of the process")
-    device_memory_bytes: int = Field(default=0, description="peak memory of the device; 0 without its own memory")
+    device_memory_bytes: int = Field(
+        default=0, description="peak memory of the device; 0 if the device has no memory of its own"
+    )
 
     def share_within(self, seconds: float) -> float:
-        """Return the share of the duration, or the multiple, that fits into some seconds."""
+        """Return the fraction of the training that fits into ``seconds``; above 1 if a longer training fits."""
         once = (seconds - self.features_seconds) / (self.training_seconds - self.features_seconds)
-        # A much shorter training has few steps with known features.
+        # For a short training, it takes less time to compute the frozen layers in every step.
         return max(once, seconds / (self.training_seconds + self.saved_seconds))
 
     def lines(self, _where: Where = str, /) -> list[str]:
@@ -202,9 +208,9 @@ class Preflight(Result):
 
 
 class PaceSpec(TrainableSpec["Pace"]):
-    """Measures how long a recipe can train within a number of minutes, by a rehearsal.
+    """Measures by a rehearsal which duration of a recipe fits into a number of minutes.
 
-    It is measured once: later calls train equally long, on any machine, and find the same run.
+    The store keeps the result, so that later calls on any machine train equally long and find the same run.
     """
 
     minutes: float = Field(gt=0, le=100_000, description="the minutes for training, evaluations and checkpoints")
@@ -218,8 +224,8 @@ class PaceSpec(TrainableSpec["Pace"]):
 class Pace(Result):
     """The duration that fits into the requested minutes."""
 
-    folder: str = Field(description="its name in the store")
-    duration: Duration = Field(description="the duration of the training, in the recipe's unit")
+    folder: str = Field(description="the folder's name in the store")
+    duration: Duration = Field(description="the duration of the training, in the recipe's unit: steps or epochs")
     training_seconds: float = Field(description="the estimated seconds of the training")
 
     def of(self, recipe: Recipe) -> Recipe:
@@ -228,16 +234,18 @@ class Pace(Result):
 
 
 class PredictSpec(Spec["PredictResult"]):
-    """Predicts with a finished run's model for pictures."""
+    """Predicts pictures with a finished run's model."""
 
     run: str
     images: tuple[str, ...] = Field(min_length=1, description="pictures of any size, and sources of pictures")
-    table: str = Field(default="", description="a .csv or .parquet file for a row for each picture, in place of `out`")
+    table: str = Field(
+        default="", description="a .csv or .parquet file to write, with one row per picture, in place of `out`"
+    )
     top: int = Field(default=5, ge=1, description="the number of classes in a row of the table")
     out: str = Field(description="the folder for predictions.json and, for a pose network, a picture per file")
     threshold: float | None = Field(
         default=None,
-        description="the lowest score of people, or probability of labels; None uses the evaluation's choice",
+        description="the lowest score of people, or probability of labels; None uses the evaluation's threshold",
     )
 
 
@@ -251,10 +259,12 @@ class ClassShare(Frozen):
 class PicturePrediction(Frozen):
     """The model's answer for one picture."""
 
-    file: str = Field(description="the picture's")
-    width: int = Field(description="of the picture, in pixels")
-    height: int = Field(description="of the picture, in pixels")
-    picture: str | None = Field(default=None, description="the file with drawn skeletons; None for a classifier")
+    file: str = Field(description="the path of the picture")
+    width: int = Field(description="width of the picture in pixels")
+    height: int = Field(description="height of the picture in pixels")
+    picture: str | None = Field(
+        default=None, description="a copy of the picture with drawn skeletons; None for a classifier"
+    )
     people: tuple[JsonObject, ...] | None = Field(
         default=None,
         description="COCO results, best score first, with the file's name; None for a classifier",
@@ -264,32 +274,32 @@ class PicturePrediction(Frozen):
         description="every class, most probable first, or the predicted labels; None for a pose network",
     )
     answer: Json = Field(
-        default=None, description="the answer of an installed kind, in the form of the record's target"
+        default=None, description="the answer of a model of an installed kind, in the form of the record's target"
     )
     words: str = Field(default="", description="the answer as text")
 
     def line(self) -> str:
         """Return the answer for the picture in one line."""
         if self.classes is not None:
-            named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
-            return f"{self.file}: {', '.join(named) or 'none'}"
+            classes = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
+            return f"{self.file}: {', '.join(classes) or 'none'}"
         if self.people is not None:
             return f"{self.file}: {plural(len(self.people), 'instance')} → {self.picture}"
         return f"{self.file}: {self.words}"
 
 
 class PredictResult(Result):
-    """The model's answers for some pictures, in their order; ``json_file`` has the same."""
+    """The model's answers for some pictures, in the order of the pictures, as in the file ``json_file``."""
 
     run: str
     threshold: float | None
     pictures: tuple[PicturePrediction, ...] = Field(default=(), description="empty with a table")
     json_file: str = ""
     table: str = ""
-    summary: tuple[str, ...] = Field(default=(), description="what the table has, one line each")
+    summary: tuple[str, ...] = Field(default=(), description="a summary of the table, as lines")
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return a line for each of the first pictures, or the table's summary, and the file."""
+        """Return a line for each of the first pictures or the table's summary, and the written file."""
         listed, more = self.pictures[:_LISTED], len(self.pictures) - _LISTED
         rest = [f"… and {plural(more, 'picture')} more"] if more > 0 else []
         return [*(picture.line() for picture in listed), *rest, *self.summary, self.table or self.json_file]
@@ -306,23 +316,23 @@ class ExportSpec(Spec["ExportResult"]):
 
 
 class ExportResult(Result):
-    """A file for another runtime, evaluated beside its model; a JSON file beside it has the same."""
+    """An exported model, compared with the original in an evaluation; a JSON file next to it has this result."""
 
     run: str
     format: ExportFormat
     file: str
-    bytes: int = Field(description="its size")
+    bytes: int = Field(description="size of the file")
     examples: int = Field(description="test examples of the comparison")
     measure: str = Field(description="the main metric")
-    model: float = Field(description="the model's figure")
-    exported: float = Field(description="the file's figure")
+    model: float = Field(description="the main metric of the original model")
+    exported: float = Field(description="the main metric of the exported model")
     differing: int | None = Field(
         default=None, description="examples with different answers; None if answers are not single values"
     )
     difference: float = Field(description="the largest difference between outputs, on the first 100 examples")
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the file with its size, and both figures."""
+        """Return the file with its size, and the main metric of both models."""
         exported, model = (value_text(self.measure, value) for value in (self.exported, self.model))
         label, examples = measure_named(self.measure).label, plural(self.examples, "test example")
         differing = "" if self.differing is None else f"; {plural(self.differing, 'answer')} differ"
@@ -334,32 +344,32 @@ class ExportResult(Result):
 
 
 class ModelCheckSpec(Spec["ModelCheck"]):
-    """Tries what of a network works, on random images."""
+    """Checks on random images which uses of a network work, such as resuming and exporting."""
 
-    recipe: Recipe = Field(description="the recipe whose `model` is tried")
+    recipe: Recipe = Field(description="the recipe whose `model` is checked")
     image_shape: tuple[int, int, int] = Field(description="height, width and channels")
     classes: int = Field(ge=1, description="the number of outputs")
 
 
 class CheckedPart(Frozen):
-    """A part of the work with a network, and whether it works."""
+    """The outcome of one check of `podline models check`, such as resuming or TFLite."""
 
     name: str
-    works: bool | None = Field(description="null if it has no meaning for the network or on this machine")
-    words: str = Field(description="a figure, or the cause")
-    seconds: float = Field(description="the duration of the trial")
+    works: bool | None = Field(description="null if the check does not apply to the network or this machine")
+    words: str = Field(description="a measured value, or the cause of a failure")
+    seconds: float = Field(description="the duration of the check")
 
 
 class ModelCheck(Result):
-    """The result of `podline models check`: each part that was tried of a network."""
+    """The result of `podline models check`."""
 
-    model: str = Field(description="its name")
+    model: str = Field(description="the model's name")
     image_shape: tuple[int, int, int] = Field(description="height, width and channels")
     classes: int = Field(description="the number of outputs")
-    parts: tuple[CheckedPart, ...] = Field(description="each part, in the order of the trials")
+    parts: tuple[CheckedPart, ...] = Field(description="the checks, in order")
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return a line for each part."""
+        """Return a line for each check."""
         width = max(len(part.name) for part in self.parts)
         marks = {True: "yes", False: "no", None: "-"}
         shape = " × ".join(map(str, self.image_shape))

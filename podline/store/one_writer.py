@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from podline.base.errors import (
     ArtifactError,
     OtherWriterError,
+    PermanentError,
     PodlineError,
     StoreError,
     StoreUnavailableError,
@@ -94,6 +95,7 @@ def writing(
 
     Raises:
         StoreError: the store cannot be written.
+        OtherWriterError: the body raised a :class:`PermanentError`, and another process has the lease meanwhile.
     """
     mark, begun = store.own_folder("locks") / f"{folder.replace('/', '~')}.owner", time.monotonic()
 
@@ -110,7 +112,12 @@ def writing(
         stack.callback(writer.give_back)
         stack.enter_context(fences.put(store.uri, folder, writer))
         stack.enter_context(beside(writer.keep, writer.seconds / _RENEWALS, "lease"))
-        yield writer
+        try:
+            yield writer
+        except PermanentError:
+            with contextlib.suppress(PermanentError):
+                writer.require()  # another writer's results may be the cause of the error
+            raise
 
 
 class Writer:

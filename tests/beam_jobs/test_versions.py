@@ -224,8 +224,8 @@ def test_other_data_of_the_same_name_are_refused_and_moved_or_renewed_data_are_n
     converted(root, made("renamed", 0, "Biene", "Wespe", "Rest"), dataset=base)
     converted(root, made("renewed", 100, "Biene", "Hummel", "Rest"), dataset=base)
     words = (
-        r"data set images.data has the classes 'Biene', 'Hummel', 'Rest', and this source, without any of its images, "
-        r"has the classes 'Rest', 'oak', 'pine': .* \(--name NAME, or the recipe images.NAME\)"
+        r"data set images.data has the classes 'Biene', 'Hummel', 'Rest', but this source, without any of its images, "
+        r"has the classes 'Rest', 'oak', 'pine'; .* \(--name NAME, or the recipe images.NAME\)"
     )
     with pytest.raises(SourceError, match=words):
         converted(root, made("trees", 200, "oak", "pine", "Rest"), dataset=base)
@@ -313,7 +313,7 @@ def test_records_are_found_by_name_also_after_a_file_was_renamed(tmp_path: Path)
     assert said["image"] == identified(file.read_bytes()).identity.hex()
     assert said["name"] == open_dataset("images", str(root), split=said["split"]).names(said["record"])
     assert shown(root, f"{said['split']}[{said['record']}]") == [said]
-    assert "expected a place as train[0]" in str(asked(root, "cat/000.png").exception)
+    assert "expected a position such as train[0]" in str(asked(root, "cat/000.png").exception)
 
 
 def asked(root: Path, record: str) -> Any:

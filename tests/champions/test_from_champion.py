@@ -91,10 +91,10 @@ def test_a_search_begins_with_the_champion_and_the_parts_of_suspects_do_not(stor
 
 def test_a_champion_that_does_not_fit_is_one_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     crowned(store, run := left(store, small_recipe()))
-    with pytest.raises(SettingsError, match=rf"champion {run} has model.kind linear vs resnet; train once without"):
+    with pytest.raises(SettingsError, match=rf"model.kind differ: linear \(champion {run}\) vs resnet"):
         planned(store, GROWN, RECIPE.changed(model=ModelSettings(kind="resnet")))
     published(store, NEWEST, monkeypatch, (*CLASS_NAMES, "new"))
-    with pytest.raises(SettingsError, match=rf"{run} has classes of its own: \[\] vs \['new'\]"):
+    with pytest.raises(SettingsError, match=rf"classes .* differ: \[\] \(champion {run}\) vs \['new'\]"):
         planned(store, NEWEST)
 
 

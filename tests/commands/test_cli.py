@@ -64,7 +64,7 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["evalute"], "there is no command 'evalute'; did you mean 'evaluate'? (see `podline --help`)"),
         (["data", "chek"], "there is no command 'chek'; did you mean 'check'? (see `podline data --help`)"),
         (["train"], "which recipe? give one of cifar10"),
-        (["models", "describe", "mnist", "--set", "depth"], "'depth': expected KEY=VALUE"),
+        (["models", "describe", "mnist", "--set", "depth"], "got 'depth', expected KEY=VALUE"),
         (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["convert", "mnist"], "where is the raw data? give --source DIR"),

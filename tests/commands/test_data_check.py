@@ -55,7 +55,7 @@ def test_a_check_says_what_a_conversion_would_make_of_images(tmp_path: Path) -> 
     assert "layout: table" in check(folder, "--layout", "table").stdout
     source = split_folders(tmp_path / "split", train={"ant": 3, "bee": 3}, test={"ant": 3})
     said = check(source, "--set", "conversion.side=16").stdout
-    assert "no test image of bee: no figure covers it; give a column of splits" in said
+    assert "no test image of bee: no evaluation covers these classes; give a column of splits" in said
 
 
 def split_folders(folder: Path, **splits: dict[str, int]) -> Path:

@@ -210,10 +210,10 @@ def test_an_enlarged_image_has_an_enlarged_mask():
 @pytest.mark.parametrize(
     ("outline", "message"),
     [
-        ({"size": [80, 60], "counts": [4800]}, r"9: run lengths of size \[80, 60\] vs an image of \[60, 80\]"),
-        ({"size": [60, 80], "counts": [4800, 5]}, "annotation 9: run lengths add up to 4805 vs 4800 pixels"),
-        ({"size": [60, 80], "counts": [4805, -5]}, "annotation 9: run lengths add up to 4800 vs 4800 pixels"),
-        ({"size": [60, 80], "counts": "oooo0"}, "annotation 9: run lengths add up to .* vs 4800 pixels"),
+        ({"size": [80, 60], "counts": [4800]}, r"9: run lengths have the size \[80, 60\], but the image is \[60, 80\]"),
+        ({"size": [60, 80], "counts": [4800, 5]}, "9: run lengths add up to 4805, but the image has 4800 pixels"),
+        ({"size": [60, 80], "counts": [4805, -5]}, "9: run lengths add up to 4800, but the image has 4800 pixels"),
+        ({"size": [60, 80], "counts": "oooo0"}, "annotation 9: run lengths add up to .* but the image has 4800 pixels"),
     ],
 )  # fmt: skip
 def test_outlines_that_cannot_be_are_refused_by_name(outline, message):

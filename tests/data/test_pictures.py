@@ -115,11 +115,11 @@ def test_deep_pictures_are_what_their_values_say(data: bytes, expected: np.ndarr
 
 
 NUMBERS: list[tuple[object, bool, dict[int, list[int]], str]] = [
-    *((kind, False, {}, "holds floating-point numbers vs") for kind in (np.float16, np.float32, np.float64)),
-    *((kind, False, {}, "holds signed numbers vs") for kind in (np.int8, np.int16, np.int32)),
-    *((kind, False, {}, "bits a sample vs") for kind in (np.uint32, np.uint64)),
-    (np.uint16, True, {}, "holds its channels of 16 bits one after another"),
-    (np.uint16, False, {PHOTOMETRIC: [6]}, "holds other colours than grey and RGB in 16 bits"),
+    *((kind, False, {}, "has floating-point samples, expected") for kind in (np.float16, np.float32, np.float64)),
+    *((kind, False, {}, "has signed integer samples, expected") for kind in (np.int8, np.int16, np.int32)),
+    *((kind, False, {}, r"has samples of \d+ bits, expected") for kind in (np.uint32, np.uint64)),
+    (np.uint16, True, {}, "has a separate plane for each 16-bit channel"),
+    (np.uint16, False, {PHOTOMETRIC: [6]}, "has 16-bit samples in other colours than grey and RGB"),
 ]
 
 
@@ -130,7 +130,7 @@ def test_numbers_that_are_not_decoded_are_named(
 ) -> None:
     pixels = np.ones((4, 6, channels)).astype(kind)
     if planes and channels == 1:
-        pixels, reason = np.ones((4, 6, 2), np.uint16), "holds 2 channels of 16 bits"
+        pixels, reason = np.ones((4, 6, 2), np.uint16), "has 2 channels of 16 bits"
     with pytest.raises(PictureError, match=reason):
         picture_of(tiff(pixels, planes=planes, tags=tags))
 
@@ -146,7 +146,7 @@ def test_values_of_few_bits_are_told_and_scaled() -> None:
     assert picture_of(deep_png(GREY)).marks == 0
     assert (picture_of(deep_png(GREY), form=Form(white=1023)).pixels[5:] == 255).all()
     assert picture_of(deep_png(np.dstack([COLOURS, 0 * OPAQUE]))).marks == pictures.CLEAR
-    with pytest.raises(PictureError, match=r"holds values up to 255 in 16 bits, .*; set conversion\.white="):
+    with pytest.raises(PictureError, match=r"has 16-bit values up to 255, .*; set conversion\.white="):
         picture_of(deep_png(GREY >> 8))
 
 
@@ -195,7 +195,7 @@ def test_a_jpeg_that_ends_too_early_is_truncated_and_a_whole_one_is_not(encoding
     whole = picture_of(data).pixels
     assert np.array_equal(picture_of(data + b"appended").pixels, whole)
     if encoding.get("progressive"):
-        with pytest.raises(PictureError, match="the last of its scans"):
+        with pytest.raises(PictureError, match="its last scans are missing"):
             picture_of(data[: data.rindex(b"\xff\xda")] + b"\xff\xd9")
     first = data.index(b"\xff\xda") + 20
     for share in (0.02, 0.3, 0.5, 0.7, 0.9, 0.98):

@@ -99,7 +99,7 @@ def test_wide_labels_are_parsed_by_tensorflow(classes: int) -> None:
     assert parsed["label"].numpy().tolist() == labels.tolist()
     limit = 128 ** features[1].width
     for bad in (limit, -1):
-        with pytest.raises(SourceError, match=f"from {min(bad, 5)} to {max(bad, 5)}; a record holds 0 to {limit - 1}"):
+        with pytest.raises(SourceError, match=f"from {min(bad, 5)} to {max(bad, 5)}, expected 0 to {limit - 1}"):
             encoded(layout, {**drawn(features, 2), "label": np.array([5, bad])})
 
 

@@ -144,7 +144,7 @@ def test_shards_cover_a_split_once_and_keep_every_limit(
 
 
 def test_an_empty_split_or_a_record_that_fits_no_shard_is_an_error() -> None:
-    with pytest.raises(SettingsError, match=r"shard_bytes=3125 vs 3126 bytes of one record; raise shard_bytes"):
+    with pytest.raises(SettingsError, match=r"shard_bytes=3125 is less than the 3126 bytes of a record; raise shard_b"):
         shard_count(10, CIFAR, CIFAR - 1, 1)
     with pytest.raises(SourceError, match="the split 'test' has no records"):
         plan_shards("x", {"train": 10, "test": 0}, 100, shard_bytes=1000, min_shards=1)

@@ -123,6 +123,6 @@ def test_few_images_make_smaller_batches_and_more_epochs_unless_these_are_given(
     assert (found.batch_size, found.schedule.learning_rate, found.duration) == (batch, rate, duration)
     assert found.evaluate_every == every
     same = (found.batch_size, found.schedule, found.duration) == (recipe.batch_size, recipe.schedule, recipe.duration)
-    enough = [line for line in told if "so that there are enough steps" in line]
+    enough = [line for line in told if "for enough steps" in line]
     assert [f"{images:,} training images" in line for line in enough] == ([] if same else [True])
     assert fitted(open_store(tmp_path), found, "unread") == found

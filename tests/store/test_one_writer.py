@@ -15,7 +15,7 @@ import pytest
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 from two_machines import SmallTrainSpec, played, real_recipe, schedule
 
-from podline.base.errors import OtherWriterError, TakenError
+from podline.base.errors import OtherWriterError, SettingsError, TakenError
 from podline.ledger import ledger
 from podline.stages.specs import TrainSpec
 from podline.store import fences, one_writer
@@ -129,6 +129,25 @@ def test_a_writer_suspended_between_look_and_write_changes_nothing(
     with pytest.raises(OtherWriterError):
         first.require()
     assert world.texts() == {f"{RUN}/a": "first"}
+
+
+def test_a_former_writer_fails_for_the_next_one_and_not_for_what_it_finds_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_LEASE", "60")
+
+    def fail(*, taken: bool) -> None:
+        with writing(store, RUN, "the first", lambda *_: None):
+            lease = store.find(f"{RUN}/{LEASE}")
+            assert lease is not None
+            if taken:
+                store.swap(None, lease.name, lease.version)
+            raise SettingsError("the run was promoted, and is never written again")
+
+    with pytest.raises(OtherWriterError):
+        fail(taken=True)
+    with pytest.raises(SettingsError):
+        fail(taken=False)
 
 
 def test_a_completion_record_counts_from_the_lease_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

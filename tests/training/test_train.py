@@ -244,7 +244,7 @@ def test_what_was_learned_from_other_labels_is_not_kept(root: Path, plainly: tup
     """The data are put back before the next checkpoint: their content is right at both ends."""
     shutil.copytree(root / FOLDER, root / "kept")
     spec = plain_spec(root)
-    with pytest.raises(ArtifactError, match=r"was changed while it was read; .* goes on from the last saved state"):
+    with pytest.raises(ArtifactError, match=r"was changed while it was read, .* resumes from the last checkpoint"):
         train(spec, once("steps", 18, lambda: relabel(root, "train")))
     checkpoints = sorted(path.name for path in (root / spec.folder / "checkpoints").glob("*.json"))
     assert checkpoints[-1] == "step-00000016.json"

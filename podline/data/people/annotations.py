@@ -1,6 +1,6 @@
-"""Reads and checks files of annotations in a sandbox: COCO's JSON, plain or in a zip file, and DeepLabCut's tables.
+"""Read and check annotation files in a sandbox: COCO's JSON, plain or in a zip file, and DeepLabCut's tables.
 
-An invalid entry puts its image into quarantine: otherwise a person with an unreadable annotation would be learned as
+An invalid entry puts its image into quarantine. Otherwise a person with an unreadable annotation would be trained as
 background. docs/how-to/coco.md lists the rules.
 """
 
@@ -49,7 +49,7 @@ class _Checked(BaseModel):
 
 
 class ListedImage(_Checked):
-    """An entry of ``images``; a missing width and height are read from the file."""
+    """An entry of ``images``; if width and height are missing, they are read from the image file."""
 
     file_name: str = Field(min_length=1)
     width: int = Field(default=0, ge=1, lt=2**31)
@@ -63,7 +63,7 @@ class ListedImage(_Checked):
 
 
 class RunLengths(_Checked):
-    """An outline as COCO's run lengths; see :mod:`podline.data.people.masks`."""
+    """A mask as COCO's run lengths (RLE); see :mod:`podline.data.people.masks`."""
 
     size: list[int]
     counts: str | Annotated[list[Length], Field(fail_fast=True)]
@@ -86,9 +86,9 @@ def flat(keypoints: Any) -> Any:
 
 
 class Annotation(_Checked):
-    """An entry of ``annotations``; adds the values that COCO has and others may lack: box, area, zeros for joints.
+    """An entry of ``annotations``; missing values that COCO files have are filled in: box, area, unlabelled joints.
 
-    The validation context is the number of joints.
+    The validation context is the number of joints, an int.
     """
 
     id: int
@@ -114,7 +114,7 @@ class Annotation(_Checked):
             self.keypoints = [0.0] * values
         seen = self.keypoints[2::3]
         if len(self.keypoints) != values:
-            raise ValueError(f"its keypoints are {len(self.keypoints)} numbers vs {values}")
+            raise ValueError(f"its keypoints have {len(self.keypoints)} numbers vs {values}")
         if wrong := set(seen) - {0, 1, 2}:
             raise ValueError(f"a keypoint has the visibility {wrong.pop():g} vs 0, 1 or 2")
         if self.num_keypoints is None:
@@ -128,7 +128,7 @@ class Annotation(_Checked):
         return self
 
     def _box(self) -> tuple[float, float, float, float]:
-        """Return a box around the labelled joints, else around the polygons; an empty box without either."""
+        """Return a box (left, top, width, height) around the labelled joints, else the polygons; zeros without both."""
         joints = list(zip(*(self.keypoints[part::3] for part in range(3)), strict=True))
         places, border = [joint[:2] for joint in joints if joint[2]], 1
         if not places and isinstance(self.segmentation, list):
@@ -141,21 +141,21 @@ class Annotation(_Checked):
 
 
 def has_joints(annotation: Mapping[str, Any]) -> bool:
-    """Return whether an unchecked annotation describes a single instance with a joint at some place."""
+    """Return whether an unchecked annotation is of a single instance and has a non-zero keypoint value."""
     keypoints = flat(annotation.get("keypoints"))
     return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
 
 
 @dataclass(slots=True)
 class ImageEntry:
-    """An image in an annotation file, or an annotation without an image.
+    """An image in an annotation file, or an annotation whose image is not in the file.
 
     Attributes:
-        record: its name in quarantine and errors.
-        width: width of the annotated image; 0 to use the file's.
-        problem: why it cannot be converted; empty if it can.
+        record: name of the entry in the quarantine list and in errors.
+        width: width of the annotated image; 0 to use the width of the image file.
+        problem: why the image cannot be converted; empty if it can.
         people: number of annotations with a joint.
-        annotations: the annotations of its people, each an :class:`Annotation` as JSON.
+        annotations: the annotations of people in the image, each an :class:`Annotation` as JSON.
     """
 
     record: str
@@ -176,9 +176,9 @@ class Entries(NamedTuple):
     """The content of an annotation file.
 
     Attributes:
-        images: the images, and annotations without an image.
+        images: the images, and the annotations whose image is not in the file.
         others: number of annotations of other categories, which are skipped.
-        strays: number of these that have joints.
+        strays: number of skipped annotations that have joints.
     """
 
     images: list[ImageEntry]
@@ -187,16 +187,16 @@ class Entries(NamedTuple):
 
 
 def limits_of_annotations(size: int) -> ParseLimits:
-    """Return the limits for parsing ``size`` bytes of annotations, whose values become objects."""
+    """Return the limits for parsing an annotation file of ``size`` bytes, whose values become Python objects."""
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 
 
 def document_of(file: AnnotationFile, remedy: str) -> dict[str, Any] | None:
-    """Read a file of annotations, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
+    """Read an annotation file, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
 
     Returns:
-        The document with lists ``images`` and ``annotations``, or None for another document. Outlines that no record
-        needs, which fill most of a file, are dropped.
+        The document if it has the lists ``images`` and ``annotations``, else None. Segmentations of people with joints
+        are dropped, since no record needs them and they fill most of a file.
 
     Raises:
         SourceError: the file cannot be read or is not JSON.
@@ -243,12 +243,12 @@ def size_of(path: Path) -> int:
 
 
 def entries_of(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
-    """Check the content of a file of annotations.
+    """Check the entries of an annotation document.
 
     Args:
-        document: the content.
+        document: the document, from :func:`document_of`.
         ids: the ``category_id`` values to read; other annotations are skipped.
-        joints: number of joints of an annotation.
+        joints: number of joints per annotation.
     """
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
     names = [_id_of(image) for image in document["images"]]
@@ -289,7 +289,7 @@ def _id_of(entry: object) -> int | str | None:
 
 
 def identifier(value: object) -> int | str | None:
-    """Return an id as a number if it is one in any form (7, 7.0, "7"), else as text; None for other values."""
+    """Return an id as int if it is a whole number in any form (7, 7.0, "7"), as str if other text, else as None."""
     if isinstance(value, str):
         return int(value) if _NUMBER.fullmatch(value) else value
     if isinstance(value, float) and value.is_integer():
@@ -298,7 +298,7 @@ def identifier(value: object) -> int | str | None:
 
 
 def numbered(ids: Sequence[int | str | None]) -> Sequence[int]:
-    """Return the numbers of a file's entries: their ids if these are different numbers, else their places from 1 on."""
+    """Return int ids for a file's entries: the file's ids if they are distinct integers, else positions from 1 on."""
     numbers = [number for number in ids if isinstance(number, int) and 0 <= number < 2**62]
     return numbers if len(set(numbers)) == len(ids) else range(1, len(ids) + 1)
 
@@ -309,19 +309,19 @@ def _image_entry(record: str, image: object) -> ImageEntry:
     except ValidationError as error:
         return ImageEntry(record, problem=_problem(error))
     if (name := _id_of(image)) is None:
-        return ImageEntry(record, problem="its id is missing, or neither a number nor a text")
+        return ImageEntry(record, problem="its id is missing, or is neither a number nor text")
     record = f"{printable(found.file_name, bounds.NAME_BYTES)} (image {printable(str(name), bounds.NAME_BYTES)})"
     return ImageEntry(record, name=found.file_name, width=found.width, height=found.height)
 
 
 def refuse_twice(entries: Sequence[ImageEntry], what: str, values: Sequence[Any]) -> None:
-    """Mark images with the same id or file: each lists only a part of the people, so the rest would be background."""
+    """Refuse images with the same id or file: each entry lists only some people, others would become background."""
     first: dict[Any, ImageEntry] = {}
     for entry, value in zip(entries, values, strict=True):
         other = entry if value is None else first.setdefault(value, entry)
         if other is not entry:
-            entry.refuse(f"its {what} is also that of {other.record}; list it once")
-            other.refuse(f"its {what} is also that of {entry.record}; list it once")
+            entry.refuse(f"its {what} is also that of {other.record}; list the image once")
+            other.refuse(f"its {what} is also that of {entry.record}; list the image once")
 
 
 def _add(entry: ImageEntry, found: Mapping[str, Any], number: int, joints: int) -> None:
@@ -336,12 +336,12 @@ def _add(entry: ImageEntry, found: Mapping[str, Any], number: int, joints: int) 
 
 
 def _given(found: Any) -> Any:
-    """Remove null values from an object, so that they count as missing."""
+    """Remove null values from an object, so that the defaults apply."""
     return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else found
 
 
 def _problem(error: ValidationError) -> str:
-    """Describe the first validation problem in one line."""
+    """Return the first validation problem as one line."""
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
         return first["msg"].removeprefix("Value error, ")

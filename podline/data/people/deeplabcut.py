@@ -1,7 +1,8 @@
-"""Reads DeepLabCut's labels, ``CollectedData_*.csv``, as annotations in COCO's format.
+"""Convert DeepLabCut's labels, ``CollectedData_*.csv``, to annotations in COCO's format.
 
-A table begins with the rows scorer, individuals (for several animals only), bodyparts and coords. Each further row is a
-frame: its path in one cell or in three, and x and y of each body part. Empty cells mean an unlabelled joint.
+A table begins with the rows scorer, individuals (only with several animals), bodyparts and coords. Each further row is
+a frame: the path of its image in one cell or in three, then x and y of each body part. An empty cell is an unlabelled
+joint.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from podline.data.shown import printable, shortened
 
 _LABELS = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")
-_HEADERS = 4  # rows at most, which have all columns
-_SINGLE = "single"  # the individual that has DeepLabCut's unique body parts
+_HEADERS = 4  # largest number of header rows; they have all columns
+_SINGLE = "single"  # the individual to which DeepLabCut assigns unique body parts
 
 
 class LabelTable(NamedTuple):
-    """A table of labels.
+    """A parsed table of labels.
 
     Attributes:
-        individuals: columns of poses by individual; a table of single animals has one individual without a name.
+        individuals: individual → its columns in ``poses``; without individuals, the only key is empty.
         parts: the body part of each column.
-        names: names of the frames' images.
-        poses: (frames, columns, 3): x, y, visibility; zeros without a label.
+        names: file name of each frame's image.
+        poses: float64 (frames, columns, 3): x, y, visibility; zeros for an unlabelled joint.
     """
 
     individuals: dict[str, list[int]]
@@ -45,13 +46,13 @@ class LabelTable(NamedTuple):
 
 
 def tables_of(place: Path) -> list[tuple[str, Path]]:
-    """Return the tables of a project, of its ``labeled-data``, or of a folder in it.
+    """Find the label tables of a DeepLabCut project, of its ``labeled-data``, or of a folder in that.
 
     Returns:
-        The folder of the images below ``place``, and the table, for each table; an empty list without tables.
+        For each table, the folder of its images relative to ``place`` and the table's path; empty if there are none.
 
     Raises:
-        SourceError: a folder has several tables.
+        SourceError: a folder has more than one table.
     """
     labels = place if place.name == _LABELS else place / _LABELS
     folders = [place, *sorted(path for path in labels.glob("*") if path.is_dir())]
@@ -60,21 +61,21 @@ def tables_of(place: Path) -> list[tuple[str, Path]]:
         found = [path for path in folder.glob("CollectedData*") if is_table(path)]
         if len(found) > 1:
             names = ", ".join(sorted(path.name for path in found))
-            raise SourceError(f"{folder} holds {len(found)} tables of labels vs one: {names}; give one as the source")
+            raise SourceError(f"{folder} has {len(found)} label tables, expected one: {names}; give one as the source")
         prefix = "" if folder == place else f"{folder.relative_to(place).as_posix()}/"
         tables += [(prefix, path) for path in found]
     return tables
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file name is that of a table."""
+    """Return whether a path is a CSV file."""
     return path.name.lower().endswith(".csv") and path.is_file()
 
 
 def as_coco(place: Path) -> bytes:
-    """Return the annotations of a table, or of a folder's tables, as JSON.
+    """Return the labels of a table, or of all tables in a folder, as a COCO document in JSON.
 
-    The skeleton comes from the project's ``config.yaml``, without names that are not body parts.
+    The skeleton comes from the project's ``config.yaml``; limbs with unknown body parts are dropped.
 
     Raises:
         SourceError: a table cannot be read, or its body parts differ from those of other tables.
@@ -122,9 +123,12 @@ def _read(path: Path) -> LabelTable:
     header = {row[0]: row for row in itertools.takewhile(lambda row: row[:1] and row[0] in _HEADER, rows)}
     if not {"bodyparts", "coords"} <= header.keys():
         found = ", ".join(printable(row[0] if row else "", 20) for row in rows[:3])
-        raise SourceError(f"{path} is not a table of DeepLabCut: rows {found} vs scorer, bodyparts, coords")
+        raise SourceError(
+            f"{path} is not a table of DeepLabCut: got rows that begin with {found}, expected scorer, bodyparts, "
+            "coords; give a CollectedData_*.csv"
+        )
     if len(widths := {len(row) for row in rows}) > 1:
-        raise SourceError(f"{path} has rows of {min(widths)} and of {max(widths)} cells vs one length; restore it")
+        raise SourceError(f"{path} has rows of {min(widths)} and of {max(widths)} cells vs equal lengths; restore it")
     coords = header["coords"]
     first = coords.index("x") if "x" in coords else 0
     if not first or coords[first:] != ["x", "y"] * ((len(coords) - first) // 2):
@@ -135,17 +139,20 @@ def _read(path: Path) -> LabelTable:
     columns = list(zip(owners, header["bodyparts"], strict=True))[first:]
     joints = columns[::2]
     if joints != columns[1::2] or len(set(joints)) < len(joints):
-        raise SourceError(f"{path}: a body part has not one x and one y beside each other; restore the header")
+        raise SourceError(f"{path}: a body part does not have one x and one y column side by side; restore the header")
     body = np.array(rows[len(header) :], dtype=object).reshape(-1, len(coords))
     names = [name.replace("\\", "/").rpartition("/")[2] for name in body[:, first - 1].tolist()]
     with reading(path, "a table of DeepLabCut", "write a number, or leave the cell empty"):
         places = np.where(body[:, first:] == "", "nan", body[:, first:]).astype(np.float64).reshape(len(body), -1, 2)
     unlabelled = np.isnan(places)
     for row, column in np.argwhere(unlabelled.sum(axis=-1) == 1):
-        raise SourceError(f"{path}: {printable(names[row])} has one of x and y of {joints[column][1]} vs both or none")
+        raise SourceError(
+            f"{path}: {printable(names[row])} has only one of x and y of {joints[column][1]}; give both, or leave both "
+            "empty"
+        )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise SourceError(f"{path}: {printable(twice)} is there twice vs once; remove one of them")
+        raise SourceError(f"{path}: {printable(twice)} occurs in two rows; remove one of them")
     individuals: dict[str, list[int]] = {}
     for column, (individual, _part) in enumerate(joints):
         individuals.setdefault(individual, []).append(column)
@@ -154,7 +161,7 @@ def _read(path: Path) -> LabelTable:
 
 
 def _skeleton(place: Path) -> list[Any]:
-    """Return the pairs of names in the project's skeleton; an empty list without settings."""
+    """Return the skeleton in the project's ``config.yaml``, as pairs of body parts; empty without the file."""
     folder = place.parent if place.is_file() else place
     labels = next((each for each in (folder, folder.parent) if each.name == _LABELS), None)
     config = (labels.parent if labels else folder) / "config.yaml"
@@ -168,7 +175,7 @@ def _skeleton(place: Path) -> list[Any]:
 
 
 def _limbs(skeleton: list[Any], parts: tuple[str, ...]) -> list[list[int]]:
-    """Return limbs with COCO's joint numbers, from 1 on; skip unknown parts, which a new project's settings have."""
+    """Return limbs as COCO's joint numbers, from 1 on; skip unknown parts, which new projects have in their config."""
     return [
         [parts.index(end) + 1 for end in pair]
         for pair in skeleton

@@ -1,4 +1,4 @@
-"""Finds annotations whose numbers contradict COCO's format, such as shares instead of pixels, and names the remedy."""
+"""Find annotations whose numbers contradict COCO's format, such as fractions instead of pixels, and name a remedy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from podline.data.people.image import People
 
 Numbers = npt.NDArray[np.float64]
 
-_LEAST = 3  # images, and instances, from which units are judged
-_MOST = 0.5  # share above which one thing is true of most
-_BOXES = 0.8  # share of boxes that hold most of their joints, at least
-_SOME = 0.1  # share of instances with joints outside the image that a few careless labels explain
-_LARGE = 150  # pixels of a side, above which joints in percent would leave most of an image empty
+_LEAST = 3  # fewest instances for a warning
+_MOST = 0.5  # share that counts as most
+_BOXES = 0.8  # least share of boxes that contain most of their joints, below which a warning is given
+_SOME = 0.1  # share of instances with joints outside the image that careless labelling can explain
+_LARGE = 150  # image side in pixels, above which all joints within 100 pixels are unlikely to be pixels
 _WRITE = "write left, top, width and height in pixels"
 
 
 class _Instance(NamedTuple):
-    """An instance: its labelled joints, (n, 2), its box, and its image's width, height and EXIF rotation."""
+    """An instance: its labelled joints (n, 2), its box, its image's size, and whether an EXIF rotation was ignored."""
 
     joints: Numbers
     box: Numbers
@@ -32,10 +32,10 @@ class _Instance(NamedTuple):
 
 
 def doubts(images: Iterable[tuple[People, bool]]) -> list[str]:
-    """Return a line on each doubt about annotations.
+    """Return a warning for each way in which the annotations are probably wrong.
 
     Args:
-        images: people, and whether their image stays as stored in spite of an EXIF orientation.
+        images: the people in each image, and whether the image has an EXIF rotation that was ignored.
     """
     instances = [found for people, unturned in images for found in _instances(people, unturned)]
     if len(instances) < _LEAST:
@@ -55,20 +55,20 @@ def _instances(people: People, unturned: bool) -> Iterable[_Instance]:
 
 
 def _units(instances: Sequence[_Instance]) -> str:
-    """Return a doubt about joints near to the corner, which are shares of the image or percent."""
+    """Return a warning if all joints lie so near to the origin that they are fractions or percent, not pixels."""
     joints = np.concatenate([each.joints for each in instances])
     smallest = min(each.size.min() for each in instances)
     for most, unit, factor in ((1, "from 0 to 1", "width and height"), (100, "in percent", "a hundredth of both")):
         if joints.min() >= 0 and joints.max() <= most and smallest > (_LARGE if most > 1 else most):
             return (
-                f"all joints lie within {most} {'pixel' if most == 1 else 'pixels'} of the image's corner, as if they "
-                f"were {unit}; write them in pixels: multiply x and y by {factor}"
+                f"all joints lie within {most} {'pixel' if most == 1 else 'pixels'} of the image's corner, as if given "
+                f"{unit}; write them in pixels: multiply x and y by {factor}"
             )
     return ""
 
 
 def _outside(instances: Sequence[_Instance]) -> tuple[int, int]:
-    """Return how many instances have joints outside the image, and how many of these fit the turned image."""
+    """Return the number of instances with joints outside the image, and how many of them fit with x and y swapped."""
     outside = [one for one in instances if not _holds(one.size, one.joints).all()]
     return len(outside), sum(bool(_holds(one.size[::-1], one.joints).all()) for one in outside)
 
@@ -82,15 +82,15 @@ def _turned(instances: Sequence[_Instance]) -> str:
     outside, fitting = _outside(unturned)
     if not unturned:
         return ""
-    remedy, count = "--set conversion.turn=true turns them", plural(len(unturned), "instance")
+    remedy, count = "--set conversion.turn=true rotates them", plural(len(unturned), "instance")
     if fitting > _MOST * outside:
         return (
-            f"{fitting} of {count} in images with an EXIF rotation have joints outside the stored image that lie "
-            f"inside the turned one: the annotations are of turned images; {remedy}"
+            f"{fitting} of {count} in images with an EXIF rotation have joints outside the stored image but inside "
+            f"the rotated one, so the annotations belong to rotated images; {remedy}"
         )
     return (
-        f"images with an EXIF rotation ({count} of {len(instances)}) stay as stored, as in COCO; if the annotations "
-        f"are of turned images, {remedy}"
+        f"images with an EXIF rotation ({count} of {len(instances)}) are read as stored, as in COCO; if the "
+        f"annotations belong to rotated images, {remedy}"
     )
 
 
@@ -100,12 +100,12 @@ def _outside_of(instances: Sequence[_Instance]) -> str:
         return ""
     if fitting > _MOST * outside:
         return (
-            f"{outside} of {len(instances)} instances have joints outside the image, and {fitting} of these would be "
+            f"{outside} of {len(instances)} instances have joints outside the image, and {fitting} of them would be "
             "inside if x and y were swapped; write x first"
         )
     return (
-        f"{outside} of {len(instances)} instances have joints outside the image; annotate these images, or scale the "
-        "joints as the images were scaled"
+        f"{outside} of {len(instances)} instances have joints outside the image; correct these annotations, or scale "
+        "the joints like the images"
     )
 
 
@@ -116,7 +116,7 @@ def _boxes(instances: Sequence[_Instance]) -> str:
     boxes, sizes = (np.array(parts) for parts in zip(*((each.box, each.size) for each in instances), strict=True))
 
     def good(left: Numbers, right: Numbers) -> int:
-        """Return the number of boxes that hold most of their joints and lie in the image, to a tenth of it."""
+        """Return the number of boxes that contain most of their joints and lie in the image, give or take a tenth."""
         slack = _SOME * sizes
         inside = np.all((left >= -slack) & (right <= sizes + slack) & (left <= right), axis=1)
         held = [
@@ -138,5 +138,6 @@ def _boxes(instances: Sequence[_Instance]) -> str:
     meaning, count = max(meanings.items(), key=lambda found: found[1])
     like = f", but {count} would if they were {meaning}" if count > max(right, _MOST * len(instances)) else ""
     return (
-        f"{len(instances) - right} of {len(instances)} boxes do not hold their joints inside the image{like}; {_WRITE}"
+        f"{len(instances) - right} of {len(instances)} boxes do not contain their joints or leave the image{like}; "
+        f"{_WRITE}"
     )

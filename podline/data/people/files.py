@@ -1,4 +1,4 @@
-"""Finds files of annotations, and the images that they name, in a folder and its zip files, without unpacking them."""
+"""Find annotation files, and the images that they name, in a folder and its zip files, without unpacking these."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _IMAGE_FOLDERS = ("", "images", "imgs")  # usual names, preferred among several 
 
 
 class AnnotationFile(NamedTuple):
-    """A file of annotations.
+    """The location of an annotation file.
 
     Attributes:
-        path: the file, the zip file that holds it, or a folder with DeepLabCut's tables.
-        member: the file's name in the zip file.
+        path: the file, the zip file that contains it, or a folder with DeepLabCut's tables.
+        member: the file's name in the zip file; empty outside of one.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class AnnotationFile(NamedTuple):
 
     @property
     def role(self) -> str:
-        """Return the split in the name of the file or its folder: train, val, test or an empty string."""
+        """Return the split in the name of the file or its folder: train, val or test; empty if there is none."""
         shown = Path(str(self).lower())
         return _role(shown.name) or _role(shown.parent.name)
 
@@ -56,11 +56,11 @@ def _role(name: str) -> str:
 
 
 def annotation_files(place: Path, *, official: bool = False) -> Iterator[AnnotationFile]:
-    """Yield the files that may have annotations, and a folder with DeepLabCut's tables last; open none.
+    """Yield the files that may have annotations, a folder with DeepLabCut's tables last; no file is opened.
 
     Args:
         place: a folder or a file.
-        official: whether only COCO's own files of people count.
+        official: whether only COCO's own files with people are wanted.
     """
     if place.is_file():
         yield AnnotationFile(place)
@@ -77,7 +77,7 @@ def annotation_files(place: Path, *, official: bool = False) -> Iterator[Annotat
 
 
 def _packed(place: Path, archive: Path, year: str) -> Iterator[AnnotationFile]:
-    """Yield COCO's annotations in a zip file, if their images are there and they are not unpacked beside it."""
+    """Yield COCO's annotation files in a zip file, if their images exist and the files are not also unpacked."""
     for split in ("train", "val"):
         name, images = f"person_keypoints_{split}{year}.json", f"{split}{year}"
         unpacked = any((folder / name).exists() for folder in (place, place / "annotations"))
@@ -87,18 +87,18 @@ def _packed(place: Path, archive: Path, year: str) -> Iterator[AnnotationFile]:
 
 
 class _Image(NamedTuple):
-    """An image file: the parts of its path in the source, composed (NFC), and its place."""
+    """An image file: the components of its path in the source, in Unicode form NFC, and its location."""
 
     parts: tuple[str, ...]
     place: Place
 
 
 class _Match(NamedTuple):
-    """An image whose path ends with the last parts of a name.
+    """An image whose path ends with the same components as an annotated name.
 
     Attributes:
-        root: the folder above these parts.
-        dropped: number of the name's other parts.
+        root: the folder above the common components.
+        dropped: number of the name's components that are not in the path.
         image: the image.
     """
 
@@ -107,15 +107,15 @@ class _Match(NamedTuple):
     image: _Image
 
     def is_in(self, folder: tuple[str, ...]) -> bool:
-        """Return whether the path in a folder above the image is the end of the name."""
+        """Return whether the name matches the image's path below ``folder``, which must include ``root``."""
         return len(folder) >= len(self.root) and self.image.parts[:-1][: len(folder)] == folder
 
 
 class ImageFiles:
     """Finds the images that annotations name, in the files around a source and in its zip files.
 
-    A name may have backslashes, ``.``, ``..``, blanks around it, decomposed letters, no ending, or leading folders that
-    are not here, as absolute paths and URLs do.
+    A name may have backslashes, ``.``, ``..``, surrounding blanks, decomposed letters, no extension, or leading folders
+    that do not exist here (absolute paths, URLs).
     """
 
     def __init__(self, files: Files) -> None:
@@ -128,25 +128,25 @@ class ImageFiles:
                 self._add(file.name, Place(file.path))
 
     def places(self, names: Sequence[str], file: AnnotationFile, top: Path) -> tuple[str, list[Place | None], int]:
-        """Find the images that a file of annotations names.
+        """Find the images that an annotation file names.
 
         Args:
             names: names of the images.
-            file: the file.
+            file: the annotation file.
             top: the folder of the source.
 
         Returns:
-            The folder of the images in the source; the place of each image, or None; the number of image files in these
-            folders that no name means.
+            The common folder of the images in the source; the location of each image, or None; the number of image
+            files in the images' folders that no name refers to.
 
         Raises:
-            SourceError: no image is there, or several folders have them; or a zip file cannot be read.
+            SourceError: no image exists, or several folders could contain them; or a zip file cannot be read.
         """
         matches, problems = [self._matches(name) for name in names], list[SourceError]()
         while self._archives and not any(matches):
             try:
                 self._unpack(self._archives.pop(0))
-            except SourceError as error:  # it may be of no use
+            except SourceError as error:  # the images may be in other files
                 problems.append(error)
             matches = [self._matches(name) for name in names]
         if problems and not any(matches):
@@ -165,14 +165,15 @@ class ImageFiles:
     def _root(
         self, matches: Sequence[Sequence[_Match]], names: Sequence[str], file: AnnotationFile, top: Path
     ) -> tuple[str, ...]:
-        """Return the folder below which the named images are: of several, the nearest to their annotations."""
+        """Return the folder that contains the named images; if several could, the one nearest to the annotations."""
         dropped = defaultdict[tuple[str, ...], list[int]](list)
         for match in chain.from_iterable(matches):
             dropped[match.root].append(match.dropped)
         if not dropped:
             shown = ", ".join(filter(None, names[:2])) or "any"
             raise SourceError(
-                f"{file}: none of its images ({shown} …) is in {self._place}; put them there, beside it or into images/"
+                f"{file}: none of its images ({shown} …) is in {self._place}; put them there, next to the annotations "
+                "or into images/"
             )
         most, beside = max(map(len, dropped.values())), file.path if file.path.is_dir() else file.path.parent
         near = Path(unicodedata.normalize("NFC", beside.relative_to(top).as_posix())).parts
@@ -190,12 +191,12 @@ class ImageFiles:
 
         best, *others = sorted(dropped, key=order, reverse=True)
         if others and order(others[0]) == order(best):
-            told = " or ".join("/".join(root) or "." for root in sorted((best, others[0])))
-            raise SourceError(f"{file}: its images may be in {told}; move one of them out of {self._place}")
+            folders = " or ".join("/".join(root) or "." for root in sorted((best, others[0])))
+            raise SourceError(f"{file}: its images may be in {folders}; move one of these folders out of {self._place}")
         return best
 
     def _matches(self, name: str) -> list[_Match]:
-        """Return the images that a name may mean: as it is, or else as a URL."""
+        """Return the images that may match a name, read as a path, or else as a URL."""
         for parts in _forms(name):
             found = list[_Match]()
             for image in self._images.get(_stem(parts[-1]), ()) if parts else ():
@@ -213,7 +214,7 @@ class ImageFiles:
         self._images[_stem(parts[-1])].append(_Image(parts, place))
 
     def _unpack(self, file: ListedFile) -> None:
-        """Add the images in a zip file."""
+        """Add the images in a zip file to the index."""
         begin(limits_of(file.bytes), file.path)
         with reading(file.path, "a zip file", "fetch it again"), zipfile.ZipFile(file.path) as archive:
             for member in archive.namelist():
@@ -226,7 +227,7 @@ def _dropped(match: _Match) -> int:
 
 
 def _forms(name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the parts of a name as a path, and as a URL: with ``%20`` and a query, whose last value may be a path."""
+    """Yield the components of a name as a path, then as a URL: percent-decoded, the last query value or the path."""
     yield _parts(name)
     path, _, query = name.partition("?")
     *_, value = query.split("=")

@@ -1,4 +1,4 @@
-"""The people in an image, and the choice among them: those with a place in the record, and ignored ones."""
+"""Represent the people in an image, and choose those that a record stores; the others are ignored regions."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import chain
 from typing import Any, NamedTuple, Self
 
 PERSON = 1
-"""COCO's ``category_id`` of people, and the converted one of any instance with joints in a user's data set."""
+"""COCO's ``category_id`` of people; conversion also assigns it to any instance in a user's keypoint data set."""
 
 MASK_STRIDE = 4
-"""Pixels of the square per cell of the mask of ignored people."""
+"""Side in pixels of a cell in the mask of ignored people."""
 
 BEYOND = "instances beyond the places of a record"
-"""The rule that ignores people if all places of a record are taken."""
+"""The rule for people who are ignored because the record already has ``max_people``."""
 
 _NOWHERE = (0, 0, 0)
 
 
 class People(NamedTuple):
-    """The people in an image, in its own pixels; the target of its record.
+    """The people in an image, in pixels of the original image; this is the target of its record.
 
     Attributes:
-        id: the image's number in its annotation file.
-        name: the image's name in its annotation file.
-        width: width of the annotated image; 0 if the annotations do not say.
+        id: number of the image in its annotation file.
+        name: name of the image in its annotation file.
+        width: width of the annotated image; 0 if the annotations lack it.
         instances: number of annotations with a joint.
         annotations: the annotations, in the source's order, each an
             :class:`podline.data.people.annotations.Annotation` as JSON.
@@ -40,22 +40,22 @@ class People(NamedTuple):
     annotations: tuple[str, ...]
 
     def text(self) -> str:
-        """Return the target as text: a line, and one for each annotation."""
+        """Return the target as text: a line about the image, then one line per annotation."""
         return "\n".join([json.dumps(self[:-1]), *self.annotations])
 
     @classmethod
     def of(cls, text: str, width: int, height: int) -> Self:
-        """Parse a text from :meth:`text`; the size is that of the decoded image."""
+        """Parse a text from :meth:`text`; ``width`` and ``height`` are those of the decoded image."""
         line, *annotations = text.split("\n")
         number, name, _, _, instances = json.loads(line)
         return cls(number, name, width, height, instances, tuple(annotations))
 
 
 class PersonEntry(NamedTuple):
-    """A labelled person, in the image's own pixels.
+    """A labelled person, in pixels of the original image.
 
     Attributes:
-        keypoints: x, y and visibility of the annotated joints, one after another; zeros for unlabelled joints.
+        keypoints: x, y and visibility of each annotated joint in turn; zeros for unlabelled joints.
         bbox: left, top, width, height.
     """
 
@@ -66,10 +66,10 @@ class PersonEntry(NamedTuple):
 
 
 def chosen(image: People, max_people: int, counted: Counter[str]) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
-    """Return the people with a place in an image's record, largest first, and the ignored people.
+    """Return the people that an image's record stores, largest first, and the ignored annotations.
 
-    The ignored people are annotations for :func:`podline.data.people.masks.ignored_mask`. ``counted`` counts the
-    rules that apply.
+    The ignored annotations are the input of :func:`podline.data.people.masks.ignored_mask`. The applications of each
+    rule are added to ``counted``.
     """
     people: list[PersonEntry] = []
     ignored: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ def chosen(image: People, max_people: int, counted: Counter[str]) -> tuple[list[
 
 
 def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Counter[str]) -> PersonEntry | None:
-    """Return a person with the joints inside the image; None without any."""
+    """Return the person with only the joints inside the image; None if no joint is."""
     width, height = size
     values = annotation["keypoints"]
     # In plain Python, because NumPy takes three times as long for so few numbers.

@@ -1,8 +1,8 @@
-"""The layout of people: annotations in COCO's format, of which COCO's own are a case, or DeepLabCut's tables.
+"""The layout of keypoint data sets: annotations in COCO's format (COCO itself included), or DeepLabCut's tables.
 
 Annotations are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
-``test/``. A single file holds all images; among several, the words train, val (or dev) and test in the names show the
-splits. Without such a file, all tables of DeepLabCut are read (:mod:`podline.data.people.deeplabcut`).
+``test/``. A single file holds all images. If there are several, their names must contain train, val (or dev) or test.
+Without a JSON file, all tables of DeepLabCut are read (:mod:`podline.data.people.deeplabcut`).
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ from podline.documents.skeleton import COCO, SKELETON, Skeleton
 LABEL = "people"
 """The label of every annotated image."""
 COUNTED, STRAYS, ROOTS = "counted", "strays", "roots"
-"""Facts about a source, beside its skeleton and notes: by split the number of applications of rules, of instances of
-other categories, and the folder of the images."""
+"""Keys of the source's facts, besides skeleton and notes. By split: how often each rule applied, the number of
+instances of other categories, and the folder of the images."""
 _MOVE = "restore it or move it away"
 _WANTED = (
-    "a JSON file in COCO's format (lists images, annotations and categories) in it or in annotations/, or DeepLabCut's "
-    "CollectedData_*.csv in it or in labeled-data/; give the folder or the file"
+    "a JSON file in COCO's format (lists images, annotations and categories) there or in annotations/, or DeepLabCut's "
+    "CollectedData_*.csv there or in labeled-data/; give the folder or the file"
 )
 _WANTED_OFFICIAL = (
     "annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and train2017/ (or train2017.zip) "
-    "of COCO, or the same of val or 2014; `podline data draw DIR --dataset coco_sample` draws some"
+    "of COCO, or the files of val or 2014; `podline data draw DIR --dataset coco_sample` generates a sample"
 )
 
 
 @dataclass(frozen=True)
 class Keypoints(Layout):
-    """Files of annotations with images: one, or one for each split.
+    """Annotation files with images: one file, or one for each split.
 
     Attributes:
         top: the folder of the source.
-        files: the files by split, training first.
-        chosen: the joints to learn.
+        files: split → annotation file, training first.
+        chosen: the joints to train.
         around: all files of the source.
         settings: how to read the annotations.
-        known: facts that :meth:`items` finds.
+        known: facts about the source; :meth:`items` fills it.
     """
 
     top: Path
@@ -82,10 +82,10 @@ class Keypoints(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: Any, /) -> Self:
-        """Find the files of annotations, and their joints.
+        """Find the annotation files, and their joints.
 
         Raises:
-            SourceError: there are no annotations, or no labelled joints.
+            SourceError: there are no annotation files, or no labelled joints.
         """
         place = Path(files.place)
         chosen, notes = _chosen(place, _summaries(place, settings), settings)
@@ -96,12 +96,12 @@ class Keypoints(Layout):
 
     @property
     def facts(self) -> JsonObject:
-        """Return the skeleton, and what is to be reported; complete after all items."""
+        """Return the skeleton, the counts and the notes of the source; complete after :meth:`items`."""
         return self.known
 
     @property
     def words(self) -> str:
-        """Describe the files of annotations."""
+        """Describe the annotation files for the log."""
         roots = self.known.get(ROOTS, {})
         return "; ".join(
             f"{_named(file, self.top)} with images in {roots.get(split) or '.'}/" for split, file in self.files.items()
@@ -109,22 +109,22 @@ class Keypoints(Layout):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the splits of several files."""
+        """Return the splits if there are several annotation files; else none."""
         return frozenset(self.files) if len(self.files) > 1 else frozenset()
 
     def reads(self, _file: ListedFile, /) -> bool:
-        """Return True: files that no annotation names are ignored later."""
+        """Return True: files that no annotation names are ignored in :meth:`items`."""
         return True
 
     def items(self) -> Iterator[Item]:
-        """Yield the images, and the annotations without one, of each file."""
+        """Yield the images of each annotation file, and the annotations whose image is not in the file."""
         images = ImageFiles(self.around)
         self.known.update({COUNTED: {}, STRAYS: {}, ROOTS: {}})
         for name, file in self.files.items():
             document, split = document_of(file, _MOVE), name if self.splits else ""
             if document is None:
                 raise SourceError(
-                    f"{file} is not in COCO's format: expected lists of images and annotations; give such a file"
+                    f"{file} is not in COCO's format: expected the lists images and annotations; give a file with both"
                 )
             entries = entries_of(document, self.chosen.ids, len(self.chosen.names))
             if SKELETON not in self.known:
@@ -143,7 +143,7 @@ class Keypoints(Layout):
             }
 
     def _skeleton(self, entries: Entries, file: AnnotationFile) -> tuple[Skeleton, list[str]]:
-        """Return the skeleton of the categories, completed from the annotations of the first file."""
+        """Return the skeleton of the categories, completed from the annotations of the first file, and log lines."""
         if not isinstance(self.settings, KeypointSettings):
             return COCO, self.chosen.notes
         annotations = (json.loads(text) for entry in entries.images for text in entry.annotations)
@@ -173,13 +173,13 @@ def _item(entry: ImageEntry, place: Place | None, split: str, *, turn: bool) -> 
 def has_annotations(place: Path) -> bool:
     """Return whether a folder or file has annotations of joints, in COCO's format or as DeepLabCut's tables.
 
-    A file that is damaged but has the words of such annotations counts, so that a conversion names the damage.
+    A damaged file that contains the word "keypoints" counts too, so that the conversion reports the damage.
     """
     if place.is_file() and not place.name.lower().endswith(".json"):
         return False
     with Sandbox(CALLER, _has_annotations) as sandbox:
         for file in annotation_files(place):
-            with contextlib.suppress(SourceError):  # beyond the limits: no reader of images opens it
+            with contextlib.suppress(SourceError):  # beyond the limits: no layout of images reads it
                 limits = limits_of_annotations(size_of(file.path))
                 if file.path.is_dir() or sandbox.one((_has_annotations, file), limits, str(file)):
                     return True
@@ -187,7 +187,6 @@ def has_annotations(place: Path) -> bool:
 
 
 def _has_annotations(file: AnnotationFile) -> bool:
-    """Return whether a file has annotations; runs in a sandbox."""
     try:
         return document_of(file, _MOVE) is not None
     except SourceError:
@@ -195,11 +194,13 @@ def _has_annotations(file: AnnotationFile) -> bool:
 
 
 def _summaries(place: Path, settings: PeopleSettings) -> list[Summary]:
-    """Return the summaries of a source's files of annotations; COCO's own are known without reading them."""
+    """Return a summary of each annotation file; COCO's own files are not opened for it."""
     if not place.exists():
-        raise SourceError(f"{place} does not exist; give the one with annotations in COCO's format")
+        raise SourceError(f"{place} does not exist; give an existing folder or file with COCO annotations")
     if place.is_file() and (remedy := unpacking([str(place)])):
-        raise SourceError(f"{place} is an archive vs annotations in COCO's format, or their folder: {remedy}")
+        raise SourceError(
+            f"{place} is an archive, expected annotations in COCO's format, or a folder with them: {remedy}"
+        )
     if settings.official:
         people = {"id": PERSON, "name": COCO.category, "keypoints": [*COCO.annotated]}
         counts: dict[int | str, int] = {PERSON: 3 * len(COCO.annotated)}
@@ -228,9 +229,9 @@ def _summary(file: AnnotationFile, document: Mapping[str, Any]) -> Summary:
 
 
 def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> tuple[dict[str, Summary], list[str]]:
-    """Return the file of annotations of each split, and a line on each other file.
+    """Return the annotation file of each split, and a note on each other file.
 
-    Of two files, COCO's val is the test split.
+    If there are two files, train and val, val is the test split.
     """
     if not summaries:
         wanted = _WANTED_OFFICIAL if settings.official else _WANTED
@@ -239,7 +240,7 @@ def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> 
     told = [f"{each.file}: {plural(each.annotations, 'annotation')}" for each in summaries if not each.counts]
     if not learned:
         raise SourceError(
-            f"nothing to learn: {'; '.join(told)}, none of a category in the file with a labelled joint in keypoints "
+            f"nothing to train: {'; '.join(told)}, none of a category in the file with a labelled joint in keypoints "
             "(x, y, visibility of each); annotate some"
         )
     notes = [f"not read: {each}, none with a labelled joint" for each in told]
@@ -252,8 +253,8 @@ def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> 
         return dict(zip(splits, [*by_role["train"], *held_out, *by_role["test"]], strict=False)), notes
     names = ", ".join(str(each.file).removeprefix(f"{place}/") for each in learned)
     raise SourceError(
-        f"{place} holds {plural(len(learned), 'file')} of keypoints vs one, or one with train and one with val, test "
-        f"or each in its name: {names}; give one of them as the source, or move the others out of the folder"
+        f"{place} has {plural(len(learned), 'file')} of keypoints; expected one file, or files with train and with val "
+        f"or test in their names: {names}; give one of them as the source, or move the others out of the folder"
     )
 
 
@@ -265,7 +266,7 @@ def _holds(place: Path) -> str:
 
 
 def _same_joints(summaries: Sequence[Summary], settings: PeopleSettings) -> Joints:
-    """Return the joints of the training file, and check that the other files have the same."""
+    """Return the joints of the training file; refuse other files with different joints."""
     wanted = settings.category if isinstance(settings, KeypointSettings) else ""
     first, *others = (joints_of(summary, wanted) for summary in summaries)
     for summary, joints in zip(summaries[1:], others, strict=True):

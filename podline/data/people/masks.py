@@ -1,7 +1,7 @@
-"""Computes the areas of an image with unlabelled people: crowds, and people without a joint.
+"""Compute the regions of an image with unlabelled people: crowds, and people without a labelled joint.
 
-Training and evaluation ignore these areas. COCO stores them as polygons, or as run lengths (RLE), see
-https://cocodataset.org/#format-data; run lengths count pixels column by column, starting with those outside.
+Training and evaluation ignore these regions. COCO stores them as polygons or run lengths (RLE), see
+https://cocodataset.org/#format-data. Run lengths count pixels column by column, background first.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from podline.data.shown import shortened
 Lengths = npt.NDArray[np.int64]
 Runs = npt.NDArray[np.int64]
 
-_LEAST_POLYGON = 6  # three points
-# A digit of a run length in text: five bits, and a flag for a following digit; the last digit's fifth bit is the sign.
+_LEAST_POLYGON = 6  # values, for three points
+# A digit of a run length in text: five bits, and a flag if digits follow; the last digit's highest bit is the sign.
 _BITS, _GOES_ON, _NEGATIVE = 0x1F, 0x20, 0x10
 _MOST_DIGITS = 7  # five bits each: enough for more pixels than an image has
 
 
 def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox, stride: int) -> npt.NDArray[np.uint8]:
-    """Compute the share of each cell that unlabelled people cover.
+    """Return the share of each cell that unlabelled people cover.
 
     Args:
         annotations: the annotations of unlabelled people in one image.
-        letterbox: the image's place in the network's input, whose side is a multiple of the stride.
-        stride: pixels of the network's input per cell.
+        letterbox: how the image fits into the network's input, whose side is a multiple of ``stride``.
+        stride: side of a cell in pixels of the network's input.
 
     Returns:
-        uint8 (side / stride, side / stride), 0 … 255. An annotation without a usable outline covers its box.
+        uint8 (side / stride, side / stride), 0 … 255. Without a usable polygon or mask, an annotation covers its box.
 
     Raises:
-        SourceError: an outline does not fit the image.
+        SourceError: a mask has another size than the image, or the outlines exceed the limits.
     """
     cells, shape = letterbox.side // stride, (letterbox.height, letterbox.width)
     found = [_drawn(each, shape) if isinstance(each, list) else each for each in _outlines(annotations, shape)]
     if not found:
         return np.zeros((cells, cells), np.uint8)
-    # Number of runs that begin at each pixel minus those that end, so that a thousand crowds are drawn in one pass.
+    # For each pixel, runs that begin minus runs that end; one cumulative sum then draws a thousand crowds.
     edges = np.zeros(shape[0] * shape[1] + 1, np.int32)
     np.add.at(edges, np.concatenate(found), (1, -1))
     covered = (np.cumsum(edges, out=edges)[:-1] > 0).reshape(shape[::-1]).T
@@ -56,17 +56,17 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
 
 
 def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height: int) -> None:
-    """Check, without drawing, that :func:`ignored_mask` can draw some annotations.
+    """Check, without drawing, that :func:`ignored_mask` accepts some annotations.
 
     Raises:
-        SourceError: an outline lies outside the image, or the outlines exceed the limits.
+        SourceError: a mask has another size than the image, or the outlines exceed the limits.
     """
     for _outline in _outlines(annotations, (height, width)):
         pass
 
 
 def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Iterator[Runs | list[float]]:
-    """Yield the outlines of some annotations: runs, or a polygon's x and y one after another."""
+    """Yield each annotation's outlines: runs int64 (n, 2), or a polygon as a flat list of x and y."""
     length = runs = 0
     for annotation in annotations:
         segmentation = annotation.get("segmentation")
@@ -87,7 +87,7 @@ def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) 
 
 
 def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
-    """Return an annotation's valid polygons, or else its box."""
+    """Return an annotation's valid polygons, or its box as a polygon if there are none."""
     given = annotation.get("segmentation") or []
     polygons = [polygon[: len(polygon) // 2 * 2] for polygon in given if len(polygon) >= _LEAST_POLYGON]
     if polygons:
@@ -97,13 +97,13 @@ def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
 
 
 def _length(polygon: list[float]) -> int:
-    """Count the steps from pixel to pixel around a polygon, at least one per corner."""
+    """Return the number of pixel steps around a polygon, at least one per corner."""
     corners = np.array(polygon).reshape(-1, 2)
     return len(corners) + int(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
 
 
 def _drawn(polygon: list[float], shape: tuple[int, int]) -> Runs:
-    """Fill a polygon with COCO's own rules."""
+    """Rasterize a polygon by COCO's own rules; return its runs."""
     polygons: Any = [polygon]
     [drawn] = rle.frPyObjects(polygons, *shape)
     return _inside(_uncompressed(drawn["counts"]))
@@ -113,26 +113,27 @@ def _from_run_lengths(segmentation: Mapping[str, Any], annotation: int, shape: t
     size, counts, pixels = segmentation["size"], segmentation["counts"], shape[0] * shape[1]
     if size != list(shape):
         raise SourceError(
-            f"annotation {annotation}: run lengths of size {shortened(size)} vs an image of {list(shape)}; "
-            "the annotations belong to another image"
+            f"annotation {annotation}: run lengths have the size {shortened(size)}, but the image is {list(shape)}; "
+            "the annotation belongs to another image"
         )
     text = counts.encode("ascii", "replace") if isinstance(counts, str) else None
     lengths = np.array(counts, np.int64) if text is None else _uncompressed(text)
     if (lengths < 0).any() or lengths.sum() != pixels:
         raise SourceError(
-            f"annotation {annotation}: run lengths add up to {lengths.sum()} vs {pixels} pixels of the image"
+            f"annotation {annotation}: run lengths add up to {lengths.sum()}, but the image has {pixels} pixels; "
+            "correct them"
         )
     return _inside(lengths)
 
 
 def _inside(lengths: Lengths) -> Runs:
-    """Return the runs inside the outline, (n, 2), each from its first pixel to the one after its last."""
+    """Return the foreground runs, int64 (n, 2): first pixel, and the pixel after the last one."""
     ends = np.cumsum(lengths)
     return np.stack([ends - lengths, ends], axis=1)[1::2]
 
 
 def _uncompressed(text: bytes) -> Lengths:
-    """Decode run lengths from COCO's text form: five bits per character; from the third on, differences to two before.
+    """Decode COCO's text form of run lengths: 5 bits per character; from the third on, differences to two before.
 
     This is ``rleFrString`` of pycocotools' maskApi.c, but damaged text never reads out of bounds.
     """

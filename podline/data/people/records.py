@@ -1,4 +1,4 @@
-"""Makes records of images with people: pixels from the cache, and people padded to a fixed number of places."""
+"""Make records of images with people: pixels from the cache, and people padded to ``max_people``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from podline.documents.skeleton import Skeleton
 
 Columns = dict[str, np.ndarray]
 TABLE = {"row": pa.int64(), "width": pa.int32(), "height": pa.int32(), "target": TEXT}
-"""The columns of a shard's table: where the image is, its size, and its people as text."""
+"""The columns of a shard's table: row of the image in the cache, image size, people as text."""
 
 
 @dataclass(frozen=True)
 class PeopleByPlace(RowsByPlace):
-    """Makes records from decoded images and the people in them.
+    """Makes records from decoded images and the people in each image.
 
     Attributes:
-        settings: the form of the records.
+        settings: the conversion settings that determine the records.
         skeleton: the skeleton of the people.
     """
 
@@ -43,11 +43,11 @@ class PeopleByPlace(RowsByPlace):
     skeleton: Skeleton
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table with the row, size and people of each record."""
+        """Return the file name of a shard's table, which has the row, size and people of each record."""
         return f"{plan.file}.arrow"
 
     def filler(self, _plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills the shard's records; see :meth:`RowsByPlace.filler`."""
+        """Return a function that fills the shard's records; see :meth:`RowsByPlace.filler`."""
         columns = mapped(table)
         rows = columns["row"].to_numpy()
 
@@ -62,7 +62,7 @@ class PeopleByPlace(RowsByPlace):
 
 
 def features_of(settings: PeopleSettings, skeleton: Skeleton) -> tuple[Feature, ...]:
-    """Return the features of a record besides its image; coordinates are in pixels of the square."""
+    """Return the features of a record besides the image; coordinates are in pixels of the square image."""
     places, cells = settings.max_people, settings.side // MASK_STRIDE
     return (
         Feature("keypoints", "float32", (places, len(skeleton.joints), 3)),
@@ -77,13 +77,13 @@ def features_of(settings: PeopleSettings, skeleton: Skeleton) -> tuple[Feature, 
 
 
 def annotations_of(images: Sequence[People], settings: PeopleSettings, skeleton: Skeleton) -> Columns:
-    """Compute the values of :func:`features_of` by name, (n, …shape); unused places are zeros."""
+    """Return the values of each feature of :func:`features_of`, (n, …shape), zero-padded to ``max_people``."""
     max_people = settings.max_people
     letterboxes = [LetterBox(image.width, image.height, settings.side) for image in images]
     found = [chosen(image, max_people, Counter()) for image in images]
     ignored = [others for _people, others in found]
     counts = np.array([len(people) for people, _others in found])
-    # Computes the people of all images together: NumPy takes as long for one image as for twenty.
+    # All images together: NumPy takes as long for one image as for twenty.
     people = [person for people, _others in found for person in people]
     ids, areas = (np.array([getattr(person, name) for person in people]) for name in ("id", "area"))
     boxes = np.array([person.bbox for person in people], np.float64).reshape(-1, 4)

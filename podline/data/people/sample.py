@@ -1,7 +1,7 @@
-"""Draws a sample of people in COCO's layout: stick people, with crowds and the problem cases of real data.
+"""Generate a sample data set of people in COCO's layout: stick figures, with crowds and the problems of real data.
 
-A person's right limbs have warm colours and the left ones cold colours, so that the sides differ from the front and
-from behind.
+A person's right limbs have warm colours and the left limbs cold colours, so that left and right can be distinguished
+from the front and from behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Places = npt.NDArray[np.float64]
 
 _MAX_IMAGES = 100_000
 _CROWD_OF = 12
-# Every n-th image of a split is one of these special cases; all others have one to four labelled people.
+# In each group of 25 images of a split, these positions are special cases; other images have one to four people.
 _EVERY = 25
 _KINDS = {3: "nobody", 8: "crowd", 13: "unlabelled", 18: "grey", 23: "turned"}
 # An APP1 segment with orientation 3 (upside down). COCO annotates the pixels as stored.
@@ -50,10 +50,10 @@ _FACE = ("nose", "right_eye", "left_eye")
 
 
 def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int = 0) -> Path:
-    """Draw the sample of people into a folder: ``annotations/``, ``train2017/`` and ``val2017/``.
+    """Generate the sample of people in a folder: ``annotations/``, ``train2017/`` and ``val2017/``; return the folder.
 
     The training split also has an annotation without an image, a truncated file and a missing file. The bytes depend on
-    the seed and the versions of NumPy and OpenCV; different seeds share no image. The folder is returned.
+    the seed and the versions of NumPy and OpenCV; different seeds share no image.
 
     Raises:
         SettingsError: the counts are out of bounds, or the folder contains other data.
@@ -72,7 +72,7 @@ def _files(train: int, test: int, seed: int) -> Iterator[tuple[str, list[bytes]]
 
 @dataclass
 class _Split:
-    """Draws one split; an annotation's id is its image's number times 100 plus a counter."""
+    """Generates one split; an annotation's id is its image's number times 100 plus a counter."""
 
     name: str
     seed: int
@@ -80,7 +80,7 @@ class _Split:
     annotations: list[dict[str, Any]] = field(default_factory=list)
 
     def files(self, numbers: range) -> Iterator[tuple[str, bytes]]:
-        """Yield the images by name, and add their annotations."""
+        """Yield name and content of each image; collect the annotations."""
         for place, number in enumerate(numbers):
             kind = _KINDS.get(place % _EVERY, "")
             picture = self._picture(number, default_rng([self.seed, number]), kind)
@@ -105,7 +105,7 @@ class _Split:
         self.images.append({"id": number, "file_name": f"{number:012}.jpg", "width": width, "height": height})
 
     def _annotate(self, image: int, outline: Outline, **values: Any) -> None:
-        """Add an annotation of a painted outline."""
+        """Add an annotation with the box and area of a painted mask; nothing if the mask is empty."""
         left, top, width, height = cv2.boundingRect(outline.astype(np.uint8))
         if not width:
             return
@@ -115,7 +115,7 @@ class _Split:
         self.annotations.append(given | known | {"area": float(outline.sum())} | values)
 
     def _picture(self, number: int, chance: Generator, kind: str) -> Pixels:
-        """Draw an image and annotate it; images are wide or high, as in COCO."""
+        """Draw an image and annotate it; like in COCO, images are landscape or portrait."""
         width, height = (320, 240) if chance.random() < 0.7 else (240, 320)
         picture = ground(chance, width, height)
         if kind == "crowd":
@@ -130,7 +130,7 @@ class _Split:
         return picture
 
     def _people(self, number: int, chance: Generator, picture: Pixels, *, labelled: bool) -> None:
-        """Draw one to four people, each in a vertical strip, so that they touch but seldom hide each other."""
+        """Draw one to four people, each in a vertical strip, so that they touch but seldom occlude each other."""
         height, width = picture.shape[:2]
         count = int(chance.uniform(1, 1 + min(4, width // 75)))
         strip = width / count
@@ -151,13 +151,13 @@ def _jpeg(picture: Pixels) -> bytes:
 
 
 def _run_lengths(mask: Outline) -> list[int]:
-    """Return run lengths, column by column, starting with the pixels outside."""
+    """Return COCO's run lengths of a mask: column by column, background first."""
     flat = np.concatenate([[False], mask.T.ravel()])
     return np.diff(np.flatnonzero(np.diff(flat)), prepend=0, append=mask.size).tolist()
 
 
 def ground(chance: Generator, width: int, height: int) -> Pixels:
-    """Draw a textured background, uint8 (height, width, 3): coarse and fine patches and grain, none of them bright."""
+    """Draw a textured background, uint8 (height, width, 3), of coarse and fine patches and grain, never bright."""
     picture = np.zeros((height, width, 3), np.float32)
     for cells, strength in ((6, 90.0), (24, 40.0)):
         blotches = chance.uniform(0, strength, (cells, cells, 3)).astype(np.float32)
@@ -173,8 +173,8 @@ def _draw_person(
     """Draw a person into an image.
 
     Returns:
-        COCO's 17 joints, (17, 3): x, y in whole pixels, visibility; joints outside the image, and the face from behind,
-        are unlabelled. The mask of the painted pixels.
+        The joints, float64 (17, 3), in COCO's order: x, y in whole pixels, visibility; zeros for joints outside the
+        image, and for the face of a person seen from behind. And the mask of painted pixels.
     """
     behind = chance.random() < 0.2
     places = _pose(chance, behind)
@@ -190,7 +190,7 @@ def _draw_person(
 
 
 def _pose(chance: Generator, behind: bool) -> dict[str, Places]:
-    """Return all joints of a person of height one, around the middle of the body."""
+    """Return all joints, x and y, of a random person of height one, relative to the middle of the body."""
     lean = chance.uniform(-0.35, 0.35)
     up, across = np.array([math.sin(lean), -math.cos(lean)]), np.array([math.cos(lean), math.sin(lean)])
     places, narrow = {"nose": up * 0.3, "neck": up * 0.18}, chance.uniform(0.6, 1.0)

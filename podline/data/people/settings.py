@@ -14,10 +14,10 @@ _VERSION = 4
 
 
 class PeopleSettings(PictureSettings):
-    """The settings of records with people in images.
+    """The conversion settings of data sets with people in images.
 
     Attributes:
-        official: whether only COCO's own files are read.
+        official: whether only COCO's own annotation files are read.
     """
 
     official: ClassVar[bool] = False
@@ -51,18 +51,19 @@ class PeopleSettings(PictureSettings):
         ge=0,
         le=1,
         exclude_if=lambda share: share == 1,
-        description="the largest share of test images with a near-duplicate among the training images; 1 finds none",
+        description="the largest share of test images with a near-duplicate among the training images; with 1, none "
+        "are searched",
     )
 
     turn: bool = Field(
         default=False,
         exclude_if=lambda turn: not turn,
-        description="turn images as EXIF says, since the annotations are of the turned images",
+        description="rotate images by their EXIF orientation, if the annotations belong to the rotated images",
     )
 
     @property
     def layouts(self) -> tuple[str, ...]:
-        """Return the layout of annotations."""
+        """Return the only layout: keypoint annotations."""
         return ("podline.data.people.layouts:Keypoints",)
 
     def converter(self) -> dict[str, int | str]:
@@ -72,13 +73,13 @@ class PeopleSettings(PictureSettings):
 
 
 class CocoSettings(PeopleSettings):
-    """The settings of COCO's people."""
+    """The conversion settings of COCO's people."""
 
     official: ClassVar[bool] = True
 
 
 class KeypointSettings(PeopleSettings):
-    """How to read annotations in COCO's format; defaults come from the annotations."""
+    """The conversion settings of a user's keypoints; defaults come from the annotations."""
 
     category: str = Field(
         default="",
@@ -88,12 +89,12 @@ class KeypointSettings(PeopleSettings):
     sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=dict,
         exclude_if=lambda given: not given,
-        description="OKS's constants by joint; by default COCO's for a joint of the same name, else 0.05",
+        description="the OKS constant of each joint; by default COCO's for a joint of the same name, else 0.05",
     )
     mirrored: tuple[tuple[str, str], ...] | None = Field(
         default=None,
         exclude_if=lambda pairs: pairs is None,
-        description="pairs of joints that a mirror image exchanges; [] for none; detected by name if not given",
+        description="pairs of joints that are swapped in mirrored images; [] for none; by default detected by name",
     )
 
     def converter(self) -> dict[str, int | str]:

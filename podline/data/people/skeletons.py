@@ -1,6 +1,6 @@
-"""Builds the skeleton of users' keypoints from the categories of COCO's format and, if incomplete, from the data.
+"""Build the skeleton of users' keypoints from the categories of COCO's format and, if incomplete, from the data.
 
-Each detected or assumed property is reported in a line.
+A log line reports each property that was detected or assumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Summary(NamedTuple):
     """A summary of an annotation file.
 
     Attributes:
-        counts: ``category_id`` → the most common length of ``keypoints`` in its annotations with a labelled joint.
+        counts: ``category_id`` → the most common length of ``keypoints`` among annotations with a labelled joint.
         categories: the categories with an id; see :func:`podline.data.people.annotations.identifier`.
         annotations: number of annotations.
     """
@@ -39,14 +39,14 @@ class Summary(NamedTuple):
 
 
 class Joints(NamedTuple):
-    """The joints to learn, as the categories define them.
+    """The joints to train, as the categories define them.
 
     Attributes:
-        ids: ids of the categories, which all have these joints.
+        ids: ids of the categories, all of which have these joints.
         names: names of the joints.
-        category: the first category, unchanged; without a name if there are several.
-        limbs: pairs of joint numbers.
-        notes: log lines on how the categories were understood.
+        category: the first category as in the file; without its name if there are several categories.
+        limbs: pairs of joint indices, from 0 on.
+        notes: log lines about what was assumed.
     """
 
     ids: list[int | str]
@@ -57,7 +57,7 @@ class Joints(NamedTuple):
 
 
 def joints_of(summary: Summary, wanted: str) -> Joints:
-    """Return the joints of one named category of a file, or of all categories with keypoints.
+    """Return the joints of one category, or of all categories with keypoints if ``wanted`` is empty.
 
     Raises:
         SourceError: the category does not exist, several categories differ in their joints, or a value is invalid.
@@ -67,18 +67,21 @@ def joints_of(summary: Summary, wanted: str) -> Joints:
     ids = [number for number in summary.counts if wanted in ("", named[number])]
     if not ids:
         there = ", ".join(sorted(named.values()))
-        raise SourceError(f"{summary.file}: no keypoints of the category {wanted!r}; categories with some: {there}")
+        raise SourceError(
+            f"{summary.file}: the category {wanted!r} has no labelled keypoints; give one of {there} as "
+            "conversion.category"
+        )
     joints = {number: _names(summary, categories.get(number, {}), summary.counts[number]) for number in ids}
     names, *others = dict.fromkeys(joints.values())
     if others:
         told = ", ".join(f"{named[number]} ({len(joints[number])} joints)" for number in ids)
         raise SourceError(
-            f"{summary.file}: {len(ids)} categories with different joints vs one: {told}; name one of them by "
+            f"{summary.file}: {len(ids)} categories have different joints: {told}; choose one by "
             "--set conversion.category=NAME"
         )
     category, notes = categories.get(min(ids, key=str), {}), []
     if len(ids) > 1:
-        notes.append(f"{len(ids)} categories have the same joints, and are learned as one")
+        notes.append(f"{len(ids)} categories have the same joints, and are trained as one")
         category = category | {"name": ""}
     if not category.get("keypoints"):
         notes.append("joints have no names: joint1, joint2 …")
@@ -86,26 +89,25 @@ def joints_of(summary: Summary, wanted: str) -> Joints:
 
 
 def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[str, ...]:
-    """Return the names of a category's joints."""
     given = category.get("keypoints") or []
     if values % 3 or not isinstance(given, list) or len(given) not in (0, values // 3):
         told = f"{len(given)} names" if isinstance(given, list) else shortened(given)
         raise SourceError(
-            f"{summary.file}: category {shortened(category.get('name'))} has {told} of keypoints vs {values / 3:g} in "
-            "its annotations; restore the file"
+            f"{summary.file}: category {shortened(category.get('name'))} has {told} of keypoints, but its annotations "
+            f"have {values / 3:g} joints; restore the file"
         )
     return tuple(str(name).strip() for name in given) or tuple(f"joint{number + 1}" for number in range(values // 3))
 
 
 def _limbs(path: AnnotationFile, skeleton: Any, count: int, notes: list[str]) -> list[Limb]:
-    """Return limbs as joint numbers from 0 on; COCO counts from 1, and a 0 shows that a file counts from 0."""
+    """Return limbs as joint indices from 0 on. COCO counts from 1; a 0 in the file means that it counts from 0."""
     pairs = skeleton if isinstance(skeleton, list) else [skeleton]
     ends = [end for pair in pairs for end in (pair if isinstance(pair, list) and len(pair) == 2 else [None])]
     first = 0 if 0 in ends else 1
     wrong = [end for end in ends if type(end) is not int or not first <= end < count + first]
     if wrong:
         raise SourceError(
-            f"{path}: skeleton is {shortened(skeleton)} vs pairs of joints from {first} to {count + first - 1}; "
+            f"{path}: skeleton is {shortened(skeleton)}, expected pairs of joints from {first} to {count + first - 1}; "
             "restore the file"
         )
     if ends and not first:
@@ -120,30 +122,32 @@ def _limbs(path: AnnotationFile, skeleton: Any, count: int, notes: list[str]) ->
 def skeleton_of(
     joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: AnnotationFile
 ) -> tuple[Skeleton, list[str]]:
-    """Return a skeleton whose limbs connect all joints, with log lines; settings override the annotations.
+    """Return a skeleton whose limbs connect all joints, and log lines; settings take precedence over annotations.
 
     Raises:
         SourceError: the skeleton is invalid, or the settings name an unknown joint.
     """
     names, notes, given = joints.names, [*joints.notes], joints.category.get("sigmas")
     if unknown := settings.sigmas.keys() - {*names}:
-        raise SourceError(f"{path}: the settings name the joint {min(unknown)!r}; there are {', '.join(names)}")
+        raise SourceError(
+            f"{path}: the settings name an unknown joint {min(unknown)!r}; the joints are {', '.join(names)}"
+        )
     category = str(joints.category.get("name", "")).strip()
     if names == COCO.annotated and not settings.sigmas and settings.mirrored is None and given is None:
-        notes.append("the joints are those of COCO's people, so the skeleton is theirs")
+        notes.append("the joints are those of COCO's people, so COCO's skeleton is used")
         return COCO.model_copy(update={"category": category}), notes
     made = list(_connecting(joints.limbs, _distances(annotations, len(names))))
     if made:
         told = ", ".join(f"{names[start]} – {names[end]}" for start, end in made)
-        notes.append(f"limbs added between near joints, since the skeleton does not connect them: {told}")
+        notes.append(f"limbs added between nearby joints, since the skeleton does not connect all joints: {told}")
     mirrored = settings.mirrored
     if mirrored is None:
         mirrored = mirrored_by_name(names)
         pairs = ", ".join(f"{right} ↔ {left}" for right, left in mirrored or ())
         notes.append(
-            f"mirrored pairs, by their names: {pairs}"
+            f"joints swapped in mirrored images, detected by name: {pairs}"
             if pairs
-            else "names do not say which joints are left and right, so images are not mirrored in training"
+            else "names of joints do not contain left and right, so images are not mirrored in training"
         )
     sigmas = sigmas_by_name(names) if given is None else given
     if isinstance(sigmas, Sequence):  # the skeleton refuses other types
@@ -163,7 +167,7 @@ def skeleton_of(
 
 
 def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDArray[np.float64]:
-    """Return the mean distance of two joints as a share of the box's diagonal; infinite if never labelled together."""
+    """Return the mean distances of joints as shares of the box's diagonal, float64 (count, count), or infinity."""
     total, seen = np.zeros((count, count)), np.zeros((count, count))
     for annotation in annotations:
         poses = np.reshape(annotation["keypoints"], (count, 3))
@@ -176,7 +180,7 @@ def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDAr
 
 
 def _connecting(limbs: Sequence[Limb], distances: npt.NDArray[np.float64]) -> Iterator[Limb]:
-    """Yield the shortest limbs that connect all joints (Kruskal's minimum spanning tree); first joints win ties."""
+    """Yield the limbs to add so that all joints are connected: Kruskal's minimum spanning tree, ties by joint index."""
     group = np.arange(len(distances))
     pairs = sorted(itertools.combinations(range(len(distances)), 2), key=lambda pair: (distances[pair], pair))
     for first, second in (*limbs, *pairs):

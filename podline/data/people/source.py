@@ -1,4 +1,4 @@
-"""Opens images with people as a source: COCO's own, or users' keypoints. docs/how-to/coco.md lists the rules."""
+"""Open images with people as a source: COCO's own, or users' keypoints. docs/how-to/coco.md lists the rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from podline.documents.skeleton import ONE, SEVERAL, SKELETON, SUBJECTS, Skeleto
 from podline.recipes.datasets import DataSet
 from podline.store.contract import Store
 
-_DOUBTED = 2_000  # images that show what the numbers of annotations mean
+_DOUBTED = 2_000  # largest number of images whose annotations are checked for plausibility
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
@@ -48,7 +48,7 @@ class PeopleSource(Source):
     skeleton: Skeleton
 
     def targets_of(self, split: SourceSplit) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
-        """Return digests of the annotations; see :meth:`Source.targets_of`."""
+        """Return a digest of each image's annotations; see :meth:`Source.targets_of`."""
         annotations = (encoded(self.images.text("target", number)) for number in split.numbers.tolist())
         texts = np.array([f"annotations {hashlib.sha256(text).hexdigest()[:32]}".encode() for text in annotations])
         return texts, [texts]
@@ -73,25 +73,25 @@ class PeopleSource(Source):
 
 
 def people_of(images: ImageTable, numbers: Numbers) -> Iterator[People]:
-    """Yield the people of some images."""
+    """Yield the people of each image in ``numbers``."""
     return (People.of(text, width, height) for _, width, height, text in _rows(images, numbers))
 
 
 def _rows(images: ImageTable, numbers: Numbers) -> Iterator[tuple[int, int, int, str]]:
-    """Yield row, width, height and target of some images."""
+    """Yield row, width, height and target of each image in ``numbers``."""
     columns = (images.column(name)[numbers].tolist() for name in ("row", "width", "height"))
     return zip(*columns, (images.text("target", number) for number in numbers.tolist()), strict=True)
 
 
 class Inspected(NamedTuple):
-    """The annotations of all images.
+    """Findings about the annotations of all images.
 
     Attributes:
-        rules: image → number of applications of each rule.
-        instances: number of annotations with a joint, by image, (n,).
-        unseen: how many of them have no joint in the image, (n,).
-        annotations: number of all annotations, by image, (n,).
-        doubts: lines on annotations that are hardly meant as they are read.
+        rules: image number → how often each rule applied.
+        instances: number of annotations with a joint per image, (n,).
+        unseen: how many of these instances have no joint inside the image, (n,).
+        annotations: number of all annotations per image, (n,).
+        doubts: warnings about annotations that are probably wrong.
     """
 
     rules: dict[int, Counter[str]]
@@ -102,7 +102,7 @@ class Inspected(NamedTuple):
 
 
 def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[str, int]:
-    """Return the number of applications of each rule to the converted images and to all annotations."""
+    """Return how often each rule applied to the converted images and to all annotations."""
     kept, found = images.kept(), Counter[str]()
     for number, rules in inspected.rules.items():
         if kept[number]:
@@ -114,7 +114,7 @@ def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[
 
 
 def _left_out(images: ImageTable, inspected: Inspected, strays: Mapping[str, int]) -> Iterator[LeftOut]:
-    """Yield the instances of each annotation file, with what is left out of them."""
+    """Yield the number of instances in each annotation file, and how many are left out, by reason."""
     files, (instances, unseen, annotations) = images.texts("split"), inspected[1:4]
     for split in files.values:
         mine = files.are({split})
@@ -130,12 +130,12 @@ def _left_out(images: ImageTable, inspected: Inspected, strays: Mapping[str, int
 
 
 def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: Path) -> Source:
-    """Open a source of images with people.
+    """Open a source of images with people; leave out images with invalid annotations.
 
     Args:
         dataset: the data set.
-        source: a folder or file, here or ``gs://bucket/prefix``; see :mod:`podline.data.people.layouts`.
-        settings: the form of the records, and how to read the annotations.
+        source: a local folder or file, or ``gs://bucket/prefix``; see :mod:`podline.data.people.layouts`.
+        settings: the conversion settings.
         work: the cache folder of sources.
 
     Raises:
@@ -164,12 +164,12 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
 
 
 def _subjects(annotations: Numbers) -> JsonObject:
-    """Return, as a fact, whether any image has a second instance."""
+    """Return the fact whether all images have one instance, or some have several."""
     return {SUBJECTS: ONE if annotations.max(initial=0) == 1 else SEVERAL}
 
 
 def _needed(*, of_coco: bool) -> Callable[[str], bool]:
-    """Return a function that tells whether a file is needed; COCO's test images need annotations before them."""
+    """Return a predicate for the files of a bucket to fetch; COCO's test images only if annotations of them precede."""
     annotated = not of_coco
 
     def is_needed(name: str) -> bool:
@@ -182,7 +182,7 @@ def _needed(*, of_coco: bool) -> Callable[[str], bool]:
 
 
 def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
-    """Inspect the annotations of all images, and leave out those whose outlines cannot be drawn."""
+    """Collect findings about all annotations; leave out images with outlines that cannot be drawn."""
     whole = images.is_whole() & (images.column("row") >= 0)
     sizes = zip(images.column("width").tolist(), images.column("height").tolist(), strict=True)
     rules, counts = dict[int, Counter[str]](), np.zeros((3, len(images)), np.int64)
@@ -205,6 +205,6 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
 
 
 def _doubts(images: ImageTable, numbers: Numbers) -> list[str]:
-    """Return the doubts about annotated images, judged by a sample of them."""
+    """Return warnings about the annotations, judged by a sample of the images."""
     some = numbers[:: max(1, len(numbers) // _DOUBTED)]
     return doubts(zip(people_of(images, some), images.column("unturned")[some].tolist(), strict=True))

@@ -1,9 +1,9 @@
-"""Writes and reads the COCO annotations of each converted split, which evaluations compare with.
+"""Write and read the true poses of each converted split, with which evaluations compare.
 
-A file ``truth-<split>.json`` beside the shards has COCO's own format (https://cocodataset.org/#format-data), in the
-images' own pixels. It keeps every number of the source, crowds included, so that pycocotools computes the same figures
-as with the source's file. Images are ordered by id, annotations as in the source. Only crowds and people without a
-joint keep their outlines, since the keypoint metric needs no others.
+The file ``truth-<split>.json`` next to the shards has COCO's own format (https://cocodataset.org/#format-data), in
+pixels of the original images. It keeps every number of the source, crowds included, so that pycocotools computes the
+same metrics as from the source's file. Images are ordered by id, annotations as in the source. Only crowds and people
+without a joint keep their segmentation, since the keypoint metric needs no other.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from podline.store.contract import Store
 
 
 def truth_name(split: str) -> str:
-    """Return the file's name in the data set's folder."""
+    """Return the name of a split's file in the data set's folder."""
     return f"truth-{split}.json"
 
 
 def publish_truths(
     store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[People]], skeleton: Skeleton
 ) -> dict[str, FileInfo]:
-    """Publish each split's truth in the data set's folder; return split → its file.
+    """Publish the true poses of each split in the data set's folder; return split → file.
 
     Raises:
         StoreError: the store cannot be written.
@@ -44,16 +44,16 @@ def publish_truths(
 
 
 def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dict[str, Any]:
-    """Read a split's truth from a data set's folder, as the ``dataset`` of a :class:`pycocotools.coco.COCO`.
+    """Read the true poses of a split, as the ``dataset`` of a :class:`pycocotools.coco.COCO`.
 
     Raises:
-        ArtifactError: the data set has no truth, or the file has changed.
+        ArtifactError: the data set has no such file, or the file has changed.
         StoreError: the file cannot be read.
     """
     info = manifest.split(split).truth
     if info is None:
         where = store.where(folder)
-        raise ArtifactError(f"{where}: the split {split!r} has no truth to judge people by; convert the data again")
+        raise ArtifactError(f"{where}: the split {split!r} has no file of true poses; convert the data again")
     name = f"{folder}/{info.file}"
     data = store.read_bytes(name)
     found = hashlib.sha256(data).hexdigest()
@@ -65,9 +65,9 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
 
 
 def truth_of(images: Iterable[People], skeleton: Skeleton, description: str) -> str:
-    """Return the JSON document, with one line per image and annotation.
+    """Return a COCO document of an annotated split as JSON, with one line per image and annotation.
 
-    The category also has OKS's constants, ``sigmas``, which COCO's format does not contain.
+    The category also has the OKS constants as ``sigmas``, an addition to COCO's format.
     """
     images, place = (
         sorted(images, key=lambda image: image.id),

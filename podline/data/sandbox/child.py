@@ -1,6 +1,6 @@
 """A child process that parses untrusted items within limits, and writes a reply in JSON after each of them.
 
-Linux counts the memory (``RLIMIT_DATA``); elsewhere only time is limited.
+On Linux, ``RLIMIT_DATA`` limits memory; on other systems only time is limited.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from podline.data.sandbox.isolation import isolate
 from podline.data.sandbox.limits import ParseLimits
 
 READY, BEGIN, VALUE, MEMORY, ERROR, SYSTEM, OTHER = "ready", "begin", "value", "memory", "error", "system", "other"
-"""Kinds of messages: the child has started, an item has new limits, and the replies to an item."""
+"""Kinds of messages: the child has started, an item has new limits, and five outcomes of an item."""
 
 _OPENCV_NO_MEMORY = -4  # cv2.Error.StsNoMem
 _DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else None
@@ -70,9 +70,9 @@ def begin(limits: ParseLimits, what: str = "") -> None:
     """Set new limits for the rest of the current item; a parser calls this when it knows the item's size.
 
     Args:
-        limits: the limits, which are multiplied like those of the item.
-        what: name of the file being read, for errors; empty keeps the previous one. A new name restarts the memory
-            count.
+        limits: the limits; they are multiplied by the factor of the item.
+        what: name of the file being read, for errors; empty keeps the previous name. With a new name, memory that is
+            already in use no longer counts.
     """
     if _guard is not None:  # otherwise this process is not a child
         _guard.begin(limits, what)
@@ -83,7 +83,7 @@ def serve(connection: int, replies: int) -> None:
 
     Args:
         connection: the descriptor of the connection to the parent, which gets an empty message after each request.
-        replies: the descriptor of the file for replies. Messages instead took a quarter of a small image's time.
+        replies: the descriptor of the file for replies. Replies by messages took a quarter of a small image's time.
     """
     global _guard  # noqa: PLW0603 (one process, one guard)
     isolate()
@@ -120,7 +120,7 @@ def _refused(error: Exception) -> tuple[Any, ...]:
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Return whether an error, or one that caused it, is a lack of memory by its class; Arrow's is a MemoryError."""
+    """Return whether an error or one of its causes has a class for lack of memory; Arrow's is a MemoryError."""
     opencv = getattr(sys.modules.get("cv2"), "error", ())
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
@@ -132,7 +132,7 @@ def lacks_memory(error: BaseException | None) -> bool:
 
 
 def _limit_data(limit: int | None) -> None:
-    """Limit the process's data to some bytes, or to what its parent allows."""
+    """Limit the process's data to some bytes; None sets the limit inherited from the parent."""
     if _DATA is not None:
         wanted = _MOST if limit is None else limit if _MOST == resource.RLIM_INFINITY else min(limit, _MOST)
         resource.setrlimit(_DATA, (wanted, _MOST))

@@ -1,8 +1,8 @@
-"""Denies a process that parses untrusted files the network, programs and other processes, on Linux.
+"""Isolates a process that parses untrusted files, on Linux: no network, no other programs, no other processes.
 
-A seccomp filter refuses new sockets, io_uring (which could make some) and the memory of other processes. Landlock
-refuses to execute programs, and to look at processes other than this one's children. Both need no privileges, hold for
-all later threads, and cannot be undone. A kernel or container that lacks one of them does without it.
+A seccomp filter refuses new sockets, io_uring (which could create sockets) and the memory of other processes. Landlock
+refuses to execute programs, and to inspect processes other than this process's children. Neither needs privileges. Both
+apply to all later threads, and cannot be undone. If a kernel or container lacks one of them, only the other is used.
 
 https://docs.kernel.org/userspace-api/seccomp_filter.html, https://docs.kernel.org/userspace-api/landlock.html
 """
@@ -17,8 +17,8 @@ import sys
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2  # prctl
 _CREATE_RULESET, _RESTRICT_SELF, _EXECUTE = 444, 446, 1  # Landlock, on every architecture
-# The number of an architecture, and of its system calls socket, ptrace, process_vm_readv and process_vm_writev;
-# io_uring_setup and pidfd_getfd have the same one everywhere.
+# Architecture → its number, and the numbers of socket, ptrace, process_vm_readv and process_vm_writev. The system calls
+# io_uring_setup and pidfd_getfd have the same numbers everywhere.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 41, 101, 310, 311), "aarch64": (0xC00000B7, 198, 117, 270, 271)}
 _EVERYWHERE = (425, 438)
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -28,7 +28,7 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # EPERM
 
 
 def isolate() -> None:
-    """Isolate this process, which should have no other thread yet."""
+    """Isolate this process; call this before any other thread starts, since running threads are not isolated."""
     known = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or known is None:
         return
@@ -46,7 +46,7 @@ def isolate() -> None:
 
 
 def _program(architecture: int, *calls: int) -> bytes:
-    """Return a filter as Linux's ``struct sock_filter[]``: code, jumps if true and if false, operand."""
+    """Return the seccomp filter as Linux's ``struct sock_filter[]``: code, jump if true, jump if false, operand."""
     refused = (*calls, *_EVERYWHERE)
     last = len(refused)  # instructions from the first comparison of a call to the refusal
     steps = [

@@ -1,4 +1,4 @@
-"""Limits on parsing one untrusted item, and what it means to exceed them."""
+"""Limits on parsing one untrusted item, and the outcome of an item that exceeds a limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ParseLimits(NamedTuple):
     """The limits of parsing one item.
 
     Attributes:
-        memory: bytes beyond those of the idle child.
+        memory: bytes of memory, in addition to those of the idle child process.
         seconds: CPU seconds of all threads together.
         wait: wall-clock seconds, in addition to four times the CPU seconds.
     """
@@ -33,12 +33,12 @@ class ParseLimits(NamedTuple):
 
 
 def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> ParseLimits:
-    """Return the limits for an input of a size.
+    """Return the limits for parsing an input of ``size`` bytes.
 
     Args:
         size: bytes of the input.
-        memory: memory per byte of the input, in addition to 64 MB.
-        rate: bytes that are parsed per CPU second at least, in addition to 0.4 s.
+        memory: bytes of memory per byte of the input; 64 MB are added.
+        rate: least number of bytes parsed per CPU second; 0.4 s are added.
     """
     return ParseLimits(64_000_000 + int(memory * size), 0.4 + size / rate)
 
@@ -51,7 +51,7 @@ class Breach:
         reason: the event, as a phrase after the item's name.
         limited: whether higher limits could help.
         what: the parsed file, if the parser named it with :func:`podline.data.sandbox.child.begin`.
-        killed: whether another cause ended the process, like a lack of memory.
+        killed: whether SIGKILL ended the process, from another process or because memory ran out.
     """
 
     reason: str
@@ -66,7 +66,7 @@ class Breach:
 
 
 def too_much_memory(limits: ParseLimits, what: str) -> Breach:
-    """Return the breach of a limit on memory: the item's, or a lower one that the user has set for all processes."""
+    """Return the breach of a memory limit: the limit of the item, or the user's `ulimit`, which may be lower."""
     users = min(_OF_USER, key=lambda limit: limit % (1 << 64))  # without a limit it is -1
     or_users = f" or the {users / 1e6:,.0f} MB of `ulimit -v` or `-d`" if users != resource.RLIM_INFINITY else ""
     return Breach(f"takes more than {limits.memory / 1e6:,.0f} MB{or_users} of memory", limited=True, what=what)

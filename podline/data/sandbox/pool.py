@@ -5,7 +5,7 @@ with the size of the input. An item that exceeds a limit is tried again alone, w
 neither a busy machine nor an earlier item's memory affects the result.
 
 Requests to a child are pickles; replies are lines of JSON, since a parser's result comes from an untrusted file. A
-function that makes arrays writes them to a file.
+function with arrays as results writes these to a file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from podline.settings.machine import load, parser_environment
 from podline.store.prefetch import in_order
 
 CALLER = f"{__name__}:caller"
-"""The maker of sandboxes whose items are a function with its arguments; see :func:`caller`."""
+"""The ``maker`` of a :class:`Sandbox` whose items are (function, *arguments); see :func:`caller`."""
 AGAIN = 4
 """The factor of an item's limits in its second try."""
 
@@ -73,7 +73,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End the children, which no thread may use any more."""
+        """End the child processes; no thread may use the sandbox any more."""
         while child := self._idle():
             child.end()
 
@@ -140,7 +140,8 @@ class Sandbox:
             limits: limits of each item, until its parser sets others.
             what: description of the items, for errors.
             factor: factor for all limits, including those that the parser sets.
-            doubtful: whether a result may come from a lack of memory; the item is then parsed again with higher limits.
+            doubtful: returns whether a lack of memory may have caused a result; the item is then parsed again with
+                higher limits.
 
         Returns:
             For each item the parser's result, or a :class:`Breach`.
@@ -149,8 +150,8 @@ class Sandbox:
             PodlineError: an error of the parser.
             OSError: an error of the parser: a full disk, an unreadable file.
             SourceError: another exception of the parser.
-            ChildKilledError: the child was killed as it started, or twice by the same item; OutOfMemoryError if the
-                kernel did as memory ran out.
+            ChildKilledError: the child was killed while starting, or twice at the same item. It is an OutOfMemoryError
+                if the kernel killed the child because memory ran out.
         """
         kills = memory_kills()
         results: list[Any] = []
@@ -163,7 +164,7 @@ class Sandbox:
         for result in results:
             if isinstance(result, Breach) and result.killed:
                 out = memory_kills() > kills
-                how, largest = "as memory ran out" if out else "from outside", result.what or "the largest of them"
+                how, largest = "because memory ran out" if out else "from outside", result.what or "the largest item"
                 raise (OutOfMemoryError if out else ChildKilledError)(
                     f"a process that reads {what} was killed {how}; end other programs, give this machine more memory, "
                     f"or leave out {largest}"
@@ -171,9 +172,9 @@ class Sandbox:
         return results
 
     def _ask(self, items: Sequence[Any], limits: ParseLimits, factor: float, *, fresh: bool = False) -> list[Any]:
-        """Return a child's replies to items, in order; if the child dies, the last one is a :class:`Breach`.
+        """Return a child's replies to items, in order; if the child dies, the last reply is a :class:`Breach`.
 
-        With ``fresh``, a new child takes the place of an idle one.
+        With ``fresh``, a new child process is started, even if another is idle.
         """
         process = self._idle()
         if process is None or fresh:
@@ -221,7 +222,7 @@ class _Child:
             self._connection.send((maker, arguments))
 
     def ask(self, items: Sequence[Any], limits: ParseLimits, factor: float) -> Iterator[Any]:
-        """Yield the replies to items; a breach by which the process dies is the last one."""
+        """Yield the replies to items; if the process dies, the last reply is the breach that ended the process."""
         self.idle = False
         with contextlib.suppress(OSError, EOFError):  # it dies
             self._connection.send((list(items), limits, factor))
@@ -258,8 +259,8 @@ class _Child:
         """Return why the process has ended.
 
         Raises:
-            SourceError: it ended before it was ready for items.
-            ChildKilledError: it was killed before.
+            SourceError: the process ended before it was ready for items.
+            ChildKilledError: the process was killed before it was ready for items.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
@@ -268,12 +269,12 @@ class _Child:
         breach = _breach_of(code, said, limits, what)
         if not self._started:
             error = ChildKilledError if breach.killed else SourceError
-            raise error(f"a process that reads untrusted files {breach.reason} as it starts")
+            raise error(f"a process that reads untrusted files {breach.reason} while it starts")
         return breach
 
 
 def _last(begun: Sequence[bytes], limits: ParseLimits, factor: float) -> tuple[ParseLimits, str]:
-    """Return the limits in force, and the file being read, after some messages of an item."""
+    """Return the limits in force, and the file being read, after the BEGIN messages of an item."""
     current, what = limits.times(factor), ""
     for line in begun:
         _, *numbers, named = json.loads(line)
@@ -322,5 +323,8 @@ def confined(function: Callable[..., Any], *arguments: Any, what: str, limits: P
 
 
 def caller(_function: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that calls an item's first member with the others; the module of the given one is imported."""
+    """Return a function that calls an item's first element with the other elements.
+
+    The child unpickles ``_function`` before the first item, so the imports of its module do not count for the limits.
+    """
     return lambda item: item[0](*item[1:])

@@ -44,7 +44,7 @@ def in_child(function: Callable[..., list[str]], packed: Path, argument: Any, fo
 
 
 def decompress(path: Path, name: str, folder: Path) -> list[str]:
-    """Unpack a single gzip file under a name.
+    """Unpack a gzip file into the file ``folder / name``; return the name.
 
     Raises:
         SourceError: the file is truncated or damaged (its checksum is verified), or unpacks to too many bytes.
@@ -56,7 +56,7 @@ def decompress(path: Path, name: str, folder: Path) -> list[str]:
 
 
 def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[str]:
-    """Unpack the wanted files of a .tar.gz into the archive's folders below ``folder``.
+    """Unpack the wanted files of a .tar.gz below ``folder``, with the archive's folders.
 
     Args:
         archive: the file.
@@ -79,14 +79,14 @@ def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[str]:
                 letters, left = len(os.fsencode(name)), _limit_of(archive) - stream.tell()
                 if letters > bounds.NAME_BYTES or not 0 <= member.size <= left or member.issparse():
                     raise SourceError(
-                        f"{archive}: member {name[:120]!r} has holes, or a name of {letters} bytes and {member.size:,} "
-                        f"bytes vs {bounds.NAME_BYTES} and 0 to {left:,} at most; {_REMEDY}"
+                        f"{archive}: member {name[:120]!r} is sparse or too large: its name has {letters} bytes vs "
+                        f"{bounds.NAME_BYTES} at most, its content {member.size:,} bytes vs {left:,} at most; {_REMEDY}"
                     )
                 if not member.isreg() or official_name(PurePosixPath(name).name) not in wanted:
                     continue
                 name, above = PurePosixPath(name).as_posix(), {str(path) for path in PurePosixPath(name).parents}
                 if name in written or name in folders or not above.isdisjoint(written):
-                    raise SourceError(f"{archive}: member {name!r} comes twice, or is a file and a folder; {_REMEDY}")
+                    raise SourceError(f"{archive}: member {name!r} occurs twice, or as file and folder; {_REMEDY}")
                 _write(folder / name, _blocks(cast("IO[bytes]", members.extractfile(member)), archive))
                 written.append(name)
                 folders |= above
@@ -103,7 +103,7 @@ def _write(path: Path, blocks: Iterator[bytes]) -> None:
 
 
 def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path) -> Iterator[bytes]:
-    """Yield a stream in blocks; turn reading errors into errors about the archive, not about the written file."""
+    """Yield a stream in blocks; reading errors name the archive, not the written file."""
     left = _limit_of(archive)
     while True:
         with reading(archive, "gzip", _REMEDY):

@@ -29,7 +29,7 @@ from podline.data.sources import class_names
 from podline.data.sources.pickles import REMEDY, ROW, Label, checked_labels, read_batch, read_names
 
 _CHANNELS, _SIDES = 3, (32, 32)
-_ROWS = 1_000  # that are decoded at once
+_ROWS = 1_000  # rows that are decoded at a time
 _OFFICIAL_ROWS = 10_000  # rows of each official file of CIFAR-10
 _FORM = 1  # version of this module's arrays
 
@@ -70,7 +70,7 @@ CIFAR100 = Family(
     {"train": ("train",), "test": ("test",)},
     "meta",
 )
-# The drawn sample is CIFAR-10 with other class names.
+# The synthetic sample has the layout of CIFAR-10 and other class names.
 _SAMPLE = CIFAR10._replace(title="the sample", labels=(CIFAR10.labels[0]._replace(names=class_names.SAMPLE),))
 _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
@@ -94,9 +94,9 @@ def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -
 
 
 def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
-    """Refuse a file that is shorter than most others of its split, since rows have no end mark.
+    """Refuse a file that is shorter than most others of its split, since nothing in a file shows that rows are missing.
 
-    Only the last file may be shorter, as the remainder, unless the others have the official size.
+    Only the last file, with the remainder, may be shorter, unless the others have the official size.
     """
     for batches in family.splits.values():
         sizes = [files[f"{name}.bin"].bytes for name in batches]
@@ -106,7 +106,7 @@ def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
             if 2 * count > len(batches) and size < usual and (name != batches[-1] or official):
                 raise SourceError(
                     f"{files[f'{name}.bin'].path} is cut short: {size:,} bytes vs {usual:,} of the other batches; "
-                    f"{REMEDY}; rows of your own may be spread over the files evenly, with the rest in the last"
+                    f"{REMEDY}; if the rows are your own, give each file but the last the same number of rows"
                 )
 
 
@@ -146,8 +146,8 @@ def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[Fil
     rows, rest = divmod(size, stride)
     if rest:
         raise SourceError(
-            f"{path} is truncated, or no {title} in binary layout: "
-            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
+            f"{path} is truncated, or not a file of {title} in binary layout: "
+            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,} bytes; {REMEDY}"
         )
     table = np.memmap(path, np.uint8, "r").reshape(rows, stride)
     checked = [checked_labels(table[:, kinds - 1 - at], rows, label, path) for at, label in enumerate(labels)]

@@ -18,9 +18,9 @@ _NO_LETTERS = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _JOINERS = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
 _ZEROS = re.compile(r"0*([0-9]+?)(?:[.,]0*)?")
-_ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")  # and what joins or varies letters
+_ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")  # also joiners and variation selectors
 _BLANKS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W_])|(?<=\d)[\s_-]+(?=[^\W\d_])")
-_PAIRS = 3  # that a line names
+_PAIRS = 3  # pairs of class names in a warning
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -51,7 +51,10 @@ SAMPLE = ("disc", "ring", "square", "triangle", "cross", "star", "crescent", "st
 
 
 def problem_of(name: str) -> str:
-    """Return the problem of a class name, or an empty string; names are stored one per line for other programs."""
+    """Return what makes a class name invalid, as a phrase after the name; empty if valid.
+
+    Line breaks are invalid, since other programs read a file with one name per line.
+    """
     if not name.strip():
         return "is empty"
     if name != name.strip():
@@ -60,11 +63,11 @@ def problem_of(name: str) -> str:
         return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
     letters = _JOINERS.sub("", name)
     odd = next((letter for letter in letters if unicodedata.category(letter) in _NO_LETTERS), "")
-    return f"has the character U+{ord(odd):04X}, a line break, or an invisible or invalid character" if odd else ""
+    return f"has the character U+{ord(odd):04X}, expected no line breaks, invisible or invalid ones" if odd else ""
 
 
 def whole_numbers(names: Iterable[str]) -> dict[str, str]:
-    """Return each name's number as text, ``1.0`` → ``1``, if all are whole numbers without leading zeros; else none."""
+    """Map each name to its number as text, ``1.0`` → ``1``; empty unless all are integers without leading zeros."""
     numbers = dict[str, str]()
     for name in names:
         number = Decimal(name.replace(",", ".")) if _WHOLE.fullmatch(name) else Decimal("0.5")
@@ -75,11 +78,11 @@ def whole_numbers(names: Iterable[str]) -> dict[str, str]:
 
 
 def alike(trained: Collection[str], untrained: Collection[str] = ()) -> list[str]:
-    """Return a line on the classes whose names hardly differ, if there are any.
+    """Return a warning about classes whose names hardly differ: a list of one line, or an empty list.
 
     Args:
         trained: the classes with a training image.
-        untrained: the others; such a class may also differ by the folders above it.
+        untrained: the other classes; their names are also compared without parent folders.
     """
     groups = defaultdict[str, list[str]](list)
     for name in sorted({*trained, *untrained}):
@@ -93,17 +96,17 @@ def alike(trained: Collection[str], untrained: Collection[str] = ()) -> list[str
     if not pairs:
         return []
     named = first_few([" and ".join(map(shortened, pair)) for pair in pairs], _PAIRS)
-    remedy = "if they are one class, give it one name in the table, or put its images into one folder"
-    return [f"classes that differ only by case, accents, blanks, zeros or a folder above: {named}; {remedy}"]
+    remedy = "if two names mean one class, use one name in the table, or put the images into one folder"
+    return [f"class names differ only by case, accents, blanks, zeros or parent folders: {named}; {remedy}"]
 
 
 def last_part(name: str) -> str:
-    """Return the last folder of a class that is the path of a folder."""
+    """Return the last path component of a class name, which may be the path of a folder."""
     return name.rpartition("/")[2]
 
 
 def likeness(name: str) -> str:
-    """Return a class name without case, accents, blanks, and the zeros of a number."""
+    """Normalise a class name for comparison: case-folded, no accents or blanks, numbers without outer zeros."""
     text = _ACCENTS.sub("", unicodedata.normalize("NFKD", name).casefold())
     number = _ZEROS.fullmatch(text)
     return number[1] if number else _BLANKS.sub("", text)

@@ -1,6 +1,6 @@
 """Opens raw files whose format only a user's code can read; docs/how-to/data-set.md has an example.
 
-A child process with limits calls the user's function. What is bound into the function belongs to the cache key.
+A child process with limits calls the user's function. Arguments bound into the function are part of the cache key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from 0 on. The function must be importable from a module, since a child process 
 """
 
 _MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # memory per byte of a file, with any compression; bytes per second; seconds
-_PART_BYTES = 4_000_000  # of the images that are decoded at once
+_PART_BYTES = 4_000_000  # bytes of the images that are decoded at a time
 
 
 def decoded_source(
@@ -49,7 +49,7 @@ def decoded_source(
     read: Read,
     work: Path,
 ) -> Source:
-    """Open a folder of raw files, and read each with a function.
+    """Open a folder of raw files, and read each file with the function ``read``.
 
     Args:
         dataset: the data set.
@@ -68,7 +68,7 @@ def decoded_source(
         pickle.dumps(read)
     except Exception as error:
         raise SourceError(
-            f"{dataset.name}: a child process calls `read`; give a function of a module: {reason(error)}"
+            f"{dataset.name}: `read` cannot be sent to a child process ({reason(error)}); give a function of a module"
         ) from error
     splits = {split: splits[split] for split in SPLITS if split in splits}
     names = [*chain(*splits.values())]
@@ -96,21 +96,23 @@ def _limits(size: int) -> ParseLimits:
 
 
 def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -> Iterator[FilePart]:
-    """Yield a raw file's images, with three dimensions; runs in a sandbox."""
+    """Yield a raw file's images, (n, height, width, channels), with their targets as text; runs in a sandbox."""
     targets, shape = text_targets(kind), tuple[int, ...]()
     images, texts = list[npt.NDArray[np.uint8]](), list[str]()
     for number, (image, target) in enumerate(_given(path, read)):
         named = f"{path}: image {number}"
         array = image[..., np.newaxis] if image.ndim == 2 else image
         if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
-            raise SourceError(f"{named} is {image.dtype} {sides(image.shape)} vs uint8 height × width × channels")
+            raise SourceError(
+                f"{named} is {image.dtype} {sides(image.shape)}, expected uint8 height × width × channels"
+            )
         try:
             texts.append(targets.text(target, class_names))
         except ValueError as error:
             raise SourceError(f"{named} {error}") from error
         shape = shape or array.shape
         if array.shape != shape:
-            raise SourceError(f"{named} is {sides(array.shape)} vs {sides(shape)}")
+            raise SourceError(f"{named} has the shape {sides(array.shape)} vs {sides(shape)} of the images before it")
         images.append(array)
         if len(images) * array.nbytes >= _PART_BYTES:
             yield FilePart(np.stack(images), texts)

@@ -36,7 +36,7 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
 _MAKER = f"{__name__}:decoder"
 _WAIT = 120.0  # seconds for a slow disk or network
-# Limits until the header is read, and for small images: setting limits takes a tenth of one decoding's time.
+# Limits until the header is read. Small images keep them: setting limits takes a tenth of the time of a decoding.
 _FIRST, _SMALL = ParseLimits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT), 1_000_000
 
 
@@ -48,14 +48,14 @@ class Look(NamedTuple):
         pixels: digest of a picture's converted pixels.
         bytes: size of a picture without metadata.
         width: width of a picture as it was decoded.
-        height: height of the same.
+        height: height of a picture as it was decoded.
         turned: whether the EXIF orientation turned a picture.
-        unturned: whether an annotated picture stayed as stored in spite of its EXIF orientation.
+        unturned: whether an annotated picture stayed as stored although it has an EXIF orientation.
         marks: see :class:`podline.data.pictures.DecodedPicture`.
         hash: see :mod:`podline.data.images.hashing`.
         contrast: see :mod:`podline.data.images.hashing`.
-        picture: whether the file begins like a picture.
-        reason: why it cannot be decoded, as a phrase after the file's name; empty if it can.
+        picture: whether the file's first bytes are those of a picture format.
+        reason: why the file was not decoded, as a phrase after the file's name; empty if decoded.
         doubtful: whether a lack of memory may be the reason.
     """
 
@@ -75,7 +75,7 @@ class Look(NamedTuple):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """Return the facts that are stored, as :data:`podline.data.images.image_table.IMAGE_FACTS`."""
+        """Return the values of the columns :data:`podline.data.images.image_table.IMAGE_FACTS`."""
         return (*map(bytes.fromhex, self[:2]), *self[2:-3])
 
 
@@ -83,7 +83,7 @@ class DecodeRequest(NamedTuple):
     """A request to decode one image.
 
     Attributes:
-        place: the place of its file, or the reason why it cannot be read.
+        place: the location of the image's file, or the reason why the file cannot be read.
         size: see :class:`podline.data.images.items.Item`.
     """
 
@@ -95,12 +95,12 @@ Decoded = tuple[Look, Pixels | None]
 
 
 class FittedPictures(NamedTuple):
-    """Decodes pictures of any kind, and fits them into a shape.
+    """Decodes pictures of any format, and resizes them to one shape.
 
     Attributes:
         shape: shape of every result.
         fit: see :func:`podline.data.fitting.fitted`.
-        forgotten: identity of each image that must not be decoded → the reason.
+        forgotten: (identity, reason) of each image that must not be decoded.
         hashed: whether results get a perceptual hash.
         white: see :class:`podline.data.pictures.Form`.
         most: see :class:`podline.data.pictures.Form`.
@@ -114,11 +114,16 @@ class FittedPictures(NamedTuple):
     most: int = bounds.PIXELS
 
     def decoded(self, data: bytes, size: Sequence[int] | None) -> Decoded:
-        """Decode a file; return its facts and the converted image; runs in a sandbox."""
+        """Decode a file; return its facts, and the converted pixels or None; runs in a sandbox.
+
+        Args:
+            data: content of the file.
+            size: see :class:`podline.data.images.items.Item`.
+        """
         found, forgotten = identified(data), dict(self.forgotten)
         look = Look(found.identity.hex(), bytes=found.bytes)
         why = forgotten.get(look.identity)
-        if why is None and forgotten:  # Podline 1.0 knew images by the checksum of their file
+        if why is None and forgotten:  # Podline 1.0 identified images by the checksum of their file
             why = forgotten.get(hashlib.sha256(data).hexdigest())
         if why is not None:
             return look._replace(reason=str(Reason(FORGOTTEN, why)), picture=True), None
@@ -153,7 +158,7 @@ class FittedPictures(NamedTuple):
 
 
 def content(place: Place | str) -> bytes | str:
-    """Return the content of an image file, or the reason why it has none.
+    """Return the content of an image file, or the reason why it cannot be read.
 
     Raises:
         OSError: a temporary reading error.
@@ -168,7 +173,7 @@ def content(place: Place | str) -> bytes | str:
         if error.errno in _GONE:
             return "there is no such file"
         if error.errno in _SHUT:
-            return "may not be read"
+            return "is not readable by this user"
         raise
 
 
@@ -179,14 +184,14 @@ def decoder(becoming: FittedPictures) -> Callable[[tuple[str, int, DecodeRequest
         becoming: the conversion of the images.
 
     Returns:
-        A function of the file for decoded images, an image's number in it, and the image's place. It raises OSError if
-        the image cannot be read, StoreError if the pixels cannot be written.
+        A function of (path of the file for decoded images, row in this file, request). It raises OSError if the image
+        cannot be read, StoreError if the pixels cannot be written.
     """
     ready_for_many()
 
     def look(given: tuple[str, int, DecodeRequest]) -> Look:
         path, row, request = given
-        segments.cache_clear()  # frees the file before
+        segments.cache_clear()  # frees the previous file
         data = content(request.place)
         if isinstance(data, str):
             return Look(reason=data)
@@ -242,10 +247,10 @@ class Engine(Protocol):
         Args:
             becoming: the conversion of the images.
             requests: the images.
-            name: identifies the requests, so that outcomes of an interrupted job are found.
+            name: identifies the requests, so that the results of an interrupted job are reused.
 
         Returns:
-            The facts about each image, in order; and the images.
+            The facts about each image, in order; and the decoded images.
 
         Raises:
             SourceError: a file cannot be read.
@@ -255,7 +260,7 @@ class Engine(Protocol):
         ...
 
     def shared(self, rows: DecodedRows, shape: tuple[int, int, int], name: str, /) -> DecodedRows:
-        """Return images that this machine decoded, for all workers.
+        """Copy images that this machine decoded to where all workers can read them, and return the copies.
 
         Raises:
             StoreError: the store cannot be written.

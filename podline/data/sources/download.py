@@ -42,17 +42,16 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 
     Raises:
         SettingsError: the data set does not exist, or is not published.
-        SourceError: the server lacks a file or has one with another md5, or the folder has a different file of the same
-            name.
-        SourceUnavailableError: the server did not answer in several tries; the next call resumes.
+        SourceError: the server lacks a file; or a file on the server or in the folder does not have the published md5.
+        SourceUnavailableError: the server did not answer in several tries; the next call resumes the download.
         StoreError: the folder cannot be written.
     """
     found = datasets.find(dataset)
     official = published(dataset)
     if official is None or not official.downloads:
         there = ", ".join(name for name in datasets.names() if datasets.find(name).published)
-        drawn = f"; draw it with `podline data draw {folder} --dataset {dataset}`" if found.draw else ""
-        raise SettingsError(f"{dataset} cannot be downloaded, only {there}{drawn}")
+        drawn = f"; generate it with `podline data draw {folder} --dataset {dataset}`" if found.draw else ""
+        raise SettingsError(f"{dataset} cannot be downloaded, expected one of {there}{drawn}")
     return fetch_all(official.downloads, base_url or official.url, folder, reporter or silent("download"))
 
 
@@ -70,12 +69,14 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
             reporter.progress(before + done, total, "bytes")
 
         if not target.exists():
-            reporter.log(f"fetching {url}")
+            reporter.log(f"downloading {url}")
             with _locked(folder / f"{file.name}.part") as stream:
                 _fetch(file, url, stream, tell, reporter)
                 _publish(file, url, stream, target)
         elif (found := md5_of(target)) != file.md5:
-            raise SourceError(f"{target} exists with md5 {found} vs {file.md5} published; delete it to fetch again")
+            raise SourceError(
+                f"{target} has md5 {found} vs {file.md5} published; delete the file, and give the command again"
+            )
         tell(file.bytes)
         finished += file.bytes
     return folder
@@ -88,7 +89,7 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
         with explained("write", part):
             free = stack.enter_context(locked(part, wait=False))
             if free is None:
-                raise SourceUnavailableError(f"{part} is being fetched by another process; wait for it")
+                raise SourceUnavailableError(f"{part} is being downloaded by another process; wait until it has ended")
             stream = stack.enter_context(part.open("ab"))
         yield stream
 
@@ -140,7 +141,7 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
             raise _other_file(file, url, stream, f"no byte {stream.tell():,}") from error
         if error.code in _BUSY:
             raise SourceUnavailableError(answer) from error
-        raise SourceError(f"{answer}; check the address, or give a mirror's") from error
+        raise SourceError(f"{answer}; check the address, or give a mirror's address") from error
     except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
         cause = _cause(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -150,18 +151,18 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
                 f"{url}: no such host ({cause.strerror}); check the network and the address, or copy {file.name} into "
                 f"{Path(stream.name).parent} from another machine"
             ) from error
-        raise SourceUnavailableError(f"{url} did not answer or broke off ({cause})") from error
+        raise SourceUnavailableError(f"{url}: the server did not answer, or the connection broke ({cause})") from error
     if stream.tell() < file.bytes:
-        raise SourceUnavailableError(f"{url} broke off after {stream.tell():,} of {file.bytes:,} bytes")
+        raise SourceUnavailableError(f"{url}: the connection broke after {stream.tell():,} of {file.bytes:,} bytes")
 
 
 def _cause(error: BaseException | None) -> BaseException | str | None:
-    """Return the reason of an URLError; any other error itself."""
+    """Return the cause in a URLError; return any other error unchanged."""
     return error.reason if isinstance(error, urllib.error.URLError) else error
 
 
 def _publish(file: RemoteFile, url: str, stream: IO[bytes], target: Path) -> None:
-    """Rename a complete file, if it is the published one."""
+    """Rename the part file to its final name if its size and md5 are the published ones."""
     part = Path(stream.name)
     size, md5 = part.stat().st_size, md5_of(part)
     if (size, md5) != (file.bytes, file.md5):
@@ -171,7 +172,7 @@ def _publish(file: RemoteFile, url: str, stream: IO[bytes], target: Path) -> Non
 
 
 def _other_file(file: RemoteFile, url: str, stream: IO[bytes], found: str) -> SourceError:
-    """Delete a file that is not the published one, and return the error."""
+    """Delete the received bytes of a file that differs from the published file, and return the error."""
     with explained("delete", stream.name):
         Path(stream.name).unlink()
     return SourceError(

@@ -20,12 +20,12 @@ _NAMED = 3
 
 @dataclass
 class LeftOut:
-    """The records left out of one part of a source.
+    """The records left out of one part of a source, such as a split.
 
     Attributes:
-        what: the part, as a plural: ``images of person_keypoints_train2017.json``.
-        read: number of its records.
-        reasons: number of excluded records by reason.
+        what: the part's records, as a plural: ``images of person_keypoints_train2017.json``.
+        read: number of records in the part.
+        reasons: number of left-out records by reason.
     """
 
     what: str
@@ -34,13 +34,13 @@ class LeftOut:
     _alike: dict[str, str] = field(default_factory=dict)
 
     def add(self, reason: str, count: int = 1) -> None:
-        """Count excluded records; reasons that differ only in numbers count as one."""
+        """Count left-out records; reasons that differ only in numbers count as one reason."""
         if count:
             self.reasons[self._alike.setdefault(re.sub(r"\d+", "", reason), reason)] += count
 
 
 def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> None:
-    """Check that no part of a source loses more than the allowed share.
+    """Check that not more than the allowed share of any part of a source is left out.
 
     Args:
         dataset: name of the data set.
@@ -48,16 +48,16 @@ def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> N
         allowed: the largest share, 0 … 1, of each part.
 
     Raises:
-        SourceError: a part loses more; the message has the counts by reason.
+        SourceError: more records of a part are left out; the message has the counts by reason.
     """
     for part in parts:
         count = part.reasons.total()
         if count <= allowed * part.read:
             continue
         most = part.reasons.most_common()
-        named = [f"{times:,} as {reason}" for reason, times in most[:_NAMED]]
+        named = [f"{reason} ({times:,})" for reason, times in most[:_NAMED]]
         if len(most) > _NAMED:
-            named.append(f"{sum(times for _, times in most[_NAMED:]):,} for other reasons")
+            named.append(f"other reasons ({sum(times for _, times in most[_NAMED:]):,})")
         share = count / part.read
         raise SourceError(
             f"{dataset}: {count:,} of {part.read:,} {part.what} are left out, {share:.1%} vs {allowed:.1%} at most: "

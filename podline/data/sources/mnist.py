@@ -25,30 +25,30 @@ SPLITS: Mapping[str, tuple[str, str]] = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 _SIDES = (28, 28)
-_ROWS = 5_000  # that are decoded at once
+_ROWS = 5_000  # rows that are decoded at a time
 _FORM = 1  # version of this module's arrays
 _UNSIGNED_BYTE = 0x08  # third byte of the magic number; the fourth is the number of dimensions
 _REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
 def of_mnist(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
-    """Describe the four files; see ``podline.data.sources.opening.PublishedForm.arrays``."""
+    """Describe MNIST's four files; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     splits = {split: [tuple(files[name] for name in names)] for split, names in SPLITS.items()}
     return Arrays(dataset, tuple(files.values()), splits, read_mnist, [_FORM], class_names.MNIST)
 
 
 def read_mnist(images: Path, labels: Path) -> Iterator[FilePart]:
-    """Yield the images of two IDX files; runs in a sandbox."""
+    """Yield the images and labels of two IDX files; runs in a sandbox."""
     start, (count, *sides) = _header(images, 3)
     if tuple(sides) != _SIDES:
         found = "×".join(map(str, sides))
-        raise SourceError(f"{images}: images of {found} pixels vs 28×28; {_REMEDY}")
+        raise SourceError(f"{images} has images of {found} pixels vs 28×28; {_REMEDY}")
     first, (numbers,) = _header(labels, 1)
     if count != numbers:
         named = plural(numbers, "label")
         raise SourceError(f"{images} has {plural(count, 'image')} vs {named} in {labels}; {_REMEDY}")
     if not count:
-        raise SourceError(f"{images} holds no image: 0 vs 1 at least; {_REMEDY}")
+        raise SourceError(f"{images} has no images, expected at least 1; {_REMEDY}")
     values: npt.NDArray[np.uint8] = np.fromfile(labels, np.uint8, offset=first)
     checked_labels(values, count, Label("label", "labels", class_names.MNIST), labels)
     pixels = np.memmap(images, np.uint8, "r", start).reshape(count, *_SIDES, 1)

@@ -29,7 +29,7 @@ _TORCHVISION = "MNIST/raw"  # torchvision's folder of MNIST
 
 
 class PublishedForm(NamedTuple):
-    """A published form of a data set.
+    """A published file layout of a data set.
 
     Attributes:
         title: its common name.
@@ -38,8 +38,8 @@ class PublishedForm(NamedTuple):
         archive: the official archive's name, or empty.
         required: official names of the files that must exist.
         optional: official names of files that are read if they exist.
-        arrays: describes a source, given a data set's name, its files by official name, and sandboxes; raises a
-            :class:`SourceError` for an invalid file.
+        arrays: a function that describes a source, given a data set's name, its files by official name, and a sandbox;
+            it raises a :class:`SourceError` for an invalid file.
     """
 
     title: str
@@ -52,14 +52,14 @@ class PublishedForm(NamedTuple):
 
 
 class Find(NamedTuple):
-    """The files of one layout in one place, by official name."""
+    """A layout that was detected in a folder, with the path of each file by official name."""
 
     layout: PublishedForm
     files: dict[str, Path]
 
     @property
     def missing(self) -> list[str]:
-        """Required files that do not exist."""
+        """The required files that do not exist, by official name."""
         return [name for name in self.layout.required if name not in self.files]
 
 
@@ -106,7 +106,7 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
         The source; an archive and its unpacked folder give equal sources, except for the paths of files.
 
     Raises:
-        SourceError: the source does not exist, a file is missing or damaged, or it is another data set.
+        SourceError: the source does not exist, a file is missing or damaged, or the source is another data set.
         StoreError: the cache folder cannot be written.
     """
     unpacked: dict[str, str] = {}
@@ -120,12 +120,12 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
         if place.is_file() and official_name(place.name) in _WANTED:
-            raise SourceError(f"{place} is one of the files of a data set vs the folder that has them all; give that")
+            raise SourceError(f"{place} is one file of a data set, expected the folder with all files; give the folder")
         return _open_place(dataset, place, work, unpacked)
 
 
 def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> Source:
-    """Open a folder or an archive; record the unpacked folder and its origin."""
+    """Open a folder or an archive; add the path of each unpacked copy and of its original to ``unpacked``."""
     archive, known, folders = None, {}, [place]
     if place.is_file():
         archive = raw_file(place.name, place)
@@ -148,10 +148,10 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
         )
 
     def plain(name: str) -> RawFile:
-        """Return a file, unpacked if its first bytes are gzip's, whatever its name."""
+        """Return a file; unpack it if its first bytes are those of gzip, whatever its name."""
         path = find.files[name]
         file = (known.get(path) or raw_file(name, path))._replace(name=name)
-        if path.is_relative_to(work):  # a file's time in the cache is that of its last use
+        if path.is_relative_to(work):  # the time of a file in the cache is the time of its last use
             file = file._replace(modified=0)
         with path.open("rb") as stream:
             if stream.read(2) != GZIP_MAGIC:
@@ -172,7 +172,7 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
 
 
 def _finds(places: list[Path]) -> list[Find]:
-    """Return the layouts in some folders, or in the official folders below, in the order of :data:`LAYOUTS`."""
+    """Return the layouts in some folders and their official subfolders, in the order of :data:`LAYOUTS`."""
     finds = []
     for layout in LAYOUTS:
         for folder in sorted({folder for place in places for folder in (place, place / layout.folder)}):
@@ -191,31 +191,31 @@ def _archive_in(place: Path, dataset: str) -> Path | None:
 
 
 def _refuse_other_names(source: Source, place: Path) -> None:
-    """Check the class names: CIFAR-10 and the drawn sample share a layout and differ only in these."""
+    """Refuse the sample given as CIFAR-10, and CIFAR-10 given as the sample: only their class names differ."""
     for other, names in (("cifar10", class_names.CIFAR10), ("sample", class_names.SAMPLE)):
         if source.dataset != other and source.class_names == names:
             raise SourceError(
-                f"{place} has the classes of {other} ({names[0]}, {names[1]}, …) vs {source.dataset} asked for; "
+                f"{place} has the classes of {other} ({names[0]}, {names[1]}, …), expected {source.dataset}; "
                 f"use `podline run {other} --source {place}`"
             )
 
 
 def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
-    """Return an error that names the content of a place and the remedy."""
+    """Return the error text for a source without the data set: its content, and the remedy."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
     if others:
         return (
-            f"{place} holds {others[0].title} vs {dataset} asked for; "
+            f"{place} contains {others[0].title}, expected {dataset}; "
             f"use `podline run {others[0].datasets[0]} --source {place}`, or {_fetch(dataset, 'DIR')}"
         )
     expected = next(layout for layout in LAYOUTS if dataset in layout.datasets)
     wanted = f"{expected.required[0]} and the other files of {expected.title}"
     if place.is_file():
-        return f"{place} does not hold {wanted}; {_fetch(dataset, 'DIR')}"
+        return f"{place} does not contain {wanted}; {_fetch(dataset, 'DIR')}"
     names = sorted(path.name for path in place.iterdir())
-    holds = f"holds {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
-    return f"{place} {holds} vs {wanted}; {_fetch(dataset, place)}"
+    content = f"contains {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
+    return f"{place} {content}, expected {wanted}; {_fetch(dataset, place)}"
 
 
 def _fetch(dataset: str, folder: Path | str) -> str:

@@ -1,9 +1,9 @@
 """Reads CIFAR's pickles as data in a child process: arrays, bytes, strings, numbers and plain containers only.
 
-It uses Python's own unpickler with an allow-list: a pickle that names another object is refused before it runs.
-Functions of this module, which check their arguments, stand for those that build NumPy's arrays. NumPy's own functions
-are never called, because a pickle could give its dtypes fields and flags that make it read bytes as addresses. The
-sandbox limits memory and time (:mod:`podline.data.sandbox`).
+Python's own unpickler runs with an allow-list: a pickle that refers to any other object is refused before it calls
+this object. Functions of this module, which check their arguments, replace the functions that build NumPy's arrays.
+NumPy's functions are never called, because a pickle could create dtypes with fields and flags that make NumPy read
+bytes as addresses. The sandbox limits memory and time (:mod:`podline.data.sandbox`).
 
 The formats are protocols 0 to 5, as written by Python 2 and 3 and by NumPy 1 and 2.
 """
@@ -26,7 +26,7 @@ from podline.data.shown import printable
 REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 ROW = 3072
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-_LONGEST = 256  # bits of a number in an error
+_LONGEST = 256  # bits of the longest number that an error shows
 
 Labels = npt.NDArray[np.uint8]
 
@@ -35,8 +35,8 @@ class Label(NamedTuple):
     """One label of every image.
 
     Attributes:
-        feature: its name in the records.
-        key: its key in a pickled batch.
+        feature: name of the label in the records.
+        key: key of the label in a pickled batch.
         names: the official class names.
         names_file: the file of class names beside the ``.bin`` files.
     """
@@ -53,7 +53,7 @@ class Label(NamedTuple):
 
 
 def read_batch(path: Path, title: str, labels: Sequence[Label]) -> tuple[npt.NDArray[np.uint8], Labels]:
-    """Return the pixels, (rows, 3072), and the labels, (rows, kinds), of a pickled batch.
+    """Return the pixels, uint8 (rows, 3072), and the labels, uint8 (rows, number of labels), of a pickled batch.
 
     Args:
         path: path of the batch.
@@ -68,13 +68,13 @@ def read_batch(path: Path, title: str, labels: Sequence[Label]) -> tuple[npt.NDA
     if not isinstance(found, dict) or not all(key in found for key in needed):
         keys = sorted(str(key)[:40] for key in list(found)[:8]) if isinstance(found, dict) else []
         what = f"keys {keys}" if isinstance(found, dict) else f"a {type(found).__name__}"
-        raise SourceError(f"{path} is not a batch of {title}: {what} vs {needed} needed; {REMEDY}")
+        raise SourceError(f"{path} is not a batch of {title}: found {what}, expected the keys {needed}; {REMEDY}")
     data = found["data"]
     if not isinstance(data, np.ndarray):
-        raise SourceError(f"{path}: the data is a {type(data).__name__} vs an array of uint8; {REMEDY}")
+        raise SourceError(f"{path}: data is of type {type(data).__name__}, expected an array of uint8; {REMEDY}")
     if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != ROW:
         raise SourceError(
-            f"{path}: the data has shape {data.shape} and dtype {data.dtype} vs (rows, {ROW}) and uint8; {REMEDY}"
+            f"{path}: data has shape {data.shape} and dtype {data.dtype}, expected (rows, {ROW}) and uint8; {REMEDY}"
         )
     columns = [_labels(found[label.key], label, len(data), path) for label in labels]
     return data, np.stack(columns, axis=1)
@@ -88,15 +88,15 @@ def read_names(path: Path, keys: Sequence[str]) -> dict[str, list[str]]:
     """
     meta = read_pickle(path)
     if not isinstance(meta, dict):
-        raise SourceError(f"{path}: a {type(meta).__name__} vs a dictionary of class names; {REMEDY}")
+        raise SourceError(f"{path}: found a {type(meta).__name__}, expected a dictionary of class names; {REMEDY}")
     return {key: _texts(meta[key], path) for key in keys if key in meta}
 
 
 def checked_labels(values: list[int] | npt.NDArray[Any], rows: int, label: Label, path: Path) -> Labels:
-    """Return labels as uint8; check their number and that each is a class number.
+    """Check labels and return them as uint8 (rows,).
 
     Raises:
-        SourceError: the labels are more or fewer than the images, or one is out of range.
+        SourceError: the number of labels differs from the number of images, or a label is not a class number.
     """
     if len(values) != rows:
         raise SourceError(f"{path}: {len(values):,} {label.key} vs {plural(rows, 'image')}; {REMEDY}")
@@ -118,7 +118,7 @@ def _labels(values: Any, label: Label, rows: int, path: Path) -> Labels:
 
 def _texts(values: Any, path: Path) -> list[str]:
     if type(values) is not list or not all(type(value) in (str, bytes) for value in values):
-        raise SourceError(f"{path}: the class names are not a list of texts; {REMEDY}")
+        raise SourceError(f"{path}: the class names are not a list of strings; {REMEDY}")
     return [value.decode("utf-8", "replace") if type(value) is bytes else value for value in values]
 
 
@@ -139,7 +139,7 @@ def read_pickle(path: Path) -> Any:
             value = _Unpickler(stream, encoding="bytes").load()
         except _RefusedError as error:
             raise SourceError(
-                f"{path}: the pickle asks for {error}, which is not data, and none of it was run; {REMEDY}"
+                f"{path}: the pickle refers to {error}, expected only data; none of it was run; {REMEDY}"
             ) from error
         except (MemoryError, OSError):
             raise
@@ -159,11 +159,11 @@ def read_pickle(path: Path) -> Any:
 
 
 class _RefusedError(pickle.UnpicklingError):
-    """A pickle names an object outside the allow-list."""
+    """A pickle refers to an object outside the allow-list."""
 
 
 class AllowedCall(NamedTuple):
-    """A function that a pickle may call, but not change."""
+    """A function that a pickle may call; as a tuple, it has no attributes that a pickle could set."""
 
     function: Callable[..., Any]
 
@@ -173,17 +173,17 @@ class AllowedCall(NamedTuple):
 
 
 class _Dtype:
-    """Stands for ``numpy.dtype``: a pickle sets kind and size first, and the byte order afterwards."""
+    """Replaces ``numpy.dtype``: a pickle sets type and size first, and the byte order afterwards."""
 
     def __init__(self, code: Any, _align: Any = False, _copy: Any = True) -> None:
         self._code, self._order = _text(code), "="
         if self._code not in _PLAIN_DTYPES:
-            raise ValueError(f"an array of dtype {printable(self._code)} vs plain numbers")
+            raise ValueError(f"an array has dtype {printable(self._code)}, expected plain numbers")
 
     def __setstate__(self, state: Any) -> None:
         order, *compound = state[1:5]
         if _text(order) not in ("<", ">", "|", "=") or any(part is not None for part in compound):
-            raise ValueError("a dtype with fields")
+            raise ValueError("a dtype has fields, expected plain numbers")
         self._order = _text(order).replace("|", "=")
 
     def numpy(self) -> np.dtype[Any]:
@@ -191,14 +191,16 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for ``numpy.ndarray``: a pickle creates an empty array and sets its state afterwards."""
+    """Replaces ``numpy.ndarray``: a pickle creates an empty array and sets its state afterwards."""
 
     values: npt.NDArray[Any] = np.empty(0, np.uint8)
 
     def __setstate__(self, state: Any) -> None:
         _version, shape, dtype, fortran, data = state
-        if not isinstance(data, bytes | bytearray) or type(dtype) is not _Dtype:
-            raise TypeError(f"an array of {type(dtype).__name__} in {type(data).__name__} vs of plain numbers in bytes")
+        if not isinstance(data, bytes | bytearray):
+            raise TypeError(f"an array has data of type {type(data).__name__}, expected bytes")
+        if type(dtype) is not _Dtype:
+            raise TypeError(f"an array has a dtype of type {type(dtype).__name__}, expected a plain numeric dtype")
         if type(shape) is not tuple or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
             raise ValueError("an array's shape is not a tuple of up to four sizes")
         number = dtype.numpy()
@@ -209,14 +211,14 @@ class _Array:
 
 
 def _array_of(data: Any, dtype: Any, shape: Any, order: Any = "C") -> _Array:
-    """Stand for ``numpy.core.numeric._frombuffer``."""
+    """Replace ``numpy.core.numeric._frombuffer``."""
     array = _Array()
     array.__setstate__((1, shape, dtype, _text(order) == "F", data))
     return array
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    """Stand for ``_codecs.encode``, by which Python 3 writes bytes in protocols 0 to 2."""
+    """Replace ``_codecs.encode``, which Python 3 uses to pickle bytes in protocols 0 to 2."""
     if _text(encoding) not in ("latin1", "latin-1"):
         raise ValueError(f"text is encoded as {printable(_text(encoding))}, expected latin1")
     return text.encode("latin-1")
@@ -224,7 +226,7 @@ def _encode(text: Any, encoding: Any = "latin1") -> bytes:
 
 def _text(value: Any) -> str:
     if type(value) not in (str, bytes):
-        raise TypeError(f"a {type(value).__name__} vs text")
+        raise TypeError(f"found a {type(value).__name__}, expected text")
     return value.decode("latin-1") if type(value) is bytes else value
 
 

@@ -1,4 +1,4 @@
-"""Brings a source to this machine: downloads a bucket's objects into the store's cache, and verifies them.
+"""Makes a source available on this machine: downloads a bucket's objects into the store's cache, and verifies them.
 
 Images that an engine's workers decode stay in the bucket. On this machine, each is represented by a sparse file of the
 same size, whose modification time is the generation. So code that lists and selects files handles buckets like folders.
@@ -40,7 +40,7 @@ def is_remote(uri: str) -> bool:
 
 
 def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
-    """Return one object or all objects below a prefix, in order, with the store that contains their names.
+    """Return a store, and in order the object that ``uri`` names or all objects below this prefix.
 
     Args:
         uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
@@ -59,12 +59,12 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
     files = store.listing()
     first = next(files, None)
     if first is None:
-        raise SourceError(f"{uri}: there is no object of that name, and none below it; give an existing place")
+        raise SourceError(f"{uri} does not exist: no object has this name or this prefix; give an existing address")
     return store, chain([first], files)
 
 
 def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Path:
-    """Download a source; return links, named like the objects, to copies in the store's cache.
+    """Download a source into the store's cache; make a folder of links to the copies, named like the objects.
 
     Images that workers read themselves are not downloaded; see :func:`stored_at`.
 
@@ -110,11 +110,11 @@ def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], s
     if not count:
         more = " …" if len(tops) > _NAMED else ""
         named = ", ".join([*tops][:_NAMED])
-        raise SourceError(f"{uri} holds {named}{more}, and no file that this data set needs; give their folder")
+        raise SourceError(f"{uri} contains {named}{more}, but no file that this data set needs; give another folder")
 
 
 def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
-    """Link each object's copy into a folder, and yield the links; images that workers read are not copied."""
+    """Yield a link in ``folder`` to the copy of each object; images that workers read are not copied."""
     left_there = IMAGE_ENDINGS if DECODING.get() else frozenset[str]()
     _standing_for[str(folder)] = store.uri
 
@@ -161,14 +161,17 @@ def stored_at(path: str) -> StoredFile | None:
 
 
 def copy_of(path: str) -> str:
-    """Return the path of the copy of a bucket's object, which its generation determines; empty for other files."""
+    """Return the cached copy that a link of :func:`downloaded` points to; empty for other files.
+
+    Each generation of an object has a copy of its own.
+    """
     linked = any(path.startswith(f"{folder}/") for folder in _standing_for) and os.path.islink(path)  # noqa: PTH114
     return os.readlink(path) if linked else ""  # noqa: PTH115 (as many as images)
 
 
 @contextlib.contextmanager
 def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Iterator[Path]:
-    """Yield a source's folder or file on this machine; download a bucket's, and keep its names in errors.
+    """Yield a source's folder or file on this machine; a bucket is downloaded, and errors of the body have its URIs.
 
     Args:
         source: a folder or a file, here or in a bucket.

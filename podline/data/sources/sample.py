@@ -1,4 +1,4 @@
-"""Draws the sample: a data set in CIFAR-10's binary layout that needs no network."""
+"""Generates the sample: a synthetic data set in CIFAR-10's binary layout, which needs no download."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MAX_IMAGES = 500_000
 
 
 def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 0) -> Path:
-    """Draw the sample data set into a folder.
+    """Generate the sample data set in a folder.
 
     Args:
         folder: the folder, created if missing; the files go to its ``cifar-10-batches-bin``.
-        train: number of training images, over five batches.
+        train: number of training images, which are divided among five batches.
         test: number of test images.
-        seed: different seeds share no image; a seed gives the same bytes on any machine.
+        seed: seed of the images; two seeds share no image, and a seed gives the same bytes on any machine.
 
     Returns:
         The folder, which a conversion can use as its source.
@@ -44,20 +44,23 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
 
 
 def require_counts(train: int, test: int, seed: int, most: int) -> None:
-    """Check the numbers of images to draw."""
+    """Check the numbers of images to generate, and the seed."""
     if not (5 <= train <= most and 1 <= test <= most and seed >= 0):
-        raise SettingsError(f"train={train}, test={test}, seed={seed} vs 5 to {most:,}, 1 to {most:,}, 0 or more")
+        raise SettingsError(
+            f"got train={train}, test={test}, seed={seed}, expected train from 5 to {most:,}, test from 1 to {most:,}, "
+            "and seed from 0"
+        )
 
 
 def write_drawn(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> Path:
-    """Write files into folders of a folder, all of them or none, unless these are there already; return the folder.
+    """Write files into subfolders of a folder, and return the folder; a subfolder appears only when complete.
 
     Args:
-        folder: the folder, created if missing.
-        files: the name of each file, with its folder, and its content in pieces.
+        folder: the folder, created if missing; a subfolder with the same content is kept.
+        files: each file's name, ``subfolder/file``, and its content in pieces.
 
     Raises:
-        SettingsError: one of the folders is there with other content.
+        SettingsError: a subfolder exists with other content.
         StoreError: the folder cannot be written.
     """
     store = FolderStore(folder)

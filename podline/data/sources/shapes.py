@@ -1,4 +1,4 @@
-"""Drawings of ten classes of shapes and textures on 32×32 pixels, for the sample data set.
+"""Draws the images of the sample data set: ten classes of shapes and textures on 32×32 pixels.
 
 Only the shape identifies a class. Place, size, rotation, colours, background and clutter have the same distribution for
 all classes, and either figure or background may be brighter, so a single pixel carries no information.
@@ -37,7 +37,7 @@ def _triangle(u: Floats, v: Floats) -> Floats:
 
 
 def _star(u: Floats, v: Floats) -> Floats:
-    """Return the distance outside a pentagram: an inside point is beyond at most one of its five lines."""
+    """Return the signed distance from a pentagram: a point inside is beyond at most one of the five lines."""
     beyond = np.stack([-(a * u + b * v) - _STAR_INNER for a, b in _STAR])
     return np.sort(beyond, axis=0)[-2]
 
@@ -60,7 +60,7 @@ def _wave(u: Floats) -> Floats:
     return np.abs(_to_nearest(u)) - 0.25
 
 
-# Class → distance of a point outside the figure, negative inside; the figure lies roughly in the unit disc.
+# Class → signed distance of a point from the figure's edge, negative inside; figures roughly fill the unit disc.
 _FIGURES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "disc": lambda u, v: _radius(u, v) - 0.85,
     "ring": lambda u, v: np.abs(_radius(u, v) - 0.75) - 0.2,
@@ -96,7 +96,7 @@ class _Chance:
 
 
 def draw(seed: int, split: str, images: npt.NDArray[np.int64], labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Draw images.
+    """Draw images of given classes.
 
     Args:
         seed: seed of the data set.
@@ -127,7 +127,7 @@ def _grid() -> tuple[Floats, Floats]:
 
 
 def _turned(chance: _Chance, kind: str, x: Floats, y: Floats, spread: float) -> tuple[Floats, Floats]:
-    """Return coordinates around a random place, rotated by a random angle, (images, 32, 32) each."""
+    """Return coordinates relative to a random centre, rotated by a random angle: float32 (images, 32, 32) each."""
     place = chance.uniform(f"{kind}/place", -spread, spread, 2, 1, 1)
     tangent = chance.uniform(f"{kind}/turn", -1, 1, 1, 1)  # tangent of half the angle: rotates without sine and cosine
     half_turn = np.where(chance.uniform(f"{kind}/half turn", -1, 1, 1, 1) < 0, np.float32(-1), np.float32(1))
@@ -138,7 +138,7 @@ def _turned(chance: _Chance, kind: str, x: Floats, y: Floats, spread: float) -> 
 
 
 def _cover(outside: Floats) -> Floats:
-    """Return the share of each pixel that a figure covers, by the distance of its centre from the edge."""
+    """Return the share of each pixel that a figure covers, from the signed distance between pixel and edge."""
     return np.clip(0.5 - outside * (SIDE / 2), 0, 1)
 
 

@@ -1,4 +1,4 @@
-"""An opened source: a table of images with targets, and what a conversion asks of it.
+"""An opened source: a table of images with targets, and the methods that a conversion calls.
 
 The planner opens a source once. Workers read the decoded images by position, so pixels are not sent, and a worker's
 memory holds one shard.
@@ -47,7 +47,7 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An opened source: its images, their targets, and how workers make records of them.
+    """An opened source: images, targets, and the methods with which workers write records.
 
     Attributes:
         dataset: the data set's name.
@@ -57,16 +57,16 @@ class Source:
         splits: the existing splits, in the order of :data:`podline.documents.manifest.SPLITS`, with their records.
         targets: the features of a record beside the image.
         class_names: names by class number; empty if the kind has no classes.
-        settings: the form of the user's own images; None for raw arrays, whose records a seed orders.
-        skeleton: the joints of the people in the images, which are the targets; None if a text or number per image is.
-        words: a description of the source.
+        settings: settings of the conversion of the user's own images; None for raw arrays, which a seed shuffles.
+        skeleton: the joints, if the targets are poses; None if the target of an image is a text or a number.
+        words: lines that describe the source.
         facts: see :attr:`podline.documents.manifest.Manifest.facts`.
         corrected: the effect of reviews.
-        rules: number of applications of each rule for annotations to converted records.
-        parts: the parts of the source besides its images, with what is left out of each.
-        official: comparison of the raw files with the published ones; None for unpublished data.
-        contradicting: split → number of records whose image another record has with another label.
-        warnings: lines on what is probably not meant.
+        rules: rule for annotations → how often it was applied to converted records.
+        parts: counts of left-out records that are not images, such as annotations.
+        official: comparison of the raw files with the published files; None for unpublished data.
+        contradicting: split → number of records whose image has another label in another record.
+        warnings: lines about probable mistakes in the source.
     """
 
     dataset: str
@@ -132,7 +132,7 @@ class Source:
 
     @property
     def counted(self) -> dict[str, int]:
-        """Number of images that EXIF turned, that reviews changed, and with near-duplicates; and of annotations."""
+        """Counts by name: images that EXIF or reviews changed, near-duplicates, warnings, annotations by rule."""
         counts = {**({"turned as EXIF says": self.images.turned} if self.images.turned else {})}
         counts |= {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1)}
         if not self.rules:
@@ -142,7 +142,7 @@ class Source:
 
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
-        """Near-duplicates across the splits, nearest first; none are searched if all are allowed."""
+        """Near-duplicates in different splits, nearest first; empty without a search if the settings allow all."""
         if self.settings is None or self.settings.near_share == 1:
             return ()
         return near_pairs(self.images, self.pixels, self.settings, self.splits[0].pixels.count)
@@ -158,12 +158,12 @@ class Source:
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Mean size, rounded up, of the image file that a record stores beside its layout; 0 if it stores pixels."""
+        """Mean bytes of the image file in a record, rounded up; 0 if records store pixels."""
         some = self.splits[0].kept[:SAMPLED]
         return mean_size(self.pixels(some)) if self.settings and self.settings.keep_jpeg else 0
 
     def notes(self) -> list[str]:
-        """Return how the source was understood, one line each.
+        """Return lines that tell the user how Podline interprets the source.
 
         Raises:
             SourceError: too many images of a split have a near-duplicate in another split.
@@ -187,15 +187,16 @@ class Source:
 
     @cached_property
     def doubt(self) -> Doubt | None:
-        """Return what an evaluation on the test split cannot prove, or None."""
+        """Return why no model can be shown to be better than guessing on the test split, or None if one can."""
         counts = self.class_counts
         every = [sum(each) for each in zip(*counts.values(), strict=True)]
         return facts_named(self.kind).targets.doubt(self.class_names, counts[TEST], every, is_hashed=True)
 
     def in_order(self, seed: int) -> Source:
-        """Return the source with each split's records in their order in shards.
+        """Return the source with the records of each split in the order of the shards.
 
-        The user's own images keep the order of their identities for every seed, as good as a random one.
+        The seed shuffles raw arrays. The user's own images stay sorted by identity for every seed: identities are
+        hashes, so this order is as good as a random one.
         """
         if self.settings is not None:
             return self
@@ -207,7 +208,7 @@ class Source:
         )
 
     def part(self, records: Mapping[str, Numbers]) -> Source:
-        """Return the source with only some records of its splits, without empty splits."""
+        """Return the source with only some records: split → positions; empty splits are removed."""
         some = (split.some(records[split.name]) for split in self.splits)
         return replace(self, splits=tuple(split for split in some if len(split)))
 
@@ -223,7 +224,7 @@ class Source:
         return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"), texts.astype(object))
 
     def targets_of(self, split: SourceSplit) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
-        """Return the targets of a split's records as encoded text, and as the columns that identify them."""
+        """Return the targets of a split's records as encoded text, and as the feature columns that are hashed."""
         labels = self.images.labels
         texts = np.array([*map(encoded, labels.values), b""], object)[labels.codes[split.numbers]]
         return texts, [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
@@ -233,11 +234,11 @@ class Source:
         return {split.name: self.images.names(split.numbers) for split in self.splits}
 
     def shard_tables(self, _plans: ShardPlans, folder: Path, /) -> tuple[RowsByPlace, Iterator[Path]]:
-        """Return what makes the records of shards on workers, with the tables that it reads.
+        """Return the object with which workers fill the records of shards, and the paths of the tables that it reads.
 
         Args:
             _plans: the shards.
-            folder: an existing folder for the tables, which are written on request.
+            folder: an existing folder for the tables; each is written when the iterator reaches it.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -246,7 +247,7 @@ class Source:
         return RowsByPlace(first.pixels, first.image_shape), tables_of_places(self.splits, folder)
 
     def publish_truths(self, _store: Store, _folder: str, /) -> dict[str, FileInfo]:
-        """Write each split's annotations of people into the data set's folder; return the file by split.
+        """Write each split's annotations of people into the data set's folder; return split → file.
 
         Raises:
             StoreError: the store cannot be written.
@@ -269,10 +270,10 @@ def splits_of(
         images: all images.
         numbers: split → the numbers of its images, in the order of its records.
         pixels: the decoded images.
-        shape: (height, width, channels) of each.
-        targets: the targets that the images' labels are texts of; None without.
+        shape: (height, width, channels) of each decoded image.
+        targets: converts the images' labels to feature values; None if ``others`` has all features.
         class_names: names by class number.
-        others: further features by name, with a value for each row.
+        others: further features: name → values, (rows, …).
     """
     by_row, row = {**others}, images.column("row")
     if targets:
@@ -301,7 +302,7 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
         work: the cache folder of sources.
 
     Raises:
-        SettingsError: its code cannot be imported.
+        SettingsError: the data set's code cannot be imported.
         SourceError: the source is missing, damaged or another data set.
         OutOfMemoryError: the memory is too small.
     """

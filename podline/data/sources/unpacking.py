@@ -1,4 +1,4 @@
-"""Names the commands that unpack archives which Podline does not read."""
+"""Suggests a command that unpacks an archive which Podline does not read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TAR = ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"
 
 
 def unpacking(names: Sequence[str]) -> str:
-    """Return how to unpack the first archive among some files, as the end of a sentence; empty without archives."""
+    """Return the advice to unpack the first archive among some files, for an error; empty without archives."""
     archives = sorted(name for name in names if name.lower().endswith((".zip", *_TAR)))
     if not archives:
         return ""

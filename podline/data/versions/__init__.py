@@ -1,1 +1,1 @@
-"""Operations on whole data sets: fingerprint, draft, validation, changes."""
+"""Operations on whole data sets: fingerprint, manifest, validation, changes."""

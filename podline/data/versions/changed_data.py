@@ -1,4 +1,4 @@
-"""Describes the changes between two versions of the user's own images, and tests whether new images look different."""
+"""Describe the changes between two versions of the user's own images, and test whether new images look different."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from podline.stages.data_changes import DataChanges
 from podline.store.contract import Store
 
 SHOWN = 8
-"""Number of pictures of each kind of change."""
-_NEW, _OLD = 1_000, 2_000  # largest numbers of compared images
-_READ = 20 * _OLD  # number of old records whose class is read for the draw
+"""Largest number of pictures shown of each kind of change."""
+_NEW, _OLD = 1_000, 2_000  # largest numbers of new and of old images in the comparison
+_READ = 20 * _OLD  # number of old records whose class is read before sampling
 _RELABELS = 6
 _FORM = ("side", "fit", "channels", "images")
 
@@ -40,7 +40,7 @@ class Versions(NamedTuple):
 
 
 def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChanges, Versions]:
-    """Compare two versions.
+    """Compare two versions; also return their records and changes, for the pictures.
 
     Args:
         store: the store of both versions.
@@ -53,11 +53,11 @@ def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChang
     started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
     changes = version_changes(then, now)
     of_class = [_by_class(manifest) for manifest in (before, after)]
-    there = [{name for name, number in counts.items() if name and number} for counts in of_class]
-    told, shifted = _looks(Versions(then, now, changes))
+    present = [{name for name, number in counts.items() if name and number} for counts in of_class]
+    sentences, shifted = _looks(Versions(then, now, changes))
     old, new = changes.relabelled
     some = old[:_RELABELS], new[:_RELABELS]
-    words = zip(now.named(some[1]), then.words(some[0]), now.words(some[1]), strict=True)
+    texts = zip(now.named(some[1]), then.words(some[0]), now.words(some[1]), strict=True)
     result = DataChanges(
         seconds=time.monotonic() - started,
         dataset=after.dataset,
@@ -68,17 +68,17 @@ def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChang
         removed=len(changes.removed),
         relabelled=len(new),
         moved=len(changes.moved[0]),
-        new_classes=tuple(sorted(there[1] - there[0])),
-        vanished_classes=tuple(sorted(there[0] - there[1])),
-        relabels=tuple(f"{name} {was} → {is_now}" for name, was, is_now in words),
-        looks=tuple(told),
+        new_classes=tuple(sorted(present[1] - present[0])),
+        vanished_classes=tuple(sorted(present[0] - present[1])),
+        relabels=tuple(f"{name} {was} → {is_now}" for name, was, is_now in texts),
+        looks=tuple(sentences),
         shifted=shifted,
     )
     return result, Versions(then, now, changes)
 
 
 def _by_class(manifest: Manifest, split: str = "") -> dict[str, int]:
-    """Return class → number of records, in all splits or in one; without classes, the only key is empty."""
+    """Return class → number of records, in one split or (by default) all; without classes, the only key is empty."""
     found = dict.fromkeys(manifest.class_names or ("",), 0)
     for info in manifest.splits:
         if split in ("", info.name):
@@ -97,25 +97,25 @@ def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int,
 
 
 def _looks(versions: Versions) -> tuple[list[str], bool]:
-    """Return sentences that compare new images with old ones, and whether a test shows a difference."""
+    """Return sentences that compare new images with old ones, and whether any test is significant."""
     before, after, changes = versions
     forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
     if forms[0] != forms[1]:
-        told = [f"{name} {forms[0][name]} → {forms[1][name]}" for name in _FORM if forms[0][name] != forms[1][name]]
-        return [f"other settings ({', '.join(told)}): images are compared only by their files"], False
+        changed = [f"{name} {forms[0][name]} → {forms[1][name]}" for name in _FORM if forms[0][name] != forms[1][name]]
+        return [f"conversion settings differ ({', '.join(changed)}), so the images' pixels are not compared"], False
     if not len(changes.added):
         return [], False
     drawn = _drawn(versions, before.drawn(_READ))
     if min(drawn.new.sum(), (~drawn.new).sum()) < LEAST:
         few = plural(int(drawn.new.sum()), "new image")
-        return [f"{few} of classes with old ones: too few to compare with those, at least {LEAST} are needed"], False
+        return [f"{few} of classes that have old images: too few to compare, at least {LEAST} are needed"], False
     numbers, formats = _quantities(versions, drawn)
     found = looks.chances(drawn.sample, numbers, formats)
     return _sentences(looks.significant(found), numbers, formats, drawn, len(found))
 
 
 class Drawn(NamedTuple):
-    """New and old images of the same classes, drawn for a comparison."""
+    """New and old images of the same classes, sampled for a comparison."""
 
     sample: Sample
     new_ids: Ids
@@ -127,13 +127,13 @@ class Drawn(NamedTuple):
         return self.sample.new
 
     def images(self, versions: Versions) -> npt.NDArray[np.uint8]:
-        """Return the pixels of all images."""
+        """Return the pixels of all images, new ones first: uint8 (n, height, width, channels)."""
         sides = ((versions.after, self.new_ids), (versions.before, self.old_ids))
         return np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides if len(ids)])
 
 
 def _drawn(versions: Versions, old: Ids) -> Drawn:
-    """Draw new images, and ``old`` ones with the same shares of classes."""
+    """Sample new images, and from ``old`` images with the same shares of classes."""
     before, after, changes = versions
     places = np.arange(min(_NEW, len(changes.added)))
     new = changes.added[permuted(0, "new images", 0, len(changes.added), places)]
@@ -149,7 +149,7 @@ def _drawn(versions: Versions, old: Ids) -> Drawn:
 
 
 def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[str, Floats], Sequence[str]]:
-    """Return the quantities of all images by name, and their files' formats; without formats if some are unknown."""
+    """Return each numeric quantity, (n,), by name, and the images' file formats; no formats if any is unknown."""
     images = drawn.images(versions)
     numbers: dict[str, Floats] = {
         "brightness": images.mean(axis=(1, 2, 3)),
@@ -163,7 +163,7 @@ def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[str, Floats], Se
 
 
 def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) -> str:
-    """Describe by how much new images exceed old ones of the same classes in a quantity."""
+    """Return by how many percent the new images' mean exceeds the mean of old images of the same classes, as text."""
     mine = np.isin(sample.stratum, sample.groups[group])
     new, old = mine & sample.new, mine & ~sample.new
     means = np.bincount(sample.stratum[old], values[name][old]) / np.maximum(1, np.bincount(sample.stratum[old]))
@@ -172,7 +172,7 @@ def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) 
 
 
 def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
-    """Return the format with the largest change of its share."""
+    """Return the file format whose share changed most, with its shares among new and old images, as text."""
     mine, found = np.isin(sample.stratum, sample.groups[group]), np.array(formats)
     shares = {
         name: tuple(float((found[mine & side] == name).mean()) for side in (sample.new, ~sample.new))
@@ -185,7 +185,7 @@ def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
 def _sentences(
     found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], drawn: Drawn, tests: int
 ) -> tuple[list[str], bool]:
-    """Return a sentence about the differences of each group, or one sentence if there are none."""
+    """Return a sentence for each group that differs significantly and one about the tests; and whether any differs."""
     sample = drawn.sample
     new, old = int(drawn.new.sum()), int((~drawn.new).sum())
     how = f"{plural(tests, 'test')} of {', '.join([*numbers, *(['format'] if formats else [])])}, Holm's correction at"
@@ -205,7 +205,7 @@ def _sentences(
 
 
 def pictures(versions: Versions) -> list[PictureRow]:
-    """Return some of the added, removed and relabelled images, drawn by the kind of task."""
+    """Return some of the added, removed and relabelled images with their labels and names as captions."""
     before, after, changes = versions
     sides = {"added": (after, changes.added), "removed": (before, changes.removed)}
     sides["relabelled"] = after, changes.relabelled[1]
@@ -219,7 +219,7 @@ def _pictures(records: VersionRecords, ids: Ids) -> list[SheetPicture]:
 
 
 def block(versions: Versions) -> SheetBlock | None:
-    """Return these pictures as a block of a sheet; None without changes."""
+    """Return the pictures of changed images as a block of a picture sheet; None without changes."""
     rows = pictures(versions)
     about = f"{versions.before.manifest.fingerprint} → {versions.after.manifest.fingerprint}"
     return SheetBlock(f"What changed in {versions.after.manifest.dataset}", about, rows) if rows else None

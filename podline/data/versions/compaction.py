@@ -1,4 +1,4 @@
-"""Rewrites a version of the user's own images into new shards without dead records, in the version's order."""
+"""Rewrite a version of the user's own images into new shards without dead records, in the version's order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
-from podline.data.versions.draft import Written, written_splits
+from podline.data.versions.manifest_building import Written, written_splits
 from podline.data.versions.publishing import publish_last
 from podline.data.versions.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
@@ -49,14 +49,14 @@ from podline.store.one_writer import writing
 def compact(
     store: Store, manifest: Manifest, least: float, reporter: Reporter, forgotten: Mapping[str, str] | None = None
 ) -> Version | None:
-    """Publish a version with the same records in new shards; return None if few of the old records are dead.
+    """Publish a version with the same records in new shards; return None if the old version is compact enough.
 
     Args:
         store: the store of the data set.
         manifest: the manifest of the version.
-        least: the share of dead records, 0 … 1, from which on it is rewritten, besides one with many shards.
+        least: share of dead records, 0 … 1, at which the version is rewritten; one with many shards always is.
         reporter: reports the progress.
-        forgotten: identities of images to leave out → the reason; with any, the version is always rewritten.
+        forgotten: identity of each image to leave out → the reason; if not empty, the version is always rewritten.
 
     Raises:
         SettingsError: the data set has no versions, or a split would have no record.
@@ -65,7 +65,7 @@ def compact(
     """
     if not versions(store, manifest.dataset):
         raise SettingsError(
-            f"data set {manifest.dataset} has no versions; name a data set of your own images, only these have versions"
+            f"data set {manifest.dataset} has no versions; give a data set of your own images, only these have versions"
         )
     store.sweep()
     is_compact = dead_share(manifest) < least and not has_many_shards(manifest)
@@ -85,7 +85,7 @@ def compact(
 
 
 def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str, str], reporter: Reporter) -> int:
-    """Write the version; return the number of records left out."""
+    """Write the compacted version; return the number of records left out."""
     started, layout = time.monotonic(), stored_layout(manifest.fields)
     encoded = isinstance(layout, EncodedLayout)
     table = RecordTable.of(store, manifest)
@@ -93,7 +93,8 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
     sizes = {name: len(ids) for name, ids in kept.items()}
     if not all(sizes.values()):
         raise SettingsError(
-            f"{manifest.dataset}: without them got {sizes} records, expected one in each split; add images"
+            f"{manifest.dataset}: without the forgotten images the splits have {sizes} records, expected at least one "
+            "each; add images"
         )
     frame = layout.frame_length
     if encoded:
@@ -153,7 +154,7 @@ def _publish(
     kept: Mapping[str, Ids],
     forgotten: Mapping[str, str],
 ) -> None:
-    """Publish the table of records, and the files beside the shards; the manifest last."""
+    """Publish the table of records and the other files next to the shards; the manifest last."""
     folder = f"{manifest.folder.rpartition('/')[0]}/{known}"
     left_out = [each for name in written for each in _left_out(table, name, forgotten)]
     pixels = {name: part.pixels for name, part in written.items()}
@@ -176,14 +177,14 @@ def _publish(
 
 
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
-    """Yield the manifest's entries for a split's forgotten records."""
+    """Yield a ``Quarantined`` entry for each forgotten record of a split."""
     for image in hexadecimal(table.records(split).keys) if forgotten else ():
         if image in forgotten:
             yield Quarantined(split=split, record=image, reason=str(Reason(FORGOTTEN, forgotten[image])))
 
 
 def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:
-    """Write the conversion's completion record of the version, so that the next conversion of the source finds it."""
+    """Write the version's completion record as of a conversion, so that the next conversion of the source reuses it."""
     record = read_completion(store, manifest.folder, CONVERT.name)
     compacted = read_manifest(store, folder)
     changes = {

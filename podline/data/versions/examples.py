@@ -1,4 +1,4 @@
-"""Reads examples of a converted data set as NumPy arrays, by position or in training batches; needs no TensorFlow."""
+"""Read examples of a converted data set as NumPy arrays, by position or in training batches, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Ids = npt.NDArray[np.int64]
 
 
 class Examples:
-    """The examples of a split, numbered 0 … len-1; also a data set for PyTorch.
+    """The examples of a split, numbered 0 … len-1; can be used as a map-style data set of PyTorch.
 
-    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields in
-    the manifest. A copy in another process opens the store again.
+    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields of
+    the manifest. When an instance is pickled into another process, it opens the store there.
 
     Attributes:
         manifest: the manifest of the data set.
@@ -51,14 +51,14 @@ class Examples:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the names of the classes; a label is an index of them."""
+        """Return the class names; ``label`` is an index into them."""
         return self.manifest.class_names
 
     def __len__(self) -> int:
         return len(self._reader)
 
     def __getitem__(self, ids: int | slice | Sequence[int] | Ids) -> dict[str, Array]:
-        """Return the example at a position, or those of a slice or of several positions, in the given order.
+        """Return one example for an integer, or a batch in the given order for a slice or several indices.
 
         Raises:
             IndexError: a position is out of range.
@@ -66,13 +66,15 @@ class Examples:
         """
         found = np.arange(*ids.indices(len(self))) if isinstance(ids, slice) else np.asarray(ids)
         if found.size and found.dtype.kind not in "iu":
-            raise TypeError(f"got positions of type {found.dtype}, expected integers; see numpy.flatnonzero for a mask")
+            raise TypeError(
+                f"indices have dtype {found.dtype}, expected integers; convert a boolean mask with numpy.flatnonzero"
+            )
         places = found.astype(np.int64).reshape(-1)
         arrays = self._reader.gather(np.where(places < 0, places + len(self), places))
         return {name: values.reshape(found.shape + values.shape[1:])[()] for name, values in arrays.items()}
 
     def names(self, ids: int | slice | Sequence[int] | Ids) -> Any:
-        """Return the names of examples in their source, as ``cat/1.png``, in the form of :meth:`__getitem__`.
+        """Return the names of examples in their source, such as ``cat/1.png``; indices as in :meth:`__getitem__`.
 
         A name is empty if the data set was converted by Podline 1.0.
 
@@ -91,10 +93,10 @@ class Examples:
         """Return the batches of a training in Podline's order.
 
         Args:
-            batch_size: examples in a batch; the incomplete last batch of an epoch is dropped.
-            seed: seed of the order; a recipe's ``seed`` gives the order of its training.
+            batch_size: number of examples per batch; the incomplete last batch of an epoch is dropped.
+            seed: seed of the order; a recipe's ``seed`` gives the same order as its training.
             epochs: number of passes over the split.
-            start: the step of the first batch, for resuming.
+            start: number of the first batch to return, to resume.
 
         Raises:
             ValueError: a batch is empty or larger than the split, or ``start`` is out of range.
@@ -102,15 +104,15 @@ class Examples:
         order = TrainingOrder(len(self), batch_size, seed)
         steps = epochs * order.steps_per_epoch
         if not 0 <= start <= steps:
-            raise ValueError(f"got start={start}, expected 0 to {steps}, the steps of {epochs} epochs")
+            raise ValueError(f"got start={start}, expected 0 to {steps}, the number of batches in {epochs} epochs")
         return Batches(self, order, range(start, steps))
 
 
 class Batches(Sequence[dict[str, Array]]):
-    """Batches of a training by number. Each depends only on its step: every process gets the same, in any order."""
+    """A sequence of training batches; each depends only on its step number, so all processes get equal batches."""
 
     def __init__(self, examples: Examples, order: TrainingOrder, steps: range) -> None:
-        """Select the batches of some steps of an order."""
+        """Select the batches of ``steps`` from ``order``."""
         self._examples, self._order, self.steps = examples, order, steps
 
     def __len__(self) -> int:
@@ -121,7 +123,7 @@ class Batches(Sequence[dict[str, Array]]):
     @overload
     def __getitem__(self, place: slice) -> Batches: ...
     def __getitem__(self, place: int | slice) -> Any:
-        """Return a batch, or the batches of a slice.
+        """Return one batch, or for a slice the selected batches as ``Batches``.
 
         Raises:
             IndexError: the number is out of range.
@@ -132,5 +134,5 @@ class Batches(Sequence[dict[str, Array]]):
         return self._examples[self.ids(place)]
 
     def ids(self, place: int) -> Ids:
-        """Return the positions of a batch's examples in the split, (batch_size,)."""
+        """Return the positions in the split of a batch's examples, int64 (batch_size,)."""
         return self._order.batch(self.steps[place])[1]

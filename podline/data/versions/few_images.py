@@ -1,4 +1,4 @@
-"""Chooses at the first conversion of a name whether its recipe takes the values for few images."""
+"""Decide at a data set's first conversion whether its recipe uses the values for small data sets."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ Tell = Callable[[str], object]
 
 
 def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], ConvertSpec], tell: Tell) -> ConvertSpec:
-    """Return the conversion for a recipe with the values for few images, if its data set has few.
+    """Return the conversion spec for a recipe, with the values for few images if its data set has few.
 
-    The first conversion of a name opens the source to count its images, and later ones keep its choice.
+    The first conversion under a name opens the source to count its images; later conversions keep the choice.
 
     Args:
         store: the store.
-        recipe: the recipe that the data are for.
-        spec_of: returns the conversion for a recipe.
-        tell: called with a description of a new choice.
+        recipe: the recipe to convert for.
+        spec_of: returns the conversion spec for a recipe.
+        tell: called with a sentence that describes the choice, when it is made.
 
     Raises:
+        SettingsError: the pretrained weights of the recipe are missing.
         SettingsError: the weights that the training begins with are missing.
         SourceError: see :func:`podline.data.versions.fingerprint.source_of`.
         StoreError: the store cannot be written.
@@ -40,7 +41,7 @@ def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], Conver
         publish_first_images(store, recipe.dataset, found)
         if (values := few_in_words(recipe, found.images, found.side)) and chosen.pretrained:
             tell(
-                f"{plural(found.images, 'training image')}, of {found.side} pixels mostly: {recipe.dataset} takes "
+                f"{plural(found.images, 'training image')}, mostly of {found.side} pixels: {recipe.dataset} uses "
                 f"{values}, also on later nights; --set {chosen.pretrained.instead} keeps the recipe's own values"
             )
     recipe = settled(store, recipe)

@@ -1,8 +1,8 @@
-"""Computes the fingerprint of a data set, and finds an earlier conversion of a source.
+"""Compute the fingerprint of a data set, and find an earlier conversion of the same source.
 
-A conversion records the resulting data set in the store, under a hash of its settings and of the names, sizes and
-times of the source's files. So flow and Prefect worker never parse a raw file, and a night without new data reads none
-of its bytes.
+A conversion stores the fingerprint of its data set under a hash of its settings and of the names, sizes and times of
+the source's files. So neither the flow nor the Prefect worker parses a raw file, and a night without new data reads
+no file's content.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from podline.store.opening import open_store
 
 _DIGITS = 16
 CONVERSIONS = "conversions"
-"""The folder, in a store, with the records of converted sources."""
+"""The folder in a store with the fingerprint of each converted source."""
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
 
 
 EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
-"""A spec from :func:`effective`; functions that open or look up a source accept no other."""
+"""A spec returned by :func:`effective`; functions that open or look up a source require this type."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The store's record of one source, converted with one set of settings.
+    """The stored fingerprint of one source, converted with one set of settings.
 
     Attributes:
         store: the store of the data set.
@@ -59,7 +59,7 @@ class Memory:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the converted data set; empty if unknown or damaged, so that the source must be opened.
+        """The fingerprint of the converted data set; empty if none is stored or the file is damaged.
 
         Raises:
             StoreError: the store cannot be read.
@@ -69,18 +69,18 @@ class Memory:
         return known if text == self._content(known) else ""
 
     def remember(self, fingerprint: str) -> None:
-        """Record the data set of the source.
+        """Store the fingerprint of the source's data set.
 
         Raises:
-            StoreError: the record cannot be written.
+            StoreError: the file cannot be written.
         """
         self.store.publish_bytes(self._name, self._content(fingerprint).encode(), replace=True)
 
     def forget(self) -> None:
-        """Delete the record, so that the source is opened the next time.
+        """Delete the stored fingerprint, so that the next conversion opens the source.
 
         Raises:
-            StoreError: the record cannot be deleted.
+            StoreError: the file cannot be deleted.
         """
         self.store.delete(self._name)
 
@@ -98,7 +98,7 @@ def source_cache(store: Store) -> Path:
 
 
 def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
-    """Return the settings of a conversion that its bytes depend on.
+    """Return the settings of a conversion that change the bytes of its shards.
 
     Raises:
         SettingsError: the data set does not exist.
@@ -117,12 +117,12 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 
 def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
-    """Return the settings that determine the form of records, without corrections, which only change targets."""
+    """Return the settings without corrections and forgotten images, which change targets and splits but no pixels."""
     return {name: value for name, value in settings.items() if name not in ("corrections", "forgotten")}
 
 
 def effective(spec: ConvertSpec, store: Store) -> EffectiveSpec:
-    """Return a conversion with its data set's corrections and forgotten images, if its settings support them.
+    """Return the spec with its data set's label corrections and forgotten images, if its settings support them.
 
     Raises:
         ArtifactError: a review, or the document of a forgotten image, is damaged.
@@ -136,11 +136,11 @@ def effective(spec: ConvertSpec, store: Store) -> EffectiveSpec:
 
 
 def source_of(spec: EffectiveSpec, store: Store) -> Source:
-    """Open the source of a conversion.
+    """Open the source of a conversion, and refuse it if it cannot be converted.
 
     Raises:
         SettingsError: the data set does not exist.
-        SourceError: the source is missing, damaged or another data set; or see :func:`require_convertible`.
+        SourceError: the source is missing, damaged or of another data set; or see :func:`require_convertible`.
         StoreError: the cache folder cannot be written.
     """
     source = opened(spec, store)
@@ -149,17 +149,17 @@ def source_of(spec: EffectiveSpec, store: Store) -> Source:
 
 
 def opened(spec: EffectiveSpec, store: Store) -> Source:
-    """Open the source of a conversion, also one that a conversion refuses; see :func:`source_of`."""
+    """Open the source of a conversion without the checks of :func:`require_convertible`."""
     work = store.own_folder(source_cache(store).name)
     return open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
 
 
 def require_convertible(spec: EffectiveSpec, store: Store, source: Source) -> None:
-    """Refuse an opened source that a conversion refuses.
+    """Raise an error if an opened source must not be converted.
 
     Raises:
-        SourceError: it leaves out more than the spec allows, its splits have too many near-duplicates, or it continues
-            no version of its data set.
+        SourceError: more records are left out than the spec allows, the splits share too many near-duplicates, or the
+            source belongs to another data set.
     """
     refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
     source.notes()
@@ -167,10 +167,10 @@ def require_convertible(spec: EffectiveSpec, store: Store, source: Source) -> No
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
-    """Hash everything that a converted data set's bytes depend on: 16 hexadecimal digits.
+    """Return the fingerprint of a data set: 16 hexadecimal digits of a hash of all that its bytes depend on.
 
-    The hash covers the raw files, with their checksums, and the settings. It does not cover the data set's own name,
-    paths and the division of the work.
+    The hash covers the raw files' names and checksums, and the settings. It excludes the name of the data set, paths,
+    and how the work is divided.
     """
     return digests.of_json(
         {
@@ -183,7 +183,7 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
 
 
 def memory_of(spec: EffectiveSpec, store: Store) -> Memory:
-    """Return the store's record of a conversion's source in its present state.
+    """Return the stored fingerprint of a conversion's source, for the current state of its files.
 
     Raises:
         SourceError: the source does not exist, or cannot be listed.
@@ -200,9 +200,9 @@ def memory_of(spec: EffectiveSpec, store: Store) -> Memory:
 
 
 def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
-    """Return an earlier conversion of the same files with the same settings, if all its files are still complete.
+    """Return an earlier conversion of the same files with the same settings, if all its files are still there.
 
-    A conversion that is no longer the newest version does not count: a return to it makes a new version.
+    Returns None if another version is newer: converting an earlier state again makes a new version.
 
     Raises:
         SourceError: the source does not exist.
@@ -218,7 +218,7 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 
 def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
-    """Return whether the newest version with a conversion's form of records has another content."""
+    """Return whether the newest version with the same settings except corrections has other content than ``known``."""
     form = record_form(converter_settings(spec))
     for version in reversed(found):
         if version.content == known:
@@ -231,7 +231,7 @@ def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known
 
 
 def _state(source: str, settings: ConverterSettings) -> object:
-    """Return names, sizes and times of all files that a source's records may come from."""
+    """Return names, sizes and times of all files that the source may read."""
     if is_remote(source):
         objects = objects_of(source)[1]
         return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]
@@ -242,6 +242,6 @@ def _state(source: str, settings: ConverterSettings) -> object:
     if place.is_dir():
         folders = [place, *(place / name for name in settings.folders)]
     elif place.suffix not in _ARCHIVES:
-        folders.append(place.parent)  # a table names files in its folder
+        folders.append(place.parent)  # a table refers to files in its folder
     files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
     return [str(place), digests.of_list(file.state for file in files)]

@@ -1,7 +1,7 @@
-"""Plans a data set's records; a version of the user's own images extends an older one, so only new ones are written.
+"""Plan the records of a new version of a data set, so that only new records are written.
 
-A record is unchanged if its image's identity, its pixels and its targets are. The version's manifest equals that of a
-conversion of all records at once, except for the places and first versions of records.
+A record is unchanged if its image's identity, its pixels and its targets are. The manifest of the new version equals
+that of a conversion of all records at once, except for the shards that contain the records.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from podline.data.record_table import (
 )
 from podline.data.records import IMAGE, stored_layout
 from podline.data.sources.source import Source
-from podline.data.versions.draft import Written
 from podline.data.versions.fingerprint import converter_settings, record_form
+from podline.data.versions.manifest_building import Written
 from podline.data.versions.version_changes import KnownRecords, version_changes
 from podline.documents.manifest import (
     MANIFEST,
@@ -54,16 +54,16 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SplitGrowth:
-    """The kept and new records of a split.
+    """The kept, new and dead records of a split.
 
     Attributes:
-        records: number of records now.
-        content: sha256 of the records' keys and digests, in their order.
-        new: records that the older version lacks.
-        dead: records of the older version that the split no longer has.
-        older: the shards with the kept records.
-        counts: number of kept records of each class.
-        pixels: pixel sums of the kept records; None without any.
+        records: number of records in the new version.
+        content: sha256 of the records' keys and digests, in the order of the records.
+        new: records that the base version lacks.
+        dead: records of the base version that the new version lacks.
+        older: the shards of older versions with the kept records.
+        counts: number of kept records of each class, (classes,).
+        pixels: pixel sums of the kept records; None if there are none.
     """
 
     records: int
@@ -77,15 +77,15 @@ class SplitGrowth:
 
 @dataclass(frozen=True)
 class Growth:
-    """The plan of a version.
+    """The plan of a new version.
 
     Attributes:
-        fingerprint: fingerprint of the version.
-        base: the version that it extends, or None.
-        before: the newest other version, mostly the base; another one after a return to an earlier content.
-        table: the table of the base's records.
-        splits: the splits of the source, and those that only the base has, which are now empty.
-        changes: numbers of added, removed, relabelled and moved records since the previous version.
+        fingerprint: fingerprint of the new version.
+        base: the version whose shards are reused, or None.
+        before: the newest other version that fits, usually the base; they differ after a return to earlier content.
+        table: the base's table of records.
+        splits: the splits of the source; also those only of the base, without records.
+        changes: numbers of added, removed, relabelled and moved records since ``before``.
     """
 
     fingerprint: str
@@ -97,21 +97,21 @@ class Growth:
 
     @property
     def new(self) -> dict[str, Ids]:
-        """The positions of the records to write, by split."""
+        """The positions in the source of the records to write, by split."""
         return {name: split.new.ids for name, split in self.splits.items()}
 
     def prefix(self, dataset: str) -> str:
-        """Return the prefix of new shards' names, so that a plan from another base never uses them."""
+        """Return the name prefix of new shards; it includes the base, so plans from different bases never collide."""
         return f"{dataset}.{self.base.fingerprint}" if self.base else dataset
 
     def infos(
         self, written: Mapping[str, Written], truths: Mapping[str, FileInfo]
     ) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
-        """Return the manifest's entry of each split, and the pixel sums by split.
+        """Return the manifest entry of each split that has records, and the pixel sums by split.
 
         Args:
             written: the new shards by split.
-            truths: the file of annotations of people by split.
+            truths: the file of true poses by split.
         """
         infos, sums = [], {}
         for name, split in self.splits.items():
@@ -135,14 +135,14 @@ class Growth:
         return tuple(infos), sums
 
     def rows(self, written: Mapping[str, Written]) -> pa.Table:
-        """Return the table of records; see :meth:`infos`."""
+        """Return the new version's table of records, dead records included; see :meth:`infos`."""
         current = [self._rows_of(name, written.get(name)) for name in self.splits]
         gone = [self._stored(name).take(split.dead.ids) for name, split in self.splits.items()]
         dead = [self._named(self.table.dead())] if self.table else []
         return pa.concat_tables([*current, *dead, *(with_columns(rows, split=None) for rows in gone)])
 
     def _rows_of(self, name: str, part: Written | None) -> pa.Table:
-        """Return the rows of a split's records: those of the base, and the new ones at their positions."""
+        """Return the table rows of a split's records: rows kept from the base, new rows inserted at their positions."""
         kept, change = self._stored(name), self.splits[name]
         kept = kept.take(np.delete(np.arange(len(kept)), change.dead.ids))
         if part is None:
@@ -158,11 +158,11 @@ class Growth:
         return both.take(np.insert(count + np.arange(len(kept)), change.new.ids - new, new))
 
     def _stored(self, name: str) -> pa.Table:
-        """Return the base's rows for the records of a split."""
+        """Return the rows of a split in the base's table of records."""
         return self._named(self.table.of_split(name)) if self.table else rows_of({})
 
     def _named(self, rows: pa.Table) -> pa.Table:
-        """Return rows of the base's table with shard names relative to another version of the data set."""
+        """Return rows of the base's table with shard paths relative to the new version's folder."""
         above = f"../{self.base.fingerprint}/" if self.base else ""
         shards = rows["shard"].unify_dictionaries().combine_chunks()
         names = [name if name.startswith("../") else above + name for name in shards.dictionary.to_pylist()]
@@ -170,9 +170,9 @@ class Growth:
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
-    """Return the first of some versions, by fingerprint, that a conversion can extend: same settings, same classes.
+    """Return the manifest of the first candidate (a fingerprint) with the same settings, classes and fields, or None.
 
-    A version with a missing file is skipped.
+    A version with a missing file or damaged manifest is skipped.
     """
     layout = stored_layout(source.features)
     wanted = (
@@ -197,12 +197,12 @@ def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: It
 
 
 def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None, before: Manifest | None) -> Growth:
-    """Plan a version.
+    """Plan a new version.
 
     Args:
         store: the store of the base.
         source: the source of all records.
-        fingerprint: fingerprint of the version.
+        fingerprint: fingerprint of the new version.
         base: manifest of the version to extend, or None.
         before: manifest of the newest other version, or None.
 
@@ -230,7 +230,7 @@ def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | N
 
 
 def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[OlderShards, ...]:
-    """Return the older versions' shards, all of a version together, if a split still has a record of them."""
+    """Return the shards of each older version of which the split keeps a record."""
     info = base.split(split)
     shards = table.of_split(split, "shard")["shard"].unify_dictionaries().combine_chunks()
     names = shards.dictionary.to_pylist()
@@ -246,7 +246,7 @@ def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[O
 def _statistics(
     store: Store, base: Manifest, pixels: PixelSums, split: str, dead: Ids, kind: str
 ) -> tuple[npt.NDArray[np.int64], PixelSums | None]:
-    """Return the class counts and pixel sums of a base's split without some of its records."""
+    """Return the class counts and pixel sums of a base's split without its dead records."""
     counts = np.array(base.split(split).class_counts, np.int64)
     if len(dead):
         reader, census = open_split(store, base.folder, base, split), facts_named(kind).targets.census

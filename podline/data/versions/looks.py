@@ -1,7 +1,7 @@
-"""Tests whether new images look like old ones of the same classes: by class and in total, with Holm's correction.
+"""Test whether new images look like old ones of the same classes: per class and in total, with Holm's correction.
 
-Numbers are compared by their ranks within a class, and names by their counts within a class. So changed shares of
-classes do not count as changed looks.
+Numeric quantities are compared by ranks within a class, file formats by counts within a class. So a change in the
+shares of classes is not taken for a change in appearance.
 """
 
 # pyright: standard
@@ -17,25 +17,25 @@ from scipy.stats import chi2, chi2_contingency, mannwhitneyu, rankdata
 from podline.documents.intervals import holm
 
 LEVEL = 0.02
-"""The probability of any false alarm among all tests of a comparison: two in a hundred nights."""
+"""Probability of any false alarm among all tests of one comparison: two in a hundred nights."""
 LEAST, MOST_CLASSES = 8, 30
-"""The number of new and of old images that a class needs for its own test; classes with most new images are tested."""
+"""Fewest new and fewest old images for a class's own test; largest number of tested classes, most new images first."""
 EVERY = ""
-"""The group of all images."""
+"""The key of the group of all images."""
 
 Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.int64]
 Key = tuple[str, str]
-"""A test: its group and its quantity."""
+"""The key of a test: (group, quantity)."""
 
 
 class Sample(NamedTuple):
-    """New and old images of the same classes.
+    """New and old images of the same classes, as arrays (n,).
 
     Attributes:
-        new: whether each image is new, (n,).
-        stratum: number of the class of each image.
-        groups: strata of each tested group; see :func:`groups_of`.
+        new: whether each image is new.
+        stratum: index of each image's class.
+        groups: group → indices of its classes; see :func:`groups_of`.
     """
 
     new: npt.NDArray[np.bool_]
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) -> dict[str, Ids]:
-    """Return the group of all images, and each class with enough images, by name."""
+    """Return the group of all images (key "") and a group for each class with enough images, as class indices."""
     news, olds = (np.bincount(stratum[side], minlength=len(names)) for side in (new, ~new))
     enough = [
         number for number in np.argsort(-news, kind="stable").tolist() if min(news[number], olds[number]) >= LEAST
@@ -54,12 +54,12 @@ def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) ->
 
 
 def chances(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str] = ()) -> dict[Key, float]:
-    """Return the p-value of each quantity in each group, where it varies.
+    """Return the p-value of each quantity in each group; constant quantities are skipped.
 
     Args:
-        sample: the sample of images.
-        numbers: the quantities of each image that are numbers, by name: compared by Mann and Whitney's test.
-        formats: the format of each image, compared by Pearson's test of each class, summed; empty if unknown.
+        sample: the sampled images.
+        numbers: numeric quantities by name, each (n,); compared by the Mann-Whitney U test.
+        formats: file format of each image, compared by Pearson's chi-squared test summed over classes; or empty.
     """
     found, ranks = dict[Key, float](), {name: ranked(sample, values) for name, values in numbers.items()}
     for group, strata in sample.groups.items():
@@ -74,7 +74,7 @@ def chances(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str
 
 
 def ranked(sample: Sample, values: Floats) -> Floats:
-    """Return numbers as centred ranks within each stratum, as shares of its images."""
+    """Return each value's centred rank within its class, divided by the number of images of the class: float64 (n,)."""
     found = np.zeros(len(sample.new))
     for number in np.unique(sample.stratum):
         mine = sample.stratum == number
@@ -84,7 +84,7 @@ def ranked(sample: Sample, values: Floats) -> Floats:
 
 
 def _of_formats(sample: Sample, strata: Ids, formats: npt.NDArray[np.str_]) -> float | None:
-    """Return the p-value of formats in some strata; None if each stratum has one format, or few images."""
+    """Return the p-value of the formats in some classes; None if no class has two formats and enough images."""
     statistic, degrees = 0.0, 0
     for number in strata.tolist() if len(formats) else ():
         mine = sample.stratum == number
@@ -97,5 +97,5 @@ def _of_formats(sample: Sample, strata: Ids, formats: npt.NDArray[np.str_]) -> f
 
 
 def significant(chances: Mapping[Key, float]) -> dict[Key, float]:
-    """Return the tests that chance does not explain, with their corrected p-values."""
+    """Return the tests with a Holm-corrected p-value of at most ``LEVEL``, with that p-value."""
     return {name: chance for name, chance in holm(chances).items() if chance <= LEVEL}

@@ -1,4 +1,4 @@
-"""Refuses a source under a name that belongs to other data, as when two folders have the same name."""
+"""Refuse a source whose name already belongs to a different data set, such as another folder of the same name."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NAMED = 3
 
 
 def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
-    """Refuse a user's own data that continue no data set of the same name in the store.
+    """Refuse a user's own data if the store has a different data set of the same name.
 
-    A source continues a data set with which it shares an image, or half of the classes or joints of the smaller side.
-    So a folder may move, get new classes, or get new images of the same classes.
+    A source belongs to the existing data set if they share an image, or if at least half of the class or joint names in
+    the shorter list are in both. So a folder may move, get new classes, or get new images of the same classes.
 
     Args:
         store: the store of the data set.
@@ -34,7 +34,7 @@ def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
         source: the raw data.
 
     Raises:
-        SourceError: the data set is there, and the source continues no version of it.
+        SourceError: the store has a data set of this name, and the source shares too little with every version of it.
     """
     found, now = datasets.find(dataset), _names(source.class_names, source.facts)
     if not found.several or not now:
@@ -50,13 +50,13 @@ def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
     if then:
         what, but = ("classes", ", without any of its images,") if source.class_names else ("joints", "")
         raise SourceError(
-            f"data set {dataset} has the {what} {_few(then)}, and this source{but} has the {what} {_few(now)}: these "
-            f"are other data; give them a name of their own (--name NAME, or the recipe {found.base}.NAME)"
+            f"data set {dataset} has the {what} {_few(then)}, but this source{but} has the {what} {_few(now)}; it is "
+            f"another data set, so name it differently (--name NAME, or the recipe {found.base}.NAME)"
         )
 
 
 def _converted(store: Store, dataset: str) -> Iterator[Manifest]:
-    """Yield the manifests of a data set, those of the latest versions first; skip deleted and damaged ones."""
+    """Yield the readable manifests of a data set, latest versions first."""
     numbered = [version.fingerprint for version in reversed(versions(store, dataset))]
     others = (folder.rpartition("/")[2] for folder in store.folders(f"datasets/{dataset}"))
     for fingerprint in dict.fromkeys([*numbered, *others]):
@@ -65,7 +65,7 @@ def _converted(store: Store, dataset: str) -> Iterator[Manifest]:
 
 
 def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
-    """Return the names of the classes, or else of the joints."""
+    """Return the class names, or the joint names if there are no classes."""
     return class_names or (Skeleton.model_validate(facts[SKELETON]).annotated if SKELETON in facts else ())
 
 

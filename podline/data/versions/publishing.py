@@ -1,6 +1,6 @@
-"""Publishes a converted data set: the files beside its shards, its manifest, its completion record, its version.
+"""Publish a converted data set: the files next to its shards, its manifest, its completion record, its version.
 
-They come in this order, so a conversion that is killed leaves a state that the next one completes.
+They are written in this order, so the next conversion completes the work of one that was killed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from podline.data.record_table import publish_records
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_files
-from podline.data.versions.draft import class_names_of, manifest_of, written_splits
 from podline.data.versions.fingerprint import EffectiveSpec
 from podline.data.versions.growth import Growth, fitting_base, growth_of
+from podline.data.versions.manifest_building import class_names_of, manifest_of, written_splits
 from podline.data.versions.record_names import NAMES, publish_names
 from podline.documents.manifest import (
     MANIFEST,
@@ -42,10 +42,10 @@ from podline.store.prefetch import in_order
 def growth_since(
     store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
 ) -> Iterator[Growth]:
-    """Yield how the user's own images extend an older version; other data extend none.
+    """Yield the plan of the new version: which records of an older version it reuses. Only own images extend a version.
 
-    A folder with a manifest keeps its base version: runs refer to the manifest by its digest. All records are written
-    anew if the base has many shards, which keeps their number within limits; that costs no decoding.
+    A folder with a manifest keeps its base version, because runs refer to the manifest by its digest. If the base has
+    many shards, all records are rewritten to limit their number; that needs no decoding.
     """
     if not source.grows:
         yield growth_of(store, source, known, None, None)
@@ -69,7 +69,7 @@ def growth_since(
             changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
             reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
         elif others:
-            reporter.log("all records will be written: no older version has these settings, classes and files")
+            reporter.log("all records will be written: no older version has the same settings, classes and fields")
         yield growth
 
 
@@ -82,9 +82,9 @@ def publish_dataset(
     plans: ShardPlans,
     growth: Growth,
 ) -> list[str]:
-    """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
+    """Publish the files next to the shards, the manifest last; return their names. Statistics come from shard records.
 
-    TFDS reads a data set whose shards are in a single folder.
+    The index files for TFDS are published only if all shards are in one folder, since TFDS can read no others.
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
@@ -94,8 +94,8 @@ def publish_dataset(
     table = publish_records(store, folder, growth.rows(written), sums)
     if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
         raise StoreUnavailableError(
-            f"version {base} of {spec.dataset}, which this one extends, was deleted meanwhile; nothing was published, "
-            "the next start writes all records"
+            f"version {base} of {spec.dataset}, which this version extends, was deleted meanwhile; nothing was "
+            "published, convert again: that writes all records"
         )
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source))
@@ -104,7 +104,7 @@ def publish_dataset(
 
 
 def publish_last(store: Store, manifest: Manifest, beside: Mapping[str, bytes]) -> None:
-    """Publish files, by name, into a data set's folder, and then its manifest, once all files there are complete."""
+    """Publish ``beside`` (file name → content) in a data set's folder; flush the folder, then publish the manifest."""
     folder = manifest.folder
     for name, content in beside.items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
@@ -139,16 +139,16 @@ def complete_conversion(
 
 
 def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporter) -> None:
-    """Publish a finished data set as the newest version of its source."""
+    """Publish a converted data set as the newest version of its name."""
     base = growth.before.fingerprint if growth.before else ""
     known, changes = growth.fingerprint, dict(growth.changes)
     version = Version(number=0, fingerprint=known, content=known, base=base, **changes)
     published = publish_version(store, dataset, version)
-    reporter.log(f"this is version {published.number}: {dataset}@{published.number}")
+    reporter.log(f"published as version {published.number}: {dataset}@{published.number}")
 
 
 def delete_orphans(store: Store, folder: str) -> None:
-    """Delete shards in a finished folder that interrupted conversions with other base versions left there.
+    """Delete shards in a finished folder that belong to no manifest: killed conversions from other bases left them.
 
     The caller must be the only writer of the folder.
     """

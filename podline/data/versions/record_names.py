@@ -1,7 +1,7 @@
-"""The names of a version's records in its source, with the sizes of their pictures, in a file beside its shards.
+"""Store the source name and picture size of each record of a version, in a file next to its shards.
 
-They belong neither to the records nor to the fingerprint: a file that is renamed makes no new version. Reports, the
-notebook and ``podline data show`` name records by this file. Versions of Podline 1.0 have none.
+The names are no part of the records or the fingerprint, so renaming a file makes no new version. Reports, the
+notebook and ``podline data show`` take the names of records from this file. Versions of Podline 1.0 lack it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.store.contract import Store, explained
 
 NAMES = "names.parquet"
-"""The file's name in a data set's folder."""
+"""The name of the file in a data set's folder."""
 _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 _SCHEMA = pa.schema({"split": pa.string(), "name": pa.binary(), "pixels": pa.int64()})
 
@@ -34,11 +34,11 @@ compute: Any = pyarrow.compute  # its functions are created at import
 
 
 class SourceFacts(NamedTuple):
-    """Facts about the sources of some records.
+    """The source names and picture sizes of some records.
 
     Attributes:
-        names: the place of each record's image in the source, as ``cat/1.png``; empty if unknown.
-        pixels: width times height of each picture, (n,); -1 if unknown.
+        names: the path of each record's image in the source, such as ``cat/1.png``; empty if unknown.
+        pixels: width times height of each picture before resizing, (n,); -1 if unknown.
     """
 
     names: list[str]
@@ -46,12 +46,12 @@ class SourceFacts(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return whether all facts are known."""
+        """Return whether all picture sizes are known."""
         return bool((self.pixels >= 0).all())
 
     @property
     def formats(self) -> list[str]:
-        """Return the ending of each name, as ``.jpg``."""
+        """Return the file extension of each name, such as ``.jpg``."""
         return [f".{name.rpartition('.')[2].lower()}".replace(".jpeg", ".jpg") for name in self.names]
 
 
@@ -61,7 +61,7 @@ def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
     Args:
         store: the store of the version.
         folder: the version's folder.
-        splits: split → table of the columns ``name`` and ``pixels`` of its records, in their order.
+        splits: split → table with the columns ``name`` and ``pixels``, one row per record, in the order of the records.
 
     Raises:
         StoreError: the store cannot be written.
@@ -77,11 +77,11 @@ def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
 
 
 class RecordNames:
-    """The names of a version's records; a version of Podline 1.0 has none.
+    """Reads the source names of a version's records; all names of a version of Podline 1.0 are empty.
 
     Args:
         store: the store of the version.
-        manifest: its manifest.
+        manifest: the manifest of the version.
     """
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
@@ -98,11 +98,11 @@ class RecordNames:
             raise ArtifactError(f"{self._store.where(name)} is damaged ({error}); convert the data again") from error
 
     def of_split(self, split: str) -> Any:
-        """Return the rows of a split's records, in their order."""
+        """Return the rows of a split, in the order of its records."""
         return self._table.filter(compute.equal(self._table["split"], split))
 
     def facts(self, split: str, records: Sequence[int] | npt.NDArray[np.int64]) -> SourceFacts:
-        """Return the facts about some records.
+        """Return names and picture sizes of the records at some positions of a split.
 
         Raises:
             ArtifactError: the file is damaged.
@@ -114,7 +114,7 @@ class RecordNames:
         return SourceFacts([plain(decoded(name)) for name in found["name"].to_pylist()], found["pixels"].to_numpy())
 
     def having(self, name: str) -> Iterator[tuple[str, int]]:
-        """Yield the records with a name, as split and position.
+        """Yield (split, position) of each record with a source name.
 
         Raises:
             ArtifactError: the file is damaged.
@@ -125,13 +125,13 @@ class RecordNames:
 
 
 class NamedRecord(NamedTuple):
-    """A record with its name.
+    """A record with its position, source name and image identity.
 
     Attributes:
         split: name of the split.
-        record: its position in the split.
-        name: its image's place in the source; empty if unknown.
-        image: its image's identity.
+        record: position of the record in the split.
+        name: path of the image in the source; empty if unknown.
+        image: identity of the image, in hexadecimal.
     """
 
     split: str
@@ -141,15 +141,15 @@ class NamedRecord(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return its place, name and identity as text."""
+        """Return position, name and identity as text."""
         return f"{self.split}[{self.record}]: {self.name or 'without a name'}, image {self.image}"
 
 
 def find_records(store: Store, manifest: Manifest, wanted: str) -> list[NamedRecord]:
-    """Find records by their place, as ``train[3]``, or by their name in the source.
+    """Find records by position, such as ``train[3]``, or by their name in the source.
 
     Raises:
-        SettingsError: there is no such record.
+        SettingsError: no record has this position or name.
         ArtifactError: a table is damaged.
     """
     names, place = RecordNames(store, manifest), _PLACE.fullmatch(wanted)
@@ -161,13 +161,14 @@ def find_records(store: Store, manifest: Manifest, wanted: str) -> list[NamedRec
     ]
     if not records:
         raise SettingsError(
-            f"got --record {wanted}, expected a place as train[0] to train[{sizes[TRAIN] - 1}], or a name in the source"
+            f"got --record {wanted}, expected a position such as train[0] (up to train[{sizes[TRAIN] - 1}]), or the "
+            "name of a record in the source"
         )
     return records
 
 
 def identities(store: Store, manifest: Manifest, split: str, records: Sequence[int]) -> list[str]:
-    """Return the identities of some records' images.
+    """Return the image identities, in hexadecimal, of the records at some positions of a split.
 
     Raises:
         ArtifactError: the table of records is damaged.

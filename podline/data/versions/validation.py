@@ -1,7 +1,7 @@
-"""The validation stage: compares a data set's files with its manifest.
+"""The validation stage: compare a data set's files with its manifest.
 
-It verifies each file's sha256. In a differing shard it checks the frames, so that the error names the record and its
-byte. With ``deep`` it decodes every record and recomputes everything in the manifest.
+It verifies each file's sha256. If a shard differs, it checks the frames, so that the error names the damaged record
+and its byte offset. With ``deep`` it decodes every record and recomputes all statistics in the manifest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
-    """Verify a converted data set; the validation stage.
+    """Verify a converted data set; this is the validation stage.
 
     Raises:
         ArtifactError: the data set differs from its manifest or, with ``deep``, its splits share an image.
@@ -56,7 +56,7 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
     found = manifest_sha256(store, spec.folder)
     if found != spec.manifest_sha256:
         raise ArtifactError(
-            f"{store.where(spec.folder)}/{MANIFEST} has sha256 {found} vs {spec.manifest_sha256} when it was "
+            f"{store.where(spec.folder)}/{MANIFEST} has sha256 {found}, but had {spec.manifest_sha256} when it was "
             f"converted; {REMEDY}"
         )
     manifest = read_manifest(store, spec.folder)
@@ -76,7 +76,7 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
     """Verify the sha256 of a data set's shards and other files; return their publication times.
 
     Raises:
-        ArtifactError: the message has the file, the record and both values.
+        ArtifactError: a file differs; the message has the file, the record and both values.
         StoreError: a file cannot be read.
     """
 
@@ -98,19 +98,22 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
 
 
 def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
-    """Decode every record, recompute everything in a manifest, and compare its splits.
+    """Decode every record, recompute all statistics in the manifest, and check that no image is in two splits.
 
     Returns:
         The number of records whose image occurs more than once in their split.
 
     Raises:
-        ArtifactError: the message has the file, the record and both values.
+        ArtifactError: a value differs; the message has the file, the record and both values.
         StoreError: a file cannot be read.
     """
     layout = stored_layout(manifest.fields)
     where = f"{store.where(folder)}/{MANIFEST}"
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
-        raise ArtifactError(f"{where}: the fields do not add up to the record length; {REMEDY}")
+        raise ArtifactError(
+            f"{where}: its fields have {layout.record_length} bytes in total vs {manifest.record_length} as the "
+            f"record length; {REMEDY}"
+        )
     readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
     done, started, hashes, targets = 0, time.monotonic(), [], facts_named(manifest.kind).targets
     for split, reader in zip(manifest.splits, readers, strict=True):
@@ -143,7 +146,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
 
 
 def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iterator[tuple[int, Arrays]]:
-    """Yield the shards of some records with their parts of the records; ``first`` is the first record's place."""
+    """Yield each shard's index with its records; ``first`` is the position in the split of the first record."""
     end = first + len(records[IMAGE])
     for shard in range(int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, end))):
         part = slice(max(edges[shard], first) - first, min(edges[shard + 1], end) - first)
@@ -151,14 +154,14 @@ def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iter
 
 
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
-    """Check a split's totals; they are exact, so they agree to the last bit.
+    """Check a split's statistics against the manifest; the sums are exact, so values must be equal bit for bit.
 
     Args:
-        where: the place of the manifest.
+        where: the path of the manifest, for messages.
         split: the split's entry in the manifest.
         pixels: pixel sums of all records.
-        counts: number of records of each class.
-        of_shards: the same per shard, for the classes with counts in the manifest.
+        counts: number of records of each class, (classes,).
+        of_shards: counts per shard, (shards, classes), for the classes with counts in the manifest.
     """
     claims: list[tuple[str, Any, Any]] = [
         (f"{shard.file}: class counts", tuple(found.tolist()), shard.class_counts)
@@ -169,13 +172,13 @@ def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts
     claims.append((f"{of_split} class counts", tuple(counts.tolist()), split.class_counts))
     claims.append((f"{of_split} mean", pixels.mean, split.mean))
     claims.append((f"{of_split} standard deviation", pixels.std, split.std))
-    for what, found, said in claims:
-        if found != said:
-            raise ArtifactError(f"{where}: {what} {found} in the records vs {said} in the manifest; {REMEDY}")
+    for what, found, expected in claims:
+        if found != expected:
+            raise ArtifactError(f"{where}: {what} {found} in the records vs {expected} in the manifest; {REMEDY}")
 
 
 def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, written: set[int]) -> None:
-    """Check that a split's annotations of people belong to exactly its images."""
+    """Check that the file of true poses has exactly the images of its split."""
     judged = {image["id"] for image in read_truth(store, folder, manifest, split)["images"]}
     odd = sorted(judged ^ written)
     if odd:
@@ -186,7 +189,7 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
 
 
 def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.bytes_]]) -> int:
-    """Count repeated images by each split's hashes; an image in two splits is an error."""
+    """Return the number of repeated images within splits; raise an error if two splits share an image."""
     for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
         shared = np.intersect1d(ours, theirs)
         if len(shared):
@@ -195,7 +198,7 @@ def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[n
                 for reader, split in ((one, ours), (other, theirs))
             ]
             raise ArtifactError(
-                f"{where}: one image is in two splits, as {at[0]} and as {at[1]}: test images are training images; "
+                f"{where}: the same image is in two splits, {at[0]} and {at[1]}, so a training image would be tested; "
                 "delete this folder and convert again"
             )
     _, counts = np.unique(np.concatenate(hashes), return_counts=True)

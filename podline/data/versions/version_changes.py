@@ -1,7 +1,7 @@
-"""Compares two data sets by their tables of records: which are added, removed, relabelled, moved to another split.
+"""Compare two data sets by their tables of records: records added, removed, relabelled, or moved to another split.
 
-Records are compared by the identity of their image and by their target, so data with different settings can be compared
-as well. A copy of a validated data set's table stays in the store when the data set is deleted.
+Records are compared by image identity and target, so data sets with different settings can be compared too. When a
+validated data set is deleted, the store keeps a copy of its table.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from podline.store.contract import Store
 
 FOLDER = "ledger/data"
 MOST_RECORDS, TOLD_RECORDS = 20, 6
-"""Largest number of added, removed or changed records with names, in a change and in a sentence."""
+"""Largest numbers of changed records listed by name: in a stored change, and in a sentence."""
 
 Change = dict[str, SplitChange] | str
-"""The changes of a data set's splits by name, or the reason why they are unknown."""
+"""Split → its changes; or the reason why two data sets cannot be compared."""
 
 
 class KnownRecords(Mapping[str, Records]):
-    """The records of a data set by split, numbered over all splits; its table is read in parts.
+    """The records of a data set by split, numbered consecutively over all splits; the table is read split by split.
 
     Args:
         table: the table of records.
 
     Attributes:
-        splits: the names of its splits.
+        splits: the names of the data set's splits.
     """
 
     def __init__(self, table: RecordTable) -> None:
@@ -63,7 +63,7 @@ class KnownRecords(Mapping[str, Records]):
         return len(self.splits)
 
     def targets(self, ids: Ids) -> list[str]:
-        """Return the targets of some records as text."""
+        """Return the stored target of each record as text."""
         splits, found = self._splits_of(ids), np.empty(len(ids), object)
         for number in np.unique(splits).tolist():
             mine = splits == number
@@ -71,13 +71,13 @@ class KnownRecords(Mapping[str, Records]):
         return [plain(decoded(text)) for text in found]
 
     def named(self, ids: Ids) -> list[str]:
-        """Return the names of some records, as ``train[3]``."""
+        """Return the positions of some records as text, such as ``train[3]``."""
         splits = self._splits_of(ids)
         places = zip(splits.tolist(), (ids - self._firsts[splits]).tolist(), strict=True)
         return [f"{self.splits[split]}[{place}]" for split, place in places]
 
     def in_split(self, ids: Ids, split: str) -> Ids:
-        """Return those of some records that are in a split, ascending."""
+        """Return the records among ``ids`` that belong to a split, ascending."""
         at = self._splits_of(ids)
         return np.sort(ids[at == self.splits.index(split)]) if split in self.splits else ids[:0]
 
@@ -86,10 +86,10 @@ class KnownRecords(Mapping[str, Records]):
 
 
 class VersionRecords(KnownRecords):
-    """The records of a data set whose shards exist.
+    """The records of a data set whose shards still exist, so that images can be read.
 
     Attributes:
-        manifest: its manifest.
+        manifest: the manifest of the data set.
     """
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
@@ -111,7 +111,7 @@ class VersionRecords(KnownRecords):
         return SourceFacts(names.tolist(), pixels)
 
     def drawn(self, most: int) -> Ids:
-        """Draw records from all splits."""
+        """Return a random sample of at most ``most`` records from all splits, the same on each call."""
         count = int(self._firsts[-1])
         return permuted(0, "old images", 0, count, np.arange(min(most, count)))
 
@@ -133,12 +133,12 @@ class VersionRecords(KnownRecords):
         return self._readers[number]
 
     def classes(self, ids: Ids) -> list[str]:
-        """Return the class of some records; an empty text for records with no class or several."""
+        """Return the class name of each record; empty if the data set has no single label per record."""
         has_class = any((field.name, field.encoding) == (LABEL, "varint") for field in self.manifest.fields)
         return self.targets(ids) if has_class else [""] * len(ids)
 
     def words(self, ids: Ids) -> list[str]:
-        """Return the targets of some records in words; empty texts for people."""
+        """Return the targets of some records as text for people; empty for kinds without such text."""
         targets = facts_named(self.manifest.kind).targets
         if not isinstance(targets, TextTargets) or not len(ids):
             return [""] * len(ids)
@@ -147,12 +147,12 @@ class VersionRecords(KnownRecords):
 
 
 def known_records(store: Store, dataset: str, fingerprint: str) -> KnownRecords:
-    """Return the records of a data set; of a deleted one by the copy of its table.
+    """Return the records of a data set, or of the copy of its table if the data set was deleted.
 
-    The copy is made, if the data set was validated, when it is first compared.
+    The copy is made at the first comparison of a validated data set.
 
     Raises:
-        StoreError: neither the data set nor a copy exists, or it cannot be read.
+        StoreError: neither the data set nor a copy exists, or reading fails.
         ArtifactError: the table is damaged, or an older Podline converted the data.
     """
     folder, stage = dataset_folder(dataset, fingerprint), f"{dataset}-{fingerprint}"
@@ -168,13 +168,13 @@ def known_records(store: Store, dataset: str, fingerprint: str) -> KnownRecords:
 
 
 class VersionChanges(NamedTuple):
-    """The changes from a data set to another.
+    """The changed records between two data sets, as record numbers.
 
     Attributes:
-        added: records of the later one.
-        removed: records of the earlier one.
-        relabelled: records of both with different targets, as two arrays.
-        moved: records of both in different splits, as two arrays.
+        added: records only in the later data set.
+        removed: records only in the earlier data set.
+        relabelled: records with different targets: numbers in the earlier and in the later data set, in pairs.
+        moved: records in different splits: numbers in the earlier and in the later data set, in pairs.
     """
 
     added: Ids
@@ -184,9 +184,9 @@ class VersionChanges(NamedTuple):
 
 
 def version_changes(before: Mapping[str, Records], after: Mapping[str, Records]) -> VersionChanges:
-    """Compare two data sets: first each split with itself, then the remaining records of all splits.
+    """Compare two data sets: first the records of each split, then the unmatched records across splits.
 
-    The order of records is ignored; a repeated image counts repeatedly.
+    The order of records is ignored; copies of an image are matched one to one.
 
     Raises:
         ArtifactError: a table is damaged.
@@ -212,14 +212,14 @@ def version_changes(before: Mapping[str, Records], after: Mapping[str, Records])
 
 
 def same_examples(before: Records, after: Records) -> tuple[Ids, Ids]:
-    """Return the positions, in two splits, of records with the same image and target; two arrays (n,) in pairs."""
+    """Return the positions in two splits of records with equal image and target: two int64 arrays (n,), in pairs."""
     then, now = equal_pairs(before.keys, after.keys)
     same = before.targets[then] == after.targets[now]
     return then[same], now[same]
 
 
 def change_between(store: Store, before: Data, after: Data) -> Change:
-    """Return the changes by split, without unchanged splits, or the reason why two data sets cannot be compared."""
+    """Return the changes of each changed split, or the reason why the data sets cannot be compared."""
     try:
         then, now = (known_records(store, after.dataset, data.fingerprint) for data in (before, after))
         return dict(_of_splits(then, now, version_changes(then, now)))
@@ -228,7 +228,7 @@ def change_between(store: Store, before: Data, after: Data) -> Change:
 
 
 def _of_splits(then: KnownRecords, now: KnownRecords, changes: VersionChanges) -> Iterator[tuple[str, SplitChange]]:
-    """Yield the changes of each split, to which a record that moved is added and from which it is removed."""
+    """Yield each split's changes; a moved record counts as removed from one split and added to the other."""
     added = np.concatenate([changes.added, changes.moved[1]])
     removed = np.concatenate([changes.removed, changes.moved[0]])
     stayed = ~np.isin(changes.relabelled[1], changes.moved[1])
@@ -236,8 +236,8 @@ def _of_splits(then: KnownRecords, now: KnownRecords, changes: VersionChanges) -
     for split in dict.fromkeys([*then, *now]):
         mine = np.flatnonzero(np.isin(new, now.in_split(new, split)))
         shown = mine[:MOST_RECORDS]
-        words = zip(now.named(new[shown]), then.targets(old[shown]), now.targets(new[shown]), strict=True)
-        relabels = tuple(f"{name} {was} → {is_now}" for name, was, is_now in words)
+        texts = zip(now.named(new[shown]), then.targets(old[shown]), now.targets(new[shown]), strict=True)
+        relabels = tuple(f"{name} {was} → {is_now}" for name, was, is_now in texts)
         change = SplitChange(
             added=_changed(now, now.in_split(added, split)),
             removed=_changed(then, then.in_split(removed, split)),
@@ -252,11 +252,11 @@ def _changed(records: KnownRecords, ids: Ids) -> ChangedRecords:
 
 
 def in_words(change: SplitChange) -> str:
-    """Describe a split's change: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
-    return "; ".join(_told(moved, what) for what, moved in change if moved.count)
+    """Describe a split's changes as text: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
+    return "; ".join(_listed(records, what) for what, records in change if records.count)
 
 
-def _told(moved: ChangedRecords, what: str) -> str:
-    told = moved.records[:TOLD_RECORDS]
-    more = moved.count - len(told)
-    return f"{moved.count:,} {what} ({', '.join(told)}{f' and {more:,} more' if more else ''})"
+def _listed(changed: ChangedRecords, what: str) -> str:
+    shown = changed.records[:TOLD_RECORDS]
+    more = changed.count - len(shown)
+    return f"{changed.count:,} {what} ({', '.join(shown)}{f' and {more:,} more' if more else ''})"

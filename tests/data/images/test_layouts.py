@@ -149,7 +149,7 @@ def test_pointers_of_git_lfs_say_what_to_do(tmp_path: Path, layout: str) -> None
     folder = LAYOUTS[layout](tmp_path / "raw", images(12))
     for file in (file for file in folder.rglob("*") if file.is_file()):
         file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n")
-    with pytest.raises(SourceError, match=r"is a Git LFS pointer .* run `git lfs pull`"):
+    with pytest.raises(SourceError, match=r"is a Git LFS pointer, .* run `git lfs pull`"):
         opened(folder)
 
 

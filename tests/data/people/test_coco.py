@@ -79,7 +79,7 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
 
 NUMBERS = "annotation {}00: its keypoints"
 BROKEN: list[tuple[dict[str, Any], str]] = [
-    ({"keypoints": [1, 2, 2]}, f"{NUMBERS} are 3 numbers vs 51"),
+    ({"keypoints": [1, 2, 2]}, f"{NUMBERS} have 3 numbers vs 51"),
     ({"keypoints": [float("nan")] * 51}, f"{NUMBERS} 0 is nan: Input"),
     ({"keypoints": [10**400] * 51}, f"{NUMBERS} 0 is 1000"),
     ({"keypoints": [1, 1, 7] * 17}, "annotation {}00: a keypoint has the visibility 7"),
@@ -280,7 +280,7 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
     folder = CocoFiles().write(tmp_path / "a")
     (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles("val", 2, 201).document())
     CocoFiles("val", 2, 101).write(folder)
-    with pytest.raises(SourceError, match="3 files of keypoints vs one"):
+    with pytest.raises(SourceError, match="3 files of keypoints; expected one file"):
         opened(folder)
     lost = CocoFiles()
     lost.files = {}
@@ -355,9 +355,9 @@ def refusal(folder: Path, allowed: float = 0.1) -> str:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"category_id": 0}, "as of another category_id"),
-        ({"keypoints": [5, 5, 0] * 17}, "as none of the joints is labelled and in the image"),
-        ({"keypoints": [0] * 51}, "as no instance has a joint that is labelled"),
+        ({"category_id": 0}, "of another category_id (10)"),
+        ({"keypoints": [5, 5, 0] * 17}, "none of the joints is labelled and in the image (10)"),
+        ({"keypoints": [0] * 51}, "no instance has a joint that is labelled (10)"),
     ],
 )
 def test_people_who_are_all_lost_are_not_lost_in_silence(
@@ -391,7 +391,7 @@ def test_the_limit_holds_by_split_and_reason_also_for_what_was_converted_before(
     message = refusal(files.write(tmp_path / "beyond"))
     assert message.startswith(
         "coco: 5 of 40 images of the train split are left out, 12.5% vs 10.0% at most: "
-        "4 as is not in the source, 1 as is not a JPEG"
+        "is not in the source (4), is not a JPEG"
     )
     assert message.endswith("correct the source, or give --allow-left-out 0.13")
     (tmp_path / "limit" / "val2017" / "000000000101.jpg").unlink()
@@ -410,5 +410,5 @@ def test_reasons_that_differ_in_a_place_alone_are_counted_together() -> None:
     part = LeftOut("records of the train split", 100)
     for number in range(11):
         part.add(f"the same image as test_batch[{number}] of the test split")
-    with pytest.raises(SourceError, match=r"11 as the same image as test_batch\[0\] of the test split;"):
+    with pytest.raises(SourceError, match=r"the same image as test_batch\[0\] of the test split \(11\);"):
         refuse_left_out("tiny", [part], 0.1)

@@ -126,11 +126,14 @@ def test_empty_cells_of_an_edited_table_change_nothing(tmp_path: Path, change: A
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda text: text.replace("scorer,", "class,"), "not a table of DeepLabCut: rows class, bodyparts, coords vs"),
+        (
+            lambda text: text.replace("scorer,", "class,"),
+            "not a table of DeepLabCut: got rows that begin with class",
+        ),
         (lambda text: text.replace("y,x,y\n", "y,x,likelihood\n", 1), "coords are .* give labels, no predictions"),
-        (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "img999.png has one of x and y of left ear"),
-        (lambda text: f"{text}img999.png,1,2\n", "rows of 3 and of 9 cells vs one length"),
-        (lambda text: f"{text}img001.png,1,2,3,4,5,6,7,8\n", "img001.png is there twice"),
+        (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "img999.png has only one of x and y of left ear"),
+        (lambda text: f"{text}img999.png,1,2\n", "rows of 3 and of 9 cells vs equal lengths"),
+        (lambda text: f"{text}img001.png,1,2,3,4,5,6,7,8\n", "img001.png occurs in two rows"),
         (lambda text: "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )

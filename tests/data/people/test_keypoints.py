@@ -105,10 +105,10 @@ def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Pa
     assert skeleton.sigmas == (COCO.sigmas[0], COCO.sigmas[3], COCO.sigmas[4], OTHER_SIGMA, OTHER_SIGMA)
     assert sum(source.sizes.values()) == 20
     assert not source.quarantined
-    assert any("limbs added between near joints" in note for note in source.words)
+    assert any("limbs added between nearby joints" in note for note in source.words)
     given = opened(tmp_path, sigmas={"tail": 0.2}, mirrored=[["back", "tail"]]).skeleton
     assert (given.sigmas[-1], given.mirrored) == (0.2, (("back", "tail"),))
-    with pytest.raises(SourceError, match="the settings name the joint 'paw'; there are nose, left_ear"):
+    with pytest.raises(SourceError, match="the settings name an unknown joint 'paw'; the joints are nose, left_ear"):
         opened(tmp_path, sigmas={"paw": 0.2})
 
 
@@ -143,10 +143,10 @@ def test_categories_with_the_same_joints_are_learned_as_one_and_of_others_one_is
     assert sum(bool(image.annotations) for images in people_in(source).values() for image in images) == 20
     rat["keypoints"][-1] = "paw"
     annotated(tmp_path, made)
-    with pytest.raises(SourceError, match=r"2 categories with different joints vs one: .*conversion.category=NAME"):
+    with pytest.raises(SourceError, match=r"2 categories have different joints: .*conversion.category=NAME"):
         opened(tmp_path)
     assert opened(tmp_path, category="rat").skeleton.joints[-1] == "paw"
-    with pytest.raises(SourceError, match="no keypoints of the category 'cat'; categories with some: mouse, rat"):
+    with pytest.raises(SourceError, match="the category 'cat' has no labelled keypoints; give one of mouse, rat"):
         opened(tmp_path, category="cat")
 
 
@@ -163,9 +163,9 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
     [
         (
             each("annotations", lambda one: one["keypoints"].__setitem__(slice(2, None, 3), [0] * 5)),
-            "nothing to learn: .*mice.json: 20 annotations, none .* labelled joint",
+            "nothing to train: .*mice.json: 20 annotations, none .* labelled joint",
         ),
-        (of_category(skeleton=[[1, 9]]), "skeleton is .* vs pairs of joints from 1 to 5"),
+        (of_category(skeleton=[[1, 9]]), "skeleton is .* expected pairs of joints from 1 to 5"),
         (of_category(keypoints=["a", "a", "b", "c", "d"]), "'a' occurs 2 times vs once"),
         *(
             (of_category(sigmas=[0.1] * 4 + bad), "the skeleton of its category is invalid: .*sigma")
@@ -174,7 +174,7 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
         (of_category(keypoints=["a", "left\near", "b", "c", "d"]), "'left.*control .*U.000A"),
         (
             each("annotations", lambda one: one["keypoints"].__setitem__(slice(3), [one["keypoints"][:3]])),
-            "has 5 names of keypoints vs 4.33333 in its annotations",
+            "has 5 names of keypoints, but its annotations have 4.33333 joints",
         ),
         (each("images", lambda entry: entry.update(file_name="gone.png")), "none of its images .gone.png"),
     ],
@@ -199,7 +199,7 @@ def test_other_json_is_passed_over_and_files_that_cannot_be_read_are_named(tmp_p
     for number, files in enumerate(("mice.json", "images/*.png")):
         for path in written(tmp_path / str(number), document()).glob(files):
             path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n")
-        with pytest.raises(SourceError, match=r"Git LFS pointer .*git lfs pull"):
+        with pytest.raises(SourceError, match=r"Git LFS pointer, .*git lfs pull"):
             opened(tmp_path / str(number))
 
 
@@ -208,7 +208,7 @@ def test_names_say_which_file_is_tested_on(tmp_path: Path) -> None:
     written(tmp_path, document(6, first=101), "annotations/mice_val.json")
     assert opened(tmp_path).sizes == {"train": 20, "test": 6}
     written(tmp_path, document(6, first=101), "annotations/more.json")
-    with pytest.raises(SourceError, match="3 files of keypoints vs one, or one with train and one with val"):
+    with pytest.raises(SourceError, match="3 files of keypoints; expected one file, or files with train and with val"):
         opened(tmp_path)
     assert opened(written(tmp_path / "two", document(2))).sizes == {"train": 1, "test": 1}
 
@@ -351,8 +351,8 @@ def test_images_in_two_places_are_refused_and_a_file_has_one_entry(tmp_path: Pat
     left = {record.record: record.reason for record in opened(annotated(source, made)).quarantined}
     assert left == {
         "/elsewhere/mouse 1.png (image 2)": "is not in the source",
-        "mouse 3.png (image 3)": "its file is also that of images/mouse 3.png (image 4); list it once",
-        "images/mouse 3.png (image 4)": "its file is also that of mouse 3.png (image 3); list it once",
+        "mouse 3.png (image 3)": "its file is also that of images/mouse 3.png (image 4); list the image once",
+        "images/mouse 3.png (image 4)": "its file is also that of mouse 3.png (image 3); list the image once",
     }
 
 
@@ -402,7 +402,7 @@ def swap(made: dict[str, Any]) -> None:
             "if they were shares of the image",
         ),
         (swap, 1, "inside if x and y were swapped; write x first"),
-        (lambda made: as_shares(made, 0.5, 0.5), 1, "have joints outside the image; annotate these images"),
+        (lambda made: as_shares(made, 0.5, 0.5), 1, "have joints outside the image; correct these annotations"),
     ],
 )
 def test_numbers_that_are_hardly_meant_are_told(
@@ -435,8 +435,8 @@ def test_annotations_of_turned_images_are_told_and_read(tmp_path: Path, beyond: 
         exif[ExifTags.Base.Orientation] = 6
         pixels.save(source / "images" / image["file_name"], exif=exif)
     [line] = opened(annotated(source, made)).warnings
-    assert ("lie inside the turned one" if beyond else "stay as stored, as in COCO") in line
-    assert "--set conversion.turn=true turns them" in line
+    assert ("inside the rotated one" if beyond else "are read as stored, as in COCO") in line
+    assert "--set conversion.turn=true rotates them" in line
     turned = opened(source, turn=True)
     assert (turned.counted["turned as EXIF says"], [*turned.warnings], turned.quarantined) == (20, [], ())
     for image in (one for images in people_in(turned).values() for one in images):
@@ -506,5 +506,5 @@ def test_another_animal_under_the_name_of_the_data_set_is_refused_and_more_joint
 
     convert(spec("mice", JOINTS), silent())
     convert(spec("more", (*JOINTS[:3], "left_paw", "right_paw")), silent())
-    with pytest.raises(SourceError, match=r"keypoints.pets has the joints .*, and this source has the joints 'hoof'"):
+    with pytest.raises(SourceError, match=r"keypoints.pets has the joints .*, but this source has the joints 'hoof'"):
         convert(spec("cows", ("hoof", "horn", "udder", "back", "hip")), silent())

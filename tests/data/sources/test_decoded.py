@@ -76,10 +76,10 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        (partial(changed, np.zeros((4, 4, 2), np.uint8), None), r"a.npz: image 3 is 4 × 4 × 2 vs 4 × 3 × 2"),
+        (partial(changed, np.zeros((4, 4, 2), np.uint8), None), r"a.npz: image 3 has the shape 4 × 4 × 2 vs 4 × 3 × 2"),
         (
             partial(changed, np.zeros((4, 3, 2)), None),
-            r"a.npz: image 3 is float64 4 × 3 × 2 vs uint8 height × width × channels",
+            r"a.npz: image 3 is float64 4 × 3 × 2, expected uint8 height × width × channels",
         ),
         (partial(changed, None, 3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
         (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat' vs one of 3 classes"),

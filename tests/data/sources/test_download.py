@@ -123,7 +123,7 @@ def test_files_are_fetched_and_named_when_they_are_whole_and_then_left_alone(mir
 
 def test_another_file_of_that_name_is_not_overwritten(mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(b"mine")
-    with pytest.raises(SourceError, match=rf"with md5 {remote('', b'mine').md5} vs {REMOTE.md5} published"):
+    with pytest.raises(SourceError, match=rf"has md5 {remote('', b'mine').md5} vs {REMOTE.md5} published"):
         fetch(mirror, tmp_path)
     assert (tmp_path / "a.tar.gz").read_bytes() == b"mine"
 
@@ -153,12 +153,12 @@ def test_broken_connections_are_resumed(mirror: Mirror, tmp_path: Path) -> None:
     assert mirror.asked == [f"bytes={n}-" for n in (0, 300_000, 300_000, 400_000, 400_000, 400_000)]
     assert listener.waits == [1, 2, 1, 2, 3], "what brings something forward starts the delays anew"
     warning = next(event["message"] for event in listener.events if event.get("level") == "warning")
-    assert re.search("broke off.*trying again in 1 s, from byte 300,000", warning)
+    assert re.search("connection broke.*trying again in 1 s, from byte 300,000", warning)
 
 
 def test_a_later_call_goes_on_where_an_earlier_one_ended(mirror: Mirror, tmp_path: Path) -> None:
     mirror.cuts = [500_000, 0, 0, 0, 0]
-    with pytest.raises(SourceUnavailableError, match="broke off after 500,000 of 1,024,000 bytes") as caught:
+    with pytest.raises(SourceUnavailableError, match="connection broke after 500,000 of 1,024,000 bytes") as caught:
         fetch(mirror, tmp_path)
     assert isinstance(caught.value, TransientError)
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz.part"]
@@ -216,7 +216,7 @@ def test_another_file_is_refused_and_deleted(
 def test_one_process_at_a_time(mirror: Mirror, tmp_path: Path) -> None:
     with (tmp_path / "a.tar.gz.part").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(SourceUnavailableError, match="is being fetched by another process"):
+        with pytest.raises(SourceUnavailableError, match="is being downloaded by another process"):
             fetch(mirror, tmp_path)
     fetch(mirror, tmp_path)
 
@@ -230,5 +230,5 @@ def test_places_and_addresses(mirror: Mirror, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(SettingsError, match=r"sample cannot be downloaded.*podline data draw"):
         download("sample", tmp_path)
     monkeypatch.setattr(downloading, "RETRY_DELAYS", ())
-    with pytest.raises(SourceUnavailableError, match="did not answer or broke off"):
+    with pytest.raises(SourceUnavailableError, match="did not answer, or the connection broke"):
         download("mnist", tmp_path, base_url="http://127.0.0.1:1")  # where nobody listens

@@ -182,10 +182,13 @@ def batch(**content: Any) -> tuple[str, Callable[[Path], Path], str, Change]:
         (batch(labels=[0, 1, 10, 11, 0, 0], data=ROWS), "labels[2] is 10 vs 0 to 9"),
         (batch(labels=[1 << 20_000, *LABELS[1:]], data=ROWS), "labels[0] is a number of"),
         (batch(labels=[0.0] * 6, data=ROWS), "not a list of whole numbers"),
-        (batch(labels=LABELS, data=ROWS / 255), "shape (6, 3072) and dtype float64 vs (rows, 3072)"),
-        (batch(labels=LABELS, data=[1, 2]), "the data is a list vs an array of uint8"),
-        (batch(data=ROWS), "keys ['data'] vs ['data', 'labels'] needed"),
-        (("cifar10", write_cifar10_pickles, "batches.meta", lambda _: python2([])), "a list vs a dictionary"),
+        (batch(labels=LABELS, data=ROWS / 255), "shape (6, 3072) and dtype float64, expected (rows, 3072)"),
+        (batch(labels=LABELS, data=[1, 2]), "data is of type list, expected an array of uint8"),
+        (batch(data=ROWS), "found keys ['data'], expected the keys ['data', 'labels']"),
+        (
+            ("cifar10", write_cifar10_pickles, "batches.meta", lambda _: python2([])),
+            "found a list, expected a dictionary",
+        ),
         (("cifar10", BINS, "batches.meta.txt", lambda _: b"a\nb"), "2 class names vs 10 classes"),
         (("cifar10", BINS, "batches.meta.txt", lambda _: b"a\n" * 10), "two classes are called 'a'"),
         (("cifar10", BINS, "batches.meta.txt", lambda data: data[:-4] + b"\x1b"), "has the character U+001B"),
@@ -273,7 +276,7 @@ def test_every_place_and_name_gives_the_same_source(tmp_path: Path, write: Calla
 
 
 def test_no_images_or_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no image"):
+    with pytest.raises(SourceError, match="has no images"):
         open_source("mnist", str(write_mnist(tmp_path / "m", content=mnist_files(test=0))), tmp_path / "work")
     folder = write_mnist(tmp_path / "mnist")
     (folder / f"{MNIST_NAMES[1]}.gz").unlink()

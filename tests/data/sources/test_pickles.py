@@ -128,11 +128,11 @@ HOSTILE = {
     "call of the array type": (b"cnumpy\nndarray\n(J\xff\xff\xff\x7ftR.", "damaged"),
     "odd escapes": (b"cos\\u\nx\\q\n.", "os\\u.x\\q"),
     "terminal codes": (b"cos\x1b[2J\nx\n.", "os?[2J.x"),
-    "object dtype": (DTYPE % b"O8" + b".", "dtype O8 vs plain numbers"),
+    "object dtype": (DTYPE % b"O8" + b".", "dtype O8, expected plain numbers"),
     "compound dtype": (DTYPE % b"u1" + b"(K\x03U\x01|NU\x01xNtb.", "fields"),
     "more elements than bytes": (ARRAY + STATE % (b"M\xff\xff\x85", b"U\x02ab"), "needs 65535 bytes vs 2"),
     "negative size": (ARRAY + STATE % (b"J\xff\xff\xff\xff\x85", b"U\x00"), "tuple of up to four sizes"),
-    "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "an array of _Dtype in list"),
+    "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "an array has data of type list, expected bytes"),
     "another codec": (b"c_codecs\nencode\n(U\x01aU\x03zipt" + b"R.", "is encoded as zip"),
 }
 

@@ -72,7 +72,7 @@ def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     listed = remote.objects_of(uri)
     upload(write_cifar10_bins(tmp_path / "raw", rows=5), uri)
     monkeypatch.setattr(remote, "objects_of", lambda _uri: listed)
-    with pytest.raises(ArtifactError, match=r"raw/.* is generation \d+ now, and was \d+ at the first look"):
+    with pytest.raises(ArtifactError, match=r"raw/.* has generation \d+ now, but had \d+ when it was first read"):
         open_source("cifar10", uri, tmp_path / "work")
 
 
@@ -95,9 +95,9 @@ def test_only_new_images_of_a_bucket_are_decoded(tmp_path: Path, gcs_root: str) 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:
     open_store(gcs_root).publish_bytes("some/thing", b"x")
-    with pytest.raises(SourceError, match=r"gs://.* holds some, and no file that this data set needs"):
+    with pytest.raises(SourceError, match=r"gs://.* contains some, but no file that this data set needs"):
         open_source("cifar10", gcs_root, tmp_path / "work")
-    with pytest.raises(SourceError, match=r"nothing: there is no object of that name, and none below it"):
+    with pytest.raises(SourceError, match=r"nothing does not exist: no object has this name or this prefix"):
         open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
     with pytest.raises(SourceError, match=r"gs://.* holds some vs annotations/person_keypoints_train2017"):
         open_coco(gcs_root, tmp_path / "work")

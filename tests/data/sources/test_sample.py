@@ -67,7 +67,7 @@ def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counts", [{"train": 4}, {"train": 500_001}, {"seed": -1}])
 def test_counts_have_bounds(tmp_path: Path, counts: dict[str, int]) -> None:
-    with pytest.raises(SettingsError, match="vs 5 to 500,000"):
+    with pytest.raises(SettingsError, match="expected train from 5 to 500,000"):
         write_sample(tmp_path, **counts)
     assert list(tmp_path.iterdir()) == []
 

@@ -120,7 +120,7 @@ def test_an_image_in_two_splits_is_an_error_that_names_both_records(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     store, manifest = convert_with_twins(monkeypatch, tmp_path, ("test_batch.bin", 3, "data_batch_2.bin", 5))
-    with pytest.raises(ArtifactError, match="one image is in two splits, as record ") as error:
+    with pytest.raises(ArtifactError, match="the same image is in two splits, record ") as error:
         validate(spec_of(store, manifest), silent())
     found = re.findall(r"record (\d+) of (\S+?)[,:]? ", str(error.value))
     images = []

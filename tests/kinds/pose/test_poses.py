@@ -163,7 +163,7 @@ def test_what_cannot_be_judged_is_named(dataset, monkeypatch):
         judged(dataset, broken)
     store, manifest = dataset
     splits = tuple(split.model_copy(update={"truth": None}) for split in manifest.splits)
-    with pytest.raises(ArtifactError, match="no truth to judge people by; convert the data again"):
+    with pytest.raises(ArtifactError, match="no file of true poses; convert the data again"):
         judged((store, manifest.model_copy(update={"splits": splits})), perfect)
 
     def unlabelled(*given):

@@ -1,4 +1,4 @@
-"""Makes the manifest of a conversion."""
+"""Build the manifest of a conversion from its source and written shards."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def manifest_of(
     records: FileInfo,
     base: str,
 ) -> Manifest:
-    """Make the manifest of a source's data set.
+    """Build the manifest of a new data set version.
 
     Args:
         spec: the spec of the conversion.
         source: the source of the records.
-        splits: the entries of the splits.
-        records: the file of the table of records.
-        base: the fingerprint of the version that it extends.
+        splits: the manifest entry of each split.
+        records: the file with the table of record names.
+        base: the fingerprint of the version that the new one extends; empty for none.
     """
     layout = stored_layout(source.features)
     return Manifest(
@@ -63,14 +63,19 @@ def manifest_of(
 
 
 class Written(NamedTuple):
-    """The new shards of a split, with their class counts and pixel sums."""
+    """The newly written shards of a split, with their class counts (int64) and pixel sums."""
 
     shards: ShardTable
     counts: npt.NDArray[np.int64]
     pixels: PixelSums
 
     def info(self, name: str, truth: FileInfo | None) -> SplitInfo:
-        """Return the manifest's entry of a split without other shards; ``truth`` is the file for evaluating people."""
+        """Return the manifest entry of a split that has only these shards.
+
+        Args:
+            name: the name of the split.
+            truth: the file of true poses for the evaluation of keypoints, or None.
+        """
         return SplitInfo(
             name=name,
             records=self.shards.records,
@@ -83,13 +88,12 @@ class Written(NamedTuple):
 
 
 def written_splits(plans: ShardPlans, shards: Iterable[WrittenShard]) -> dict[str, Written]:
-    """Collect the written shards by split; shards are consumed in the order of their plans."""
+    """Group the written shards by split; ``shards`` must come in the order of the plans."""
     written = iter(shards)
     return {plan.name: _written(itertools.islice(written, plan.shards), plan.shards) for plan in plans.splits}
 
 
 def _written(shards: Iterator[WrittenShard], count: int) -> Written:
-    """Collect ``count`` written shards of a split."""
     first = next(shards)
     counts, pixels = np.array(first.info.class_counts, np.int64), add_up([first.pixels])
 
