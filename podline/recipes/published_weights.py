@@ -54,7 +54,7 @@ class Pretrained(NamedTuple):
     Attributes:
         kind: name of the network.
         setting: the recipe's setting that asks for the weights.
-        instead: the setting without these weights.
+        instead: a value of this setting that needs no weights, as ``setting=value``.
     """
 
     kind: str
