@@ -305,7 +305,7 @@ def test_checkpoints_come_every_so_many_steps_or_minutes_and_when_the_loop_ends(
 def test_no_checkpoint_is_written_of_numbers_that_are_not_finite():
     saved = []
     hook = saver(saved, lambda: {"seed": np.array([1]), "model/kernel": np.array([1.0, np.nan], np.float32)})
-    with pytest.raises(DivergenceError, match="model/kernel holds numbers that are not finite after step 6"):
+    with pytest.raises(DivergenceError, match="model/kernel has values that are not finite after step 6"):
         hook.after(stretch(6, 1.0))
     assert saved == []
 
