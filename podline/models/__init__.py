@@ -1,4 +1,4 @@
-"""Networks: building, weights from files, counts. How they are trained is in training."""
+"""Builds networks, loads their weights from files, and counts their parameters and operations."""
 
 from podline import use_tensorflow
 from podline.stages.supervision.tensorflow_noise import quiet_tensorflow

@@ -1,7 +1,7 @@
 """Networks of ``keras.applications`` for colour images, without their ImageNet classifiers.
 
-They are built without weights; a training loads them from a file, by Keras's names of layers. The input is normalised
-by the constants that Keras trained with, for every data set.
+Networks are built without weights; a training loads weights from a file, by Keras's layer names. For every data set,
+the input is normalised by the constants that Keras trained with.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _WORD_STARTS = re.compile(r"(?<=.)(?=[A-Z][a-z]+)|(?<=[a-z])(?=[A-Z])")
 
 
 def application(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Build an application with average pooling, dropout and a dense layer.
+    """Build a classifier from a network of ``keras.applications``: average pooling, dropout and a dense layer.
 
     Raises:
-        SettingsError: images are too small, or have neither one channel nor three.
+        SettingsError: images are smaller than 32 × 32, or do not have three channels.
     """
     height, width, channels = image_shape
     if min(height, width) < SMALLEST_SIDE or channels != 3:
         raise SettingsError(
             f"model {settings.kind}: images of {height} × {width} × {channels} vs at least {SMALLEST_SIDE} × "
-            f"{SMALLEST_SIDE} × 3 (or 1, repeated); take another model, or larger images"
+            f"{SMALLEST_SIDE} × 3 (or 1, repeated); choose another model, or larger images"
         )
     options: dict[str, Any] = {"alpha": settings.width} if settings.kind.startswith("mobilenetv3") else {}
     network = named_as_first(_network(APPLICATIONS[settings.kind], image_shape, **options))
@@ -53,7 +53,10 @@ def application(image_shape: tuple[int, int, int], classes: int, settings: Model
 
 
 def weights_of(application: Callable[..., keras.Model], file: Path) -> Layers:
-    """Return the layers of an application from its published file, which Keras reads by its order of layers."""
+    """Return the weights of an application by layer, from its published file.
+
+    Keras assigns the file's values in the order of layers; the result has layer names as in a new process.
+    """
     with fresh_names():
         published = _network(application, (224, 224, 3), weights=str(file))
         network = named_as_first(published)
@@ -82,9 +85,9 @@ def _network(
 
 
 def named_as_first(network: keras.Model) -> keras.Model:
-    """Return a copy without weights, with layer names as in a new process.
+    """Return a copy of a network with fresh weights, and with layer names as in a new process.
 
-    Keras numbers unnamed layers over a process: ``layer_normalization``, ``layer_normalization_1`` …
+    Keras numbers unnamed layers throughout a process: ``layer_normalization``, ``layer_normalization_1`` …
     """
     counts: Counter[str] = Counter()
 

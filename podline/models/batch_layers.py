@@ -1,9 +1,9 @@
-"""Batch norm and dropout over a whole batch, even if replicas share it.
+"""Batch norm and dropout over a whole batch, even if replicas share the batch.
 
-With one replica they use TensorFlow's own operations. With several, statistics cover the whole batch, and an example's
-random draws depend on its place in the whole batch. So a step computes the same for any number of replicas, except for
-the order of additions. Each replica has its own copy of moving statistics and of generators, which stay equal by equal
-arithmetic.
+With one replica the layers use TensorFlow's operations. With several, statistics cover the whole batch, and an
+example's random numbers depend on its index in the whole batch. So a step computes the same for any number of replicas,
+except for the order of additions. Each replica has a copy of moving statistics and random generators. All replicas
+update their copies by the same computation, so the copies stay equal.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from podline.base.errors import SettingsError
 class FusedBatchNormalization(keras.layers.BatchNormalization):
     """Keras's batch norm with one fused operation each for forward and backward pass.
 
-    Keras 3 composes batch norm of a dozen small operations. Fused, a training step of a small ResNet took 13-22 % less
-    time on two CPU cores. Weights, configuration and results are Keras's, except that the moving variance averages the
-    unbiased variance of the batch. Only channels are fused: the last axis, or axis 1 of images. Other axes, and inputs
-    with a mask, use Keras's code, for one replica only.
+    Keras 3 computes batch norm by a dozen small operations. With a fused one, a training step of a small ResNet took
+    13-22 % less time on two CPU cores. Weights, configuration and results are those of Keras, except that the moving
+    variance averages the batch's unbiased variance. Fused are the last axis, and axis 1 of images. Other axes, and
+    inputs with a mask, use Keras's code, for one replica only.
     """
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor = None) -> Tensor:
@@ -37,7 +37,8 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         if _replicas() > 1:
             raise SettingsError(
                 f"batch norm {self.name}: axis={self.axis} of {rank} axes{' with a mask' if mask is not None else ''} "
-                f"vs {_replicas()} replicas: only channels without a mask are normalised over a whole batch"
+                f"vs {_replicas()} replicas: only channels without a mask are normalised over a whole batch; train on "
+                "one device, or normalise the channels"
             )
         return super().call(inputs, training=training, mask=mask)
 
@@ -63,7 +64,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     def _shared(self, inputs: Tensor, channels: int) -> Tensor:
         """Normalise a replica's part of a batch by the mean and variance of the whole batch.
 
-        The gradient flows through both means over replicas; their own gradient is the mean over replicas.
+        Gradients flow through both all-reduced means; the gradient of such a mean is the mean over replicas.
         """
         context, dtype = tf.distribute.get_replica_context(), inputs.dtype
         inputs = tf.cast(inputs, tf.float32)
@@ -79,7 +80,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         return tf.cast(centred * tf.reshape(scale, shape) + tf.reshape(beta, shape), dtype)
 
     def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return scale and offset of each channel; 1 and 0 if the layer does not learn them."""
+        """Return scale and offset (channels,); 1 and 0 if the layer does not learn scale and offset."""
         mean: Tensor = self.moving_mean
         gamma = tf.ones(mean.shape) if self.gamma is None else tf.convert_to_tensor(self.gamma)
         beta = tf.zeros(mean.shape) if self.beta is None else tf.convert_to_tensor(self.beta)
@@ -95,21 +96,21 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
 @keras.saving.register_keras_serializable(package="podline")
 class BatchDropout(keras.layers.Dropout):
-    """Keras's dropout, with random draws that depend on an example's place in the whole batch.
+    """Keras's dropout, with random numbers that depend on an example's index in the whole batch.
 
-    Keras's own layer would draw equal values for every replica's part. This layer draws for the whole batch in each
-    replica, which is cheap for the features before a classifier, and uses the replica's part.
+    Keras's layer would draw equal numbers in every replica. In this layer each replica draws numbers for the whole
+    batch and uses its part, which is cheap for the features before a classifier.
     """
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        """Drop features of a batch, or of a replica's part of it, (n, …); n is static with several replicas."""
+        """Drop features of a batch, or of a replica's part of a batch, (n, …); several replicas need a static n."""
         if not (training and self.rate and _replicas() > 1):
             return super().call(inputs, training=training)
         context = tf.distribute.get_replica_context()
         share = inputs.shape[0]
         shape = [size or length for size, length in zip(self.noise_shape or inputs.shape, inputs.shape, strict=True)]
         whole = tf.ones([share * context.num_replicas_in_sync, *shape[1:]], inputs.dtype)
-        # Zero for a dropped feature, else the scale that compensates for the dropped ones.
+        # Zero for a dropped feature, else the scale that compensates for the dropped features.
         factors = keras.random.dropout(whole, self.rate, seed=self.seed_generator)
         first = tf.cast(context.replica_id_in_sync_group, tf.int32) * share
         return inputs * tf.ensure_shape(factors[first : first + share], [share, *shape[1:]])

@@ -11,12 +11,13 @@ import keras
 
 @dataclass(frozen=True)
 class Blocks:
-    """Layers for maps in one data format, with padding ``same``.
+    """Builds layers for maps in one data format, with padding ``same``.
 
     Attributes:
-        data_format: as in the recipe; maps are (n, height, width, channels), or (n, channels, height, width).
+        data_format: ``channels_last`` for maps (n, height, width, channels), or ``channels_first`` for maps
+            (n, channels, height, width).
         limit: upper limit of ReLUs, or None.
-        activation: ``relu``, or another activation of Keras by name.
+        activation: ``relu``, or the name of another Keras activation.
     """
 
     data_format: str = "channels_last"
@@ -29,14 +30,14 @@ class Blocks:
         return 1 if self.data_format == "channels_first" else -1
 
     def begin(self, image_shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the input for images (height, width, channels), and the same tensor in the data format."""
+        """Return the input tensor for images (height, width, channels), and the same images in the data format."""
         image: Any = keras.Input(image_shape)
         return image, keras.layers.Permute((3, 1, 2), name="channels_first")(image) if self.axis == 1 else image
 
     def convolution(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
     ) -> keras.KerasTensor:
-        """Apply a square convolution without bias if a batch norm follows, which makes a bias useless."""
+        """Apply a square convolution; give ``bias`` only if no batch norm follows, which would cancel a bias."""
         he_normal: Any = keras.initializers.HeNormal()
         return keras.layers.Conv2D(
             filters,
@@ -51,7 +52,7 @@ class Blocks:
 
     def depthwise(self, maps: keras.KerasTensor, name: str, *, kernel: int = 3, stride: int) -> keras.KerasTensor:
         """Apply a square convolution to each channel separately."""
-        # He's rule computed here, because Keras would count all channels as inputs of each filter.
+        # He initialisation by hand, because Keras would count all channels as inputs of each filter.
         he_normal: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / kernel)
         return keras.layers.DepthwiseConv2D(
             kernel,
@@ -89,7 +90,7 @@ def classifier(features: keras.KerasTensor, classes: int, dropout: float) -> ker
 
 
 def make_divisible(channels: float, divisor: int = 8) -> int:
-    """Round channels to a multiple of the divisor, but not below 90 % of the request.
+    """Round channels to a multiple of ``divisor`` that is at least 90 % of ``channels``.
 
     Sandler et al.: "MobileNetV2", CVPR 2018; the authors' ``make_divisible``.
     """

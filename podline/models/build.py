@@ -1,4 +1,4 @@
-"""Builds a Keras model for training: uint8 images as input, normalisation inside, initial weights by the seed."""
+"""Builds a Keras model for training: from uint8 images, with normalisation layers and seeded initial weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def build_model(
 
     Args:
         settings: kind, width, depth and regularisation of the network.
-        image_shape: (height, width, channels); a network that has published weights gets one channel three times.
+        image_shape: (height, width, channels); for a network with published weights, a single channel is repeated to
+            three.
         classes: number of logits.
         mean: mean per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
@@ -59,8 +60,8 @@ def build_model(
     """
     if len(image_shape) != 3 or min(image_shape) < 1 or classes < 1:
         raise SettingsError(
-            f"image shape {image_shape}, {classes} outputs: a model needs (height, width, channels), all from 1, "
-            "and 1 or more outputs"
+            f"got image shape {image_shape} and {classes} outputs, expected (height, width, channels), all at least 1, "
+            "and at least 1 output"
         )
     _require_data_format(settings)
     grey = image_shape[-1] == 1 and settings.kind in PUBLISHED
@@ -78,7 +79,7 @@ def build_model(
 
 
 def image_model(recipe: Recipe, manifest: Manifest, outputs: int) -> keras.Model:
-    """Build a recipe's network for a data set, with fresh weights, and with normalisation by the training split.
+    """Build a recipe's network for a data set, with fresh weights and the training split's mean and deviation.
 
     Raises:
         SettingsError: see :func:`build_model`.
@@ -103,32 +104,32 @@ def trainable_model(
 ) -> keras.Model:
     """Return a trainable copy of a functional model with new weights.
 
-    It adds uint8 input and its normalisation. Batch norm and dropout become those of
-    :mod:`podline.models.batch_layers`.
+    The copy takes uint8 images and normalises them. The layers of :mod:`podline.models.batch_layers` replace batch norm
+    and dropout.
 
     Args:
-        network: a model from normalised images (n, height, width, channels) to anything.
+        network: a model from normalised images (n, height, width, channels) to any outputs.
         name: name of the new model.
         mean: mean per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
-        seed: seed of weights and dropout; the random values of a variable depend only on this seed, the name of its
-            layer and its place in the layer.
-        l2: factor of the L2 term for each kernel …
-        l2_layers: … of the layers whose names start with one of these prefixes.
-        precision: precision of all layers before the last one with a kernel.
-        own: values that weights begin with instead of those of their initializers, by place in ``network.weights``.
+        seed: seed of weights and dropout; a variable's random values depend only on this seed, the layer's name and
+            the variable's index in the layer.
+        l2: factor of the L2 term for each kernel of the layers ``l2_layers``.
+        l2_layers: prefixes of layer names.
+        precision: precision of all layers before the last layer with a kernel.
+        own: index in ``network.weights`` → initial value, instead of the initializer's.
         grey: whether images have one channel, which is repeated for the network.
 
     Raises:
         SettingsError: the mean or deviation does not fit the images' channels; bfloat16 would be emulated; a prefix in
-            ``l2_layers`` matches no layer with a kernel; an initializer takes no seed; or several replicas would
-            compute a layer differently from one.
+            ``l2_layers`` matches no layer with a kernel; an initializer takes no seed; or a layer's result would depend
+            on the number of replicas.
     """
     _, *image_shape = network.inputs[0].shape
     if not len(mean) == len(std) == image_shape[-1]:
         raise SettingsError(
-            f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
-            "give one of each per channel"
+            f"got a mean of {len(mean)} and a deviation of {len(std)} channels, expected {image_shape[-1]}, as the "
+            "images have; give one of each per channel"
         )
 
     def front(image: Any) -> keras.KerasTensor:
@@ -140,7 +141,7 @@ def trainable_model(
 
 
 def untrained(model: keras.Model, seed: int) -> keras.Model:
-    """Return a model of :func:`trainable_model` with its initial weights."""
+    """Return a copy, with the initial weights of ``seed``, of a model that :func:`trainable_model` returned."""
     return _trainable(model, model.name, seed, lambda image: image)
 
 
@@ -155,7 +156,7 @@ def _trainable(
     own: Mapping[int, Array] | None = None,
     channels: int | None = None,
 ) -> keras.Model:
-    # Variables created in such a scope get their values at its end.
+    # Variables created in a StatelessScope get their values when the scope ends.
     with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope() as scope:
         *sides, own_channels = network.inputs[0].shape[1:]
         image: Any = keras.Input((*sides, channels or own_channels), dtype="uint8", name="image")
@@ -172,38 +173,39 @@ def _trainable(
 
 
 def require_device(data_format: str, devices: Sequence[str]) -> None:
-    """Refuse a data format that no device here supports; TensorFlow's CPU kernels only support channels last.
+    """Check that a device supports a data format; TensorFlow's CPU kernels support only ``channels_last``.
 
     Raises:
-        SettingsError: ``channels_first`` without a GPU among the device names.
+        SettingsError: the format is ``channels_first``, and no device name contains GPU.
     """
     if data_format == "channels_first" and not any("GPU" in device for device in devices):
         raise SettingsError(
-            f"data_format=channels_first needs a GPU; the devices here: {', '.join(devices)}; use channels_last"
+            f"data_format=channels_first needs a GPU, but the devices are {', '.join(devices)}; use channels_last"
         )
 
 
 def _require_data_format(settings: ModelSettings) -> None:
     if settings.data_format == "channels_first" and settings.kind not in MODELS.shipped:
         raise SettingsError(
-            f"data_format=channels_first vs model {settings.kind}: only Podline's own models know it; leave it out"
+            f"data_format=channels_first vs model {settings.kind}: only Podline's own models support it; "
+            "leave data_format out"
         )
     require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
 
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
-    """Return the network of the model's function.
+    """Return the network that the model's function builds.
 
     Raises:
-        SettingsError: the function fails, or gives no functional model from images to a value for each class.
+        SettingsError: the function fails, or returns no functional model from images to logits (n, classes).
     """
     with fresh_names(), policy_of_layers(POLICIES["float32"]):
         network = MODELS.make(settings, image_shape, classes, settings)
     if not (isinstance(network, keras.Model) and has_graph(network)):
         raise SettingsError(
             f"model {settings.kind}: its function gives a {type(network).__name__}, expected keras.Model(inputs, "
-            "outputs), a functional model from normalised images to logits; a subclass of keras.Model can be one of "
-            "its layers"
+            "outputs), a functional model from normalised images to logits; use a subclass of keras.Model as a layer "
+            "of such a model"
         )
     _require_classifier(settings.kind, network, image_shape, classes)
     return network
@@ -213,7 +215,7 @@ def _require_classifier(kind: str, network: keras.Model, image_shape: tuple[int,
     inputs = [tuple(tensor.shape) for tensor in network.inputs]
     if inputs != [(None, *image_shape)]:
         batch = inputs[0][0] if len(inputs) == 1 and inputs[0][1:] == image_shape else None
-        remedy = f"leave batch_size={batch} out" if batch else f"take keras.Input({image_shape})"
+        remedy = f"leave batch_size={batch} out" if batch else f"use keras.Input({image_shape})"
         shapes = " and ".join(map(str, inputs))
         raise SettingsError(f"model {kind}: got inputs {shapes}, expected {(None, *image_shape)}; {remedy}")
     outputs = as_functional(network).output

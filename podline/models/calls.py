@@ -22,9 +22,9 @@ class Call(NamedTuple):
 
     Attributes:
         layer: the called layer or operation.
-        inputs: shapes of its inputs.
-        outputs: shapes of its outputs.
-        sources: the layers or operations that produce its inputs.
+        inputs: shapes of the inputs.
+        outputs: shapes of the outputs.
+        sources: the layers or operations that produce the inputs.
     """
 
     layer: layers.Layer
@@ -56,26 +56,26 @@ def calls_of(model: keras.Model) -> Iterator[Call]:
 
 
 def stock(layer: layers.Layer) -> type[layers.Layer]:
-    """Return a layer's class in Keras."""
+    """Return the Keras class that a layer of Podline replaces; for other layers their class."""
     return STOCK.get(type(layer), type(layer))
 
 
 def total(amounts: list[int | None]) -> int | None:
-    """Return the sum; None if a term is None."""
+    """Return the sum of the amounts; None if an amount is None."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None
 
 
 def multiply_adds(call: Call) -> int | None:
-    """Count the multiply-adds of one call for one example, as papers do: convolutions, dense layers and attention.
+    """Count the multiply-adds of one call for one example, or return None if they are unknown.
 
-    None means unknown: the layer has weights, or is an attention or a product, and its class is unknown, or an axis has
-    variable length.
+    As in papers, only convolutions, dense layers, attention and matrix products count. The number is unknown if an axis
+    has variable length, or for layers with weights or products of a class that is not in the tables below.
     """
     layer = call.layer
     if isinstance(layer, keras.Model) and has_graph(layer):
         return total([multiply_adds(inner) for inner in calls_of(layer)])
-    # Operations of keras.ops can only be recognised by name.
+    # Operations of keras.ops have no public class, so they are recognised by name.
     count = _MULTIPLY_ADDS.get(stock(layer)) or _OF_OPERATIONS.get(type(layer).__name__)
     if count is not None:
         return count(call) if call.is_sized else None
@@ -83,12 +83,12 @@ def multiply_adds(call: Call) -> int | None:
 
 
 def _per_output(call: Call) -> int:
-    """Count the values of a kernel (…, inputs, outputs) that each value of the output is computed with."""
+    """Count multiply-adds for a kernel (…, inputs, outputs): each output value needs (…, inputs) products."""
     return call.values_out * math.prod(call.layer.kernel.shape[:-1])
 
 
 def _per_input(call: Call) -> int:
-    """Count the values of a transposed convolution's kernel (…, outputs, inputs) that each input value meets."""
+    """Count multiply-adds for a transposed kernel (…, outputs, inputs): each input value needs (…, outputs)."""
     return call.values_in * math.prod(call.layer.kernel.shape[:-1])
 
 
@@ -98,8 +98,8 @@ def _depthwise(call: Call) -> int:
 
 def _separable(call: Call) -> int:
     depthwise, pointwise = call.layer.depthwise_kernel.shape, call.layer.pointwise_kernel.shape
-    places = call.values_out // pointwise[-1]
-    return places * (math.prod(depthwise) + math.prod(pointwise))
+    positions = call.values_out // pointwise[-1]
+    return positions * (math.prod(depthwise) + math.prod(pointwise))
 
 
 def _einsum_dense(call: Call) -> int:
@@ -110,7 +110,7 @@ def _einsum_dense(call: Call) -> int:
 
 
 def _attention(call: Call) -> int:
-    """Count four projections, the scores, and the weighted sums of values."""
+    """Count the four projections of multi-head attention, the scores, and the weighted sums of values."""
     layer = call.layer
     query, value = call.inputs[0], call.inputs[1]
     key = call.inputs[2] if len(call.inputs) > 2 else value
@@ -125,7 +125,7 @@ def _matmul(call: Call) -> int | None:
 
 
 def _dot_product_attention(call: Call) -> int:
-    """Count the scores and the weighted sums for a query and keys (places, heads, values)."""
+    """Count the scores and the weighted sums for queries and keys (positions, heads, channels)."""
     return 2 * math.prod(call.inputs[0]) * call.inputs[1][0]
 
 
@@ -137,7 +137,7 @@ _CONVOLUTIONS: tuple[type[layers.Layer], ...] = (layers.Conv1D, layers.Conv2D, l
 _DEPTHWISE: tuple[type[layers.Layer], ...] = (layers.DepthwiseConv1D, layers.DepthwiseConv2D)
 _SEPARABLE: tuple[type[layers.Layer], ...] = (layers.SeparableConv1D, layers.SeparableConv2D)
 _TRANSPOSED: tuple[type[layers.Layer], ...] = (layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose)
-# Operations with one product per value, which papers ignore.
+# Layers with one product per value, which papers ignore.
 _WEIGHING: tuple[type[layers.Layer], ...] = (
     layers.BatchNormalization,
     layers.LayerNormalization,

@@ -1,4 +1,4 @@
-"""Counts the layers and the cost of a built Keras model."""
+"""Describes a built Keras model: layers, parameters, bytes and multiply-adds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYTES_PER_PARAMETER = 4  # float32
 
 
 def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
-    """Build the model of some settings; return its layers and cost.
+    """Build the model of ``settings``; return its layers, parameters and multiply-adds.
 
     Raises:
         SettingsError: see :func:`podline.models.build.build_model`.
@@ -26,7 +26,7 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
 
 
 def described(model: keras.Model) -> ModelDescription:
-    """Return the layers and cost of a built model."""
+    """Return the layers, parameters and multiply-adds of a built model."""
     height, width, channels = model.inputs[0].shape[1:]
     answers = model.outputs[0].shape
     classes = answers[-1] if len(answers) == 2 else 0  # otherwise the outputs are maps
@@ -50,12 +50,12 @@ def described(model: keras.Model) -> ModelDescription:
 
 
 def forward_multiply_adds(model: keras.Model) -> int:
-    """Return the multiply-adds of a forward pass for one example, over the layers with known multiply-adds."""
+    """Return the multiply-adds of a forward pass for one example, without layers whose number is unknown."""
     return sum(multiply_adds(call) or 0 for call in calls_of(model))
 
 
 def _row(calls: list[Call]) -> LayerDescription:
-    """Return the description of a layer from its calls; an operation of ``keras.ops`` has no weights."""
+    """Describe a layer, or an operation of ``keras.ops``, from its calls; an operation has no weights."""
     layer = calls[0].layer
     is_layer = isinstance(layer, layers.Layer)
     parameters = _values(layer.weights) if is_layer else 0

@@ -1,6 +1,7 @@
 """Builds EfficientNet-Lite0, for images of any size.
 
-It is EfficientNet-B0 without squeeze and excitation, and with ReLU6, so it suits integers and accelerators. Tan, Le:
+EfficientNet-Lite0 is EfficientNet-B0 without squeeze and excitation, and with ReLU6, for integer arithmetic and
+accelerators. Tan, Le:
 "EfficientNet", ICML 2019; Liu: "Higher accuracy on vision models with EfficientNet-Lite", TensorFlow's blog, 2020.
 """
 
@@ -59,7 +60,7 @@ class _Block(NamedTuple):
 
 
 def efficientnet_lite0(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Build a stem, 16 bottlenecks, a head and a classifier; each part's name begins its layers' names."""
+    """Build a stem, 16 bottlenecks, a head and a classifier; layer names begin with the name of their part."""
     make = Blocks(settings.data_format, RELU_LIMIT)
     image, maps = make.begin(image_shape)
     maps = trunk(make, maps)
@@ -69,7 +70,7 @@ def efficientnet_lite0(image_shape: tuple[int, int, int], classes: int, settings
 
 
 def trunk(make: Blocks, maps: keras.KerasTensor, stages: int | None = None) -> keras.KerasTensor:
-    """Return the maps of the last bottleneck of the first stages, or of all."""
+    """Return the output maps of the first ``stages`` stages of bottlenecks; by default of all stages."""
     maps = make.convolved(maps, "stem", STEM_CHANNELS, stride=2)
     for block in _blocks(stages):
         expanded = maps.shape[make.axis] * block.expansion
@@ -85,7 +86,7 @@ def _blocks(stages: int | None = None) -> Iterator[_Block]:
 
 
 def from_pytorch(published: Layers) -> Layers:
-    """Return the layers of the network from the tensors that its weights are published as."""
+    """Convert the published PyTorch tensors to this network's layers and kernel layouts."""
     names = _OUTSIDE | {
         f"_blocks.{number}.{theirs}": f"{block.name}_{ours}"
         for number, block in enumerate(_blocks())

@@ -1,4 +1,4 @@
-"""The initial values of a model's variables: by the recipe's seed, or those that the model's function has set."""
+"""Sets the initial values of a model's variables: from the recipe's seed, or as the model's function has set them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 
 
 def require_unquantized(kind: str, network: keras.Model) -> None:
-    """Refuse a layer that computes with integers, as after a call of ``quantize``: its weights have no gradient.
+    """Check that no layer computes with integers, for example after ``quantize``; such weights have no gradient.
 
     Raises:
         SettingsError: a layer is quantized.
@@ -43,15 +43,15 @@ def require_unquantized(kind: str, network: keras.Model) -> None:
 
 
 def require_fixed_constants(kind: str, network: keras.Model, again: keras.Model) -> None:
-    """Refuse a layer with random weights that is called on a constant, because its output is a random constant.
+    """Check that no layer with random weights is called on a constant, because its output is a random constant.
 
     Raises:
         SettingsError: the constants differ when the model is built again.
     """
     if not all(map(np.array_equal, _constants(network), _constants(again))):
         raise SettingsError(
-            f"model {kind}: its constants differ each time it is built, as those of a layer that is called on a "
-            "constant and never trains; call layers on tensors that depend on the image"
+            f"model {kind}: its constants differ each time the model is built, for example because a layer is called "
+            "on a constant; call layers only on tensors that depend on the image"
         )
 
 
@@ -61,10 +61,13 @@ def _constants(network: keras.Model) -> list[Any]:
 
 
 def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int, Array]:
-    """Return the values that a model's function has set itself, as by ``adapt`` or ``load_weights``, by place.
+    """Return the values that a model's function has set, for example by ``adapt`` or ``load_weights``.
 
-    If an initializer always gives the same values, other values were set by the function. The values of a random
-    initializer cannot be computed again: there, values that two builds of the model share were set by the function.
+    Values that differ from a constant initializer's were set by the function. For a random initializer, values that are
+    equal in two builds of the model were set by the function.
+
+    Returns:
+        Index in ``network.weights`` → value.
 
     Raises:
         SettingsError: the function sets other values each time.
@@ -86,15 +89,15 @@ def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int,
                 continue
             if not alike:
                 raise SettingsError(
-                    f"model {kind}: {variable.path} has other values each time the model is built; if its function "
-                    "draws random numbers or random images, give them a seed"
+                    f"model {kind}: {variable.path} has other values each time the model is built; if the model's "
+                    "function draws random numbers or images, give the generator a fixed seed"
                 )
             values[place] = value
     return values
 
 
 def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) -> None:
-    """Refuse layers that share a weight, if layers made from their ``get_config`` do not share it.
+    """Check that copies of layers, made by their ``get_config``, share weights as the original layers do.
 
     Raises:
         SettingsError: the copy has another number of weights.
@@ -106,17 +109,17 @@ def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) ->
         for variable in layer.weights:
             if (owner := owners.setdefault(id(variable), layer.name)) != layer.name:
                 raise SettingsError(
-                    f"model {kind}: layers {owner} and {layer.name} share {variable.path}, but those made from their "
-                    "get_config() do not; let one layer of your own compute both"
+                    f"model {kind}: layers {owner} and {layer.name} share {variable.path}, but layers made from their "
+                    "get_config() do not; compute both in one layer of your own"
                 )
     raise SettingsError(
-        f"model {kind}: it has {len(network.weights)} weights, but layers made from their get_config() have "
-        f"{len(copy.weights)}; let get_config return every argument of __init__"
+        f"model {kind}: the model has {len(network.weights)} weights, but a copy of its layers by get_config() has "
+        f"{len(copy.weights)}; return every argument of __init__ from get_config()"
     )
 
 
 def seed_variables(model: keras.Model, seed: int) -> None:
-    """Seed the initializer of each variable that has no values yet, by its layer's name and its place in the layer."""
+    """Seed the initializer of each variable without a value by its layer's name and its index in the layer."""
     for layer in model.layers:
         states = [variable for variable in layer.variables if variable.name == SEED_STATE]
         for members, seeded in ((states, _begin), (layer.weights, _drawing)):
@@ -133,7 +136,7 @@ def _drawing(variable: Any, seed: int) -> Initializer:
     """Return a variable's initializer with a seed.
 
     Raises:
-        SettingsError: the initializer takes no seed, and draws other numbers each time.
+        SettingsError: the initializer takes no seed, and returns other values each time.
     """
     initializer: Any = initializer_of(variable)
     if not hasattr(initializer, "seed"):
@@ -158,7 +161,7 @@ def _drawn(initializer: Initializer, variable: Any) -> Array:
 
 
 def begin_with(model: keras.Model, own: Mapping[int, Array], scope: keras.StatelessScope) -> None:
-    """Replace the initializers of variables whose values a layer's ``build``, or the model's function, has set."""
+    """Set the initial values that a layer's ``build`` or the model's function has chosen, instead of initializers."""
     for place, variable in enumerate(model.weights):
         value = scope.get_current_value(variable)
         value = own.get(place) if value is None else value

@@ -1,7 +1,7 @@
-"""The private parts of Keras that Podline uses: all of them are in this module.
+"""Wraps the private parts of Keras that Podline uses; no other module uses private parts of Keras.
 
-CONTRIBUTING.md lists them. ``tests/test_private_parts.py`` fails if a version of Keras renames one, and
-``tests/models/test_keras_internals.py`` if one behaves otherwise.
+CONTRIBUTING.md lists these parts. ``tests/test_private_parts.py`` fails if a version of Keras renames a part, and
+``tests/models/test_keras_internals.py`` fails if a part behaves differently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Initializer = Callable[..., Any]
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:
-    """Restart Keras's numbering of unnamed layers and variables, independent of earlier models in the process."""
+    """Restart Keras's numbering of unnamed layers and variables while the body runs, then restore the old numbers."""
     names = global_state.get_global_attribute("object_name_uids")
     global_state.set_global_attribute("object_name_uids", None)
     try:
@@ -39,10 +39,10 @@ class CallNode(NamedTuple):
 
     Attributes:
         operation: the called layer or operation.
-        arguments: its arguments, flat: symbolic tensors, constants and settings.
-        inputs: the symbolic tensors among them.
-        outputs: its outputs, flat.
-        sources: the layers or operations that produce its inputs.
+        arguments: the flattened arguments: symbolic tensors, constants and settings.
+        inputs: the symbolic tensors among the arguments.
+        outputs: the flattened outputs.
+        sources: the layers or operations that produce the inputs.
     """
 
     operation: Any
@@ -77,27 +77,27 @@ def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:
 
 
 def with_sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Return a layer and all layers within it, each outer one before its inner ones."""
+    """Return a layer and all layers within it; an outer layer comes before its inner layers."""
     return layer._flatten_layers()
 
 
 def initializer_of(variable: keras.Variable) -> Initializer:
-    """Return the initializer of a variable without a value, as in a ``StatelessScope``."""
+    """Return the initializer of a variable that has no value yet, for example in a ``StatelessScope``."""
     return variable._initializer
 
 
 def set_initializer(variable: keras.Variable, initializer: Initializer) -> None:
-    """Replace the initializer of a variable without a value."""
+    """Replace the initializer of a variable that has no value yet."""
     variable._initializer = initializer
 
 
 def without_sum(optimizer: keras.optimizers.Optimizer) -> None:
-    """Make an optimizer take gradients that are already summed over the replicas."""
+    """Make an optimizer not sum gradients over the replicas, because they are already summed."""
     optimizer._all_reduce_sum_gradients = _as_they_are
 
 
 def place_in(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
-    """Return the place of a variable among those that an optimizer was built for."""
+    """Return the index of a variable in the list of variables that an optimizer was built for."""
     return optimizer._get_variable_index(variable)
 
 
@@ -106,4 +106,4 @@ def _as_they_are(gradients_and_variables: Any) -> Any:
 
 
 def _graph(model: Any) -> Any:
-    return getattr(model, "_functional", model)  # a Sequential holds one
+    return getattr(model, "_functional", model)  # a Sequential contains a functional model

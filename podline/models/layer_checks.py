@@ -1,4 +1,4 @@
-"""Refuses layers that could not be trained: unbuilt, of other types, or with a state of their own on each replica."""
+"""Refuses layers that cannot be trained: not built, not float32, or with a state that differs between replicas."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from podline.models.layer_copies import STOCK
 
 
 def require_built(model: keras.Model) -> None:
-    """Refuse layers that the first step would build: they would not train, and could not be loaded.
+    """Check that all layers are built; a layer that the first step builds would not train, and could not be loaded.
 
     Raises:
-        SettingsError: the model has such a layer.
+        SettingsError: the model has a layer that is not built.
     """
     unbuilt = [
         (layer, inner)
@@ -32,17 +32,17 @@ def require_built(model: keras.Model) -> None:
     for layer, inner in unbuilt:
         if inner.weights:
             raise SettingsError(
-                f"layer {layer.name} ({type(layer).__name__}): only its first step builds {inner.name} "
-                f"({type(inner).__name__}), too late to train it; build it in the layer's build(), or leave its "
-                "compute_output_shape() out"
+                f"layer {layer.name} ({type(layer).__name__}): only the first step builds its layer {inner.name} "
+                f"({type(inner).__name__}), too late to train {inner.name}; build {inner.name} in the build() of "
+                f"{layer.name}, or remove compute_output_shape() from {layer.name}"
             )
 
 
 def require_float32(model: keras.Model) -> None:
-    """Refuse trained variables of other types, for which loss and optimizer are not made.
+    """Check that all trainable variables are float32, the dtype that loss and optimizer need.
 
     Raises:
-        SettingsError: the model has such a variable.
+        SettingsError: a trainable variable has another dtype.
     """
     for layer in model.layers:
         for variable in layer.trainable_variables:
@@ -54,10 +54,10 @@ def require_float32(model: keras.Model) -> None:
 
 
 def require_shared_state(model: keras.Model) -> None:
-    """Refuse layers whose state would differ between replicas, like averages of a part of a batch, or random seeds.
+    """Check that no layer has a state that would differ between replicas, such as the mean of a replica's examples.
 
     Raises:
-        SettingsError: the model has such a layer.
+        SettingsError: the state of a layer would differ between replicas.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     stateful = [layer for layer in _leaves(model) if layer.non_trainable_variables and type(layer) not in STOCK]
@@ -68,14 +68,14 @@ def require_shared_state(model: keras.Model) -> None:
         for variable in layer.non_trainable_variables:
             if id(variable) in changed:
                 raise SettingsError(
-                    f"layer {layer.name} ({type(layer).__name__}) keeps {variable.path}, which each of {replicas} "
-                    "replicas would update from its own part of a batch; add BatchNormalization and Dropout to the "
-                    "model directly, or train on one device"
+                    f"layer {layer.name} ({type(layer).__name__}) updates {variable.path} from its replica's part of "
+                    f"the batch, so {replicas} replicas would differ; train on one device, or add BatchNormalization "
+                    "and Dropout directly to the model"
                 )
 
 
 def _changed_by_step(model: keras.Model) -> set[int]:
-    """Return the identities of the variables that a call in training assigns to."""
+    """Return the ``id`` of each variable that a call of the model in training assigns."""
     changed: set[int] = set()
 
     def step() -> None:
@@ -83,13 +83,13 @@ def _changed_by_step(model: keras.Model) -> set[int]:
             model(tf.zeros((1, *model.inputs[0].shape[1:]), tf.uint8), training=True)
             changed.update(id(each) for each in model.variables if scope.get_current_value(each) is not None)
 
-    with tf.Graph().as_default():  # it knows no replicas
+    with tf.Graph().as_default():  # a new graph has no replicas
         tf.function(step, autograph=False).get_concrete_function()
     return changed
 
 
 def _leaves(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yield the layers of a model, and of models in it."""
+    """Yield the layers of a model; of a nested model yield its layers instead."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from _leaves(layer)

@@ -1,4 +1,4 @@
-"""Copies of a model by the configs of its layers: with Podline's layers or stock ones, in another precision."""
+"""Copies a model by the configs of its layers: with Podline's or Keras's layers, and in another precision."""
 
 from __future__ import annotations
 
@@ -20,42 +20,41 @@ STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
     FusedBatchNormalization: keras.layers.BatchNormalization,
     BatchDropout: keras.layers.Dropout,
 }
-"""Podline's own layers, and the layers of Keras that they replace."""
+"""Podline's layer class → the Keras class that it replaces."""
 _OWN = {stock: own for own, stock in STOCK.items()}
 _TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _PLAIN = (int, float, str, tuple)
 _LONGEST_CAUSE = 200  # characters of an error's cause
 _FUNCTION = "write a function, with @keras.saving.register_keras_serializable() before it"
 _REMEDIES = {
-    "__init__": "let get_config return every argument of __init__, and __init__ take **kwargs for its base class",
-    "instantiating a `Variable`": "make variables by self.add_weight(shape=…, dtype=…, initializer=…), not of a value",
+    "__init__": "return every argument of __init__ from get_config, and pass **kwargs of __init__ to the base class",
+    "instantiating a `Variable`": "create variables by self.add_weight(shape=…, dtype=…, initializer=…), not by value",
     "lambda": _FUNCTION,
     "Could not locate": _FUNCTION,
     "Could not interpret": _FUNCTION,
 }
-"""Remedies for layers that cannot be made from their configs, by words of Keras's message."""
+"""Text in Keras's message → remedy, for layers that cannot be made from their configs."""
 Exchange = Callable[[keras.layers.Layer], keras.layers.Layer]
 """A function that converts a layer to another layer."""
 
 
 def exportable(model: keras.Model) -> keras.Model:
-    """Return the model with stock Keras layers in float32, so that plain Keras can load its ``.keras`` file and JSON.
+    """Return a copy of the model with Keras's layers in float32, so that plain Keras can load its files.
 
-    Returns:
-        A copy with copies of the weights; it computes the same up to float32 rounding.
+    The weights are copied, and the outputs are equal except for float32 rounding.
     """
     return _copied(model, exchanging(STOCK, _TO_FLOAT32))
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Return the model with all layers in float32: itself, or a copy with copies of the weights."""
+    """Return the model if all layers are float32; else a float32 copy with copied weights."""
     if all(layer.dtype_policy.name not in _TO_FLOAT32 for layer in with_sublayers(model)):
         return model
     return _copied(model, exchanging({}, _TO_FLOAT32))
 
 
 def copied(model: keras.Model) -> keras.Model:
-    """Return a copy of a model in the same precision, with copies of the weights."""
+    """Return a copy of a model in the same precision, with copied weights."""
     return _copied(model, exchanging({}, {}))
 
 
@@ -67,12 +66,12 @@ def _copied(model: keras.Model, exchange: Exchange) -> keras.Model:
 
 
 def call_layer(layer: Any, *arguments: Any, **options: Any) -> Any:
-    """Call a layer with its own policy as that of the process.
+    """Call a layer while its dtype policy is the policy of the process.
 
     Raises:
-        SettingsError: it cannot be built or called.
+        SettingsError: the layer cannot be built or called.
     """
-    # Layers that it makes when it is built take the policy of the process.
+    # Inner layers that its build() creates take the policy of the process.
     try:
         with policy_of_layers(_policy_of(layer)):
             return layer(*arguments, **options)
@@ -85,7 +84,7 @@ def call_layer(layer: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def as_functional(network: Any) -> Any:
-    """Return a model as a functional one of its own layers, not compiled."""
+    """Return an uncompiled functional model with the same layers."""
     if isinstance(network, keras.Sequential):
         return keras.Model(network.inputs[0], network.outputs[0])
     return keras.Model(network.input, network.output)
@@ -94,9 +93,10 @@ def as_functional(network: Any) -> Any:
 def apply_copies(
     network: keras.Model, image: keras.KerasTensor, front: Callable[[Any], keras.KerasTensor], dtype: str
 ) -> Any:
-    """Apply a front and copies of a functional model's layers to an image, with Podline's layers instead of stock ones.
+    """Apply ``front``, then copies of a functional model's layers, to an image; return the outputs.
 
-    A copy trains like its original: what the model has frozen stays frozen.
+    Podline's layers replace Keras's. Layers up to the last layer with a kernel have the policy ``dtype``. Frozen layers
+    stay frozen.
     """
     last = max((place for place, layer in enumerate(network.layers) if kernels_of(layer)), default=0)
     exact = {id(inner) for layer in network.layers[last:] for inner in with_sublayers(layer)}
@@ -134,22 +134,22 @@ def apply_copies(
 
 
 def _require_whole_config(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
-    """Refuse a layer whose ``get_config`` leaves an argument out, so that its copy is another layer.
+    """Check that a layer's ``get_config`` leaves out no argument, so that the copy computes the same.
 
     Raises:
-        SettingsError: the copy has other weights, or other values of arguments that a layer keeps under their names.
+        SettingsError: the copy has other weight shapes, or other values of attributes named like an argument.
     """
     found = _arguments(copy)
     for name, value in _arguments(layer).items():
         if found.get(name, value) != value:
             raise SettingsError(
-                f"layer {layer.name} ({type(layer).__name__}): got {name}={found[name]} of a copy by its get_config(), "
-                f"expected {value}; let get_config return every argument of __init__"
+                f"layer {layer.name} ({type(layer).__name__}): a copy by its get_config() has {name}={found[name]}, "
+                f"expected {value}; return every argument of __init__ from get_config()"
             )
 
 
 def _arguments(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Return the plain attributes of a layer that have the name of an argument, and the shapes of its weights."""
+    """Return a layer's plain attributes that are named like an argument of ``__init__``, and its weight shapes."""
     names = inspect.signature(type(layer).__init__).parameters.keys() & vars(layer).keys()
     plain = {name: vars(layer)[name] for name in sorted(names) if isinstance(vars(layer)[name], _PLAIN)}
     return plain | {"weights": [tuple(variable.shape) for variable in layer.weights]}
@@ -161,12 +161,12 @@ def exchanging(classes: dict[Any, Any], policies: dict[str, str]) -> Callable[[k
     def exchange(layer: keras.layers.Layer) -> Any:
         _require_loadable(type(layer), layer.name)
         try:
-            # An operation that is no layer has no policy: its dtype, as that of a cast, is an argument.
+            # An operation that is not a layer has no policy: its dtype, for example of a cast, is an argument.
             config = layer.get_config()
             if isinstance(layer, keras.layers.Layer):
                 config = _with_policies(config, policies)
             policy = _policy_of(layer)
-            # Layers that it makes take the policy of the process.
+            # Inner layers that its __init__ creates take the policy of the process.
             with policy_of_layers(policies.get(policy, policy)):
                 return classes.get(type(layer), type(layer)).from_config(config)
         except Exception as error:
@@ -178,13 +178,13 @@ def exchanging(classes: dict[Any, Any], policies: dict[str, str]) -> Callable[[k
 
 
 def _policy_of(layer: Any) -> str:
-    """Return the name of a layer's policy, if it is one of a precision; for others and for operations float32."""
+    """Return a layer's dtype policy if it is in :data:`POLICIES`; else, and for operations, that of float32."""
     name = getattr(getattr(layer, "dtype_policy", None), "name", "")
     return name if name in POLICIES.values() else POLICIES["float32"]
 
 
 def _with_policies(config: Any, policies: dict[str, str]) -> Any:
-    """Return a layer's config with other policies, also in the configs of layers that it was given."""
+    """Return a layer's config with policies replaced, also in the configs of inner layers."""
     if isinstance(config, list):
         return [_with_policies(each, policies) for each in config]
     if not isinstance(config, dict) or config.get("class_name") == "InputLayer":
@@ -197,7 +197,7 @@ def _with_policies(config: Any, policies: dict[str, str]) -> Any:
 
 
 def _require_loadable(kind: Any, name: str) -> None:
-    """Refuse a layer whose class the evaluation could not load.
+    """Check that Keras can load a layer's class by its registered name, as the evaluation needs.
 
     Raises:
         SettingsError: the class is not registered.
@@ -206,8 +206,8 @@ def _require_loadable(kind: Any, name: str) -> None:
         return
     if keras.saving.get_registered_object(keras.saving.get_registered_name(kind)) is not kind:
         raise SettingsError(
-            f"layer {name}: the class {kind.__module__}.{kind.__name__} is not known to Keras by name; write "
-            "@keras.saving.register_keras_serializable() before it, or for a class of a library "
+            f"layer {name}: the class {kind.__module__}.{kind.__name__} is not registered with Keras; write "
+            "@keras.saving.register_keras_serializable() before the class, or for a class of a library "
             f"keras.saving.register_keras_serializable()({kind.__name__}) in your package"
         )
 
@@ -215,5 +215,5 @@ def _require_loadable(kind: Any, name: str) -> None:
 def _reason(error: Exception) -> str:
     """Return the first sentence of an error's cause, and the remedy."""
     sentence = re.split(r"\.\s|: \{", cause(error))[0]
-    remedy = next((remedy for words, remedy in _REMEDIES.items() if words in str(error)), "")
+    remedy = next((remedy for text, remedy in _REMEDIES.items() if text in str(error)), "")
     return f"{type(error).__name__}: {sentence[:_LONGEST_CAUSE]}{remedy and f'; {remedy}'}"

@@ -1,8 +1,8 @@
 """Builds MobileNetV2 for images of any size.
 
 Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018. At 128 pixels and above the strides
-are the paper's. For smaller images, the first strides are omitted until the last map has at least 4 × 4 places, so
-early layers keep the resolution.
+are those of the paper. For smaller images, the first strides are omitted until the last map has at least 4 × 4
+positions, so early layers keep the resolution.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: Model
 
 
 def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> keras.KerasTensor:
-    """Return the maps of the last bottleneck."""
+    """Return the output maps of the last bottleneck, for images whose shorter side has ``side`` pixels."""
     strides = iter(_strides(side))
     channels = make_divisible(STEM_CHANNELS * width)
     maps = make.convolved(maps, "stem", channels, stride=next(strides))
@@ -68,7 +68,7 @@ def _strides(side: int) -> list[int]:
 def bottleneck(
     make: Blocks, maps: keras.KerasTensor, name: str, expanded: int, filters: int, stride: int, kernel: int = 3
 ) -> keras.KerasTensor:
-    """Expand, filter each channel, project; without activation after the projection, since a ReLU would lose values."""
+    """Apply an inverted residual: expand, filter each channel, project. No activation follows the projection."""
     channels, before = maps.shape[make.axis], maps
     if expanded > channels:
         maps = make.convolved(maps, f"{name}_expand", expanded, kernel=1)

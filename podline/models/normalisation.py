@@ -1,4 +1,4 @@
-"""The constants that make a network's inputs of pixels: (pixel - mean) / deviation, per channel."""
+"""Defines the constants that normalise pixels for a network: (pixel - mean) / deviation, per channel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podline.recipes.settings import ModelSettings
 
 
 class Pixels(NamedTuple):
-    """Mean and deviation per channel, of pixels in 0…255; one value stands for any number of channels."""
+    """Mean and deviation per channel, of pixels in 0…255; a single value applies to all channels."""
 
     mean: Sequence[float]
     std: Sequence[float]
@@ -22,7 +22,7 @@ NORMALISATIONS = {
     "unit": Pixels((0.0,), (255.0,)),
     "none": Pixels((0.0,), (1.0,)),
 }
-"""The constants by the recipe's setting ``model.normalisation``."""
+"""Value of the recipe's setting ``model.normalisation`` → constants."""
 _OF_WEIGHTS = {
     "efficientnet-lite0": Pixels((127.0,), (128.0,)),
     "mobilenetv3-small": NORMALISATIONS["symmetric"],
@@ -30,16 +30,16 @@ _OF_WEIGHTS = {
     "efficientnetv2-b0": NORMALISATIONS["imagenet"],
     "convnext-tiny": NORMALISATIONS["imagenet"],
 }
-"""The constants by kind of model; of Keras's applications ``include_preprocessing`` in this form."""
+"""Kind of model → constants that its published weights need, like Keras's ``include_preprocessing``."""
 
 
 def pixels_of(settings: ModelSettings, data: Pixels, channels: int) -> Pixels:
-    """Return the constants of a model for images of some channels.
+    """Return the constants of a model, with one value per channel.
 
     Args:
         settings: the model.
         data: mean and deviation of the training images.
-        channels: the channels of the network's input.
+        channels: number of channels of the network's input.
 
     Raises:
         SettingsError: the constants are for another number of channels.

@@ -1,4 +1,4 @@
-"""Loads the model of a trained run by its architecture, even without the package that the model came from."""
+"""Loads a trained run's model from its architecture file, even if the model's package is not installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podline.store.contract import Store
 
 
 def network_of(store: Store, folder: str) -> keras.Model:
-    """Return a run's model with Keras's own layers and arbitrary weights.
+    """Return a run's model with Keras's layers and arbitrary weights.
 
     Raises:
         StoreError: the architecture cannot be read.
@@ -29,15 +29,15 @@ def network_of(store: Store, folder: str) -> keras.Model:
 
 
 def loaded_network(text: str, kind: str, where: str) -> keras.Model:
-    """Return the model of an architecture, with arbitrary weights.
+    """Build the model of an architecture, with arbitrary weights.
 
     Args:
         text: the architecture, as JSON of Keras.
-        kind: the name of the model in its recipe, whose package registers its layers.
-        where: the place of the architecture, for messages.
+        kind: the model's name in the recipe; the package of this model registers its layer classes.
+        where: the path of the architecture file, for messages.
 
     Raises:
-        ArtifactError: it has a layer of a missing class, or cannot be loaded.
+        ArtifactError: the architecture has a layer of a missing class, or cannot be loaded.
     """
     missing = ""
     try:
@@ -49,8 +49,8 @@ def loaded_network(text: str, kind: str, where: str) -> keras.Model:
             model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(
-            f"{where} cannot be loaded as a model ({error}{missing}); train the run again, or install the package of "
-            "its layers"
+            f"{where} cannot be loaded as a model ({error}{missing}); install the package of the model's layers, or "
+            "train the run again"
         ) from error
     return model
 

@@ -1,4 +1,4 @@
-"""A model opened: its outputs together with those of every layer and operation, also within nested models."""
+"""Computes a model's outputs together with the outputs of all its layers and operations, also in nested models."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class InnerOutput(NamedTuple):
     """One output of one call of a layer or an operation in a model.
 
     Attributes:
-        name: the layer's name after those of the models around it, as ``backbone/conv``; the second output of a layer
-            that is called twice, or has two outputs, is ``conv:2``.
+        name: the layer's name, with the names of nested models before it: ``backbone/conv``. The second output of a
+            layer that is called twice, or has two outputs, is ``backbone/conv:2``.
         operation: the layer or operation.
         value: the output.
     """
@@ -28,18 +28,18 @@ class InnerOutput(NamedTuple):
 
     @property
     def is_of_layer(self) -> bool:
-        """Return whether a layer computes it, not an operation of ``keras.ops``."""
+        """Return whether a layer computes the output, not an operation of ``keras.ops``."""
         return isinstance(self.operation, keras.layers.Layer)
 
 
 class OpenedModel:
-    """Computes a model call by call; it takes the steps of the model itself, in their order."""
+    """Runs a model one layer call at a time, in the model's order."""
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
 
     def __call__(self, images: Any, *, training: bool) -> tuple[Any, list[InnerOutput]]:
-        """Return the model's outputs for images, and all inner outputs."""
+        """Return the model's outputs for images (n, …), and the outputs of all layers and operations."""
         found: list[InnerOutput] = []
         times: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""Fetches published weights of networks once, and keeps them in the store by their checksum."""
+"""Fetches published weights of networks once, and keeps each file in the store under its checksum."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from podline.models.weights_files import Layers, read_weights
 from podline.recipes.published_weights import PUBLISHED, Pretrained, PublishedWeights
 from podline.store.contract import Store, explained
 
-_SHA256 = 64  # its number of hexadecimal digits
+_SHA256 = 64  # hexadecimal digits of a sha256
 
 
 def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers:
     """Return the published weights of a network, from the store, or else from their source.
 
     Args:
-        store: the store that keeps them.
+        store: the store that keeps the weights.
         network: the network.
-        checksum: their checksum in the run's recipe.
+        checksum: the checksum of the weights in the run's recipe.
 
     Raises:
-        SettingsError: they cannot be fetched, are other weights than those of the recipe, or there are none for it.
+        SettingsError: the weights cannot be fetched, do not have this checksum, or the network has none.
         ArtifactError: the file in the store has changed.
     """
     kind, published = network.kind, PUBLISHED.get(network.kind)
     if published is None or published.checksum != checksum:
         known = f"{published.checksum[:12]}… of this Podline" if published else f"none for model {kind}"
         raise SettingsError(
-            f"model.weights: got checksum {checksum[:12]}… in the recipe, expected {known}; train again"
+            f"model.weights: got checksum {checksum[:12]}… in the recipe, expected {known}; train a new run"
         )
     with store.workspace("weights") as folder:
         file = folder / published.file  # a cached object of a bucket has no suffix
@@ -46,7 +46,7 @@ def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers
 
 
 def _kept(store: Store, network: Pretrained, published: PublishedWeights) -> Path:
-    """Return a local file with some weights; publish them in the store at first."""
+    """Return a local file with the weights; the first call fetches the file and publishes it in the store."""
     name = published.name
     if not store.exists(name):
         with store.workspace("weights") as folder:
@@ -58,12 +58,14 @@ def _kept(store: Store, network: Pretrained, published: PublishedWeights) -> Pat
             if (found := _checksum(copy, published)) != published.checksum:
                 raise SettingsError(
                     f"model.weights: {source} has checksum {found[:12]}… vs {published.checksum[:12]}… of the "
-                    "published file; delete it, and fetch it again"
+                    "published file; delete the file, and give the command again to fetch it"
                 )
             store.publish_file(copy, name)
     file = store.local(name)
     if _checksum(file, published) != published.checksum:
-        raise ArtifactError(f"{store.where(name)} has another checksum than its folder; delete it to fetch it again")
+        raise ArtifactError(
+            f"{store.where(name)} has another checksum than its folder's name; delete the file to fetch it again"
+        )
     return file
 
 
@@ -74,7 +76,7 @@ def _checksum(file: Path, published: PublishedWeights) -> str:
 
 
 def _of_package(network: Pretrained, published: PublishedWeights) -> Path:
-    """Return the file in an installed package, which is not imported."""
+    """Return the file in an installed package, without importing the package."""
     published.require_package(network.setting, network.instead)
     for part in importlib.metadata.files(published.source) or ():
         if part.name == published.file:
@@ -85,20 +87,20 @@ def _of_package(network: Pretrained, published: PublishedWeights) -> Path:
 
 
 def _downloaded(published: PublishedWeights, where: str) -> Path:
-    """Return the file in Keras's cache; Keras downloads and verifies it where it is missing.
+    """Return the file in Keras's cache; Keras downloads and verifies a missing file.
 
     Args:
         published: the weights.
-        where: where a user could put the file instead.
+        where: the path where a user could put the file instead.
 
     Raises:
-        SettingsError: it cannot be downloaded.
+        SettingsError: the file cannot be downloaded.
     """
     address, checksum = published.source, published.checksum
     try:
         return Path(keras.utils.get_file(published.file, address, cache_subdir="models", file_hash=checksum))
     except Exception as error:  # Keras raises Exception itself
         raise SettingsError(
-            f"model.weights: Keras cannot download {published.file} ({one_line(error)}); put it at {where}, or give "
-            "model.weights=none"
+            f"model.weights: Keras cannot download {published.file} ({one_line(error)}); put the file at {where}, or "
+            "give model.weights=none"
         ) from error

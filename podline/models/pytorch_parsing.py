@@ -1,9 +1,9 @@
 """Reads the tensors of a ``.pth`` file without PyTorch, in a child process.
 
-PyTorch's legacy format is five pickles, then raw numbers: a magic number, a version, facts on the writing machine, a
-dictionary of tensors, the keys of their storages, and each storage in the order of the keys. Python's own unpickler
-reads them with an allow-list: a pickle that names anything but tensors and an ordered dictionary is refused before it
-runs.
+PyTorch's legacy format is five pickles, then raw numbers. The pickles are a magic number, a version, facts on the
+writing machine, a dictionary of tensors, and the keys of their storages. The storages follow in the order of the keys.
+Python's unpickler reads the pickles with an allow-list: a pickle that refers to anything but tensors and an ordered
+dictionary is refused before it runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Tensor(NamedTuple):
 
 
 class _Dict(dict[Any, Any]):
-    """Stands for ``collections.OrderedDict``, whose pickles also have versions of modules."""
+    """Replaces ``collections.OrderedDict``, whose pickles also contain versions of modules."""
 
     def __setstate__(self, _state: Any) -> None:
         pass
@@ -49,17 +49,17 @@ def read_tensors(file: Path) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of a file as ``layer/variable``, with their values.
 
     Raises:
-        ValueError: the file has another format, or its parts contradict each other.
-        pickle.UnpicklingError: a pickle is damaged, or names anything but tensors.
+        ValueError: the file has another format, or its tensors do not fit its storages.
+        pickle.UnpicklingError: a pickle is damaged, or refers to anything but tensors.
     """
     with file.open("rb") as stream:
         magic, version, facts, tensors, keys = (_Unpickler(stream).load() for _ in range(5))
         if (magic, version) != (_MAGIC, _VERSION) or facts.get("little_endian") is not True:
-            raise ValueError("not in PyTorch's legacy format, from a little-endian machine")
+            raise ValueError("the file is not in PyTorch's legacy format, or not from a little-endian machine")
         named = {name: tensor for name, tensor in tensors.items() if type(name) is str and type(tensor) is _Tensor}
         storages = {tensor.storage.key: tensor.storage for tensor in named.values()}
         if len(named) != len(tensors) or sorted(storages) != sorted(keys):
-            raise ValueError("the file has more or less than the storages of a dictionary of tensors")
+            raise ValueError("the storages of the file are not exactly those of its dictionary of tensors")
         numbers = {key: _numbers(stream, storages[key]) for key in keys}
         if stream.read(1):
             raise ValueError("bytes follow the last storage")
@@ -79,9 +79,10 @@ def _numbers(stream: BinaryIO, storage: _Storage) -> Array:
 
 
 def _tensor(storage: Any, first: Any, shape: Any, strides: Any, *_gradient_and_hooks: Any) -> _Tensor:
-    """Stand for ``torch._utils._rebuild_tensor_v2``; refuse places outside of the storage."""
+    """Replace ``torch._utils._rebuild_tensor_v2``; refuse tensors that exceed their storage."""
     if type(storage) is not _Storage or not all(map(_are_sizes, ((first,), shape, strides))):
-        raise ValueError("a tensor of something else than a storage and sizes")
+        kinds = ", ".join(type(value).__name__ for value in (storage, first, shape, strides))
+        raise ValueError(f"a tensor is made of {kinds}, expected a storage, and integers as offset, shape and strides")
     last = first + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if min(shape, default=1) < 1 or last >= storage.numbers:
         raise ValueError(f"a tensor of shape {shape} is empty, or larger than its storage")
@@ -104,11 +105,11 @@ _ALLOWED: dict[str, Any] = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if f"{module}.{name}" not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no tensor, and none of it was run")
+            raise pickle.UnpicklingError(f"the file refers to {module}.{name}, which is not a tensor; nothing was run")
         return _ALLOWED[f"{module}.{name}"]
 
     def persistent_load(self, pid: Any) -> _Storage:
         kind, dtype, key, _device, count, view = pid
         if kind != "storage" or dtype not in ("<f4", "<i8") or type(key) is not str or not _are_sizes((count,)) or view:
-            raise pickle.UnpicklingError("a storage of something else than numbers")
+            raise pickle.UnpicklingError("a storage is not of float32 or int64 numbers")
         return _Storage(key, np.dtype(dtype), count)

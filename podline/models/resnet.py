@@ -2,7 +2,7 @@
 
 The network follows Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024 (airbench), but is
 narrower. A stage is a convolution, a max pool that halves the resolution, and residual blocks. The classifier reads the
-largest value of each channel. Its logits are scaled down, which slows the classifier's learning.
+largest value of each channel. The logits are scaled down, which slows the classifier's learning.
 
 Only one convolution and a narrow stem run at full resolution, since small, wide layers come closest to a CPU's peak. On
 8,068 CIFAR-10 images a basic-block ResNet with as many parameters took 20 % more time per epoch and was worse at every

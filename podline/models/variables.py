@@ -1,7 +1,7 @@
-"""The values of variables as named arrays; they are stored and matched by the variables' places.
+"""Reads and sets the values of variables as named arrays, which are matched by their order.
 
-Keras numbers the names of unnamed layers and weights over a process, and names the variables of a nested ``Sequential``
-differently when it is loaded. So a name is only a label for people; the order of the arrays counts.
+Keras numbers the names of unnamed layers and weights throughout a process, and gives the variables of a nested
+``Sequential`` other names when it is loaded. So names are only labels for people.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from podline.base.errors import ArtifactError
 from podline.models.keras_internals import with_sublayers
 
 Variables = Sequence[keras.Variable]
-# What Keras's layers call weights that neither turn nor mix their inputs.
+# Names of Keras weights that are not kernels.
 _NO_KERNELS = ("bias", "beta", "gamma", "scale", "alpha")
 
 
 def values_of(variables: Variables, owner: str = "") -> dict[str, Array]:
-    """Return the values of variables by label, in their order; a label omits the name of their owner."""
+    """Return label → value in the order of the variables; a label is a variable's path without ``owner/``."""
     values: dict[str, Array] = {}
     for place, variable in enumerate(variables):
         label = variable.path.removeprefix(f"{owner}/")
@@ -31,7 +31,7 @@ def values_of(variables: Variables, owner: str = "") -> dict[str, Array]:
 
 
 def require_fit(variables: Variables, arrays: Arrays) -> None:
-    """Check that arrays, in the order of variables, have their number, types and shapes.
+    """Check that arrays have the number, dtypes and shapes of the variables, in the same order.
 
     Raises:
         ArtifactError: the arrays belong to other variables.
@@ -41,17 +41,17 @@ def require_fit(variables: Variables, arrays: Arrays) -> None:
         if found != needed:
             raise ArtifactError(f"{label} is {found} vs {needed} of {variable.path} in this model")
     if len(arrays) != len(variables):
-        raise ArtifactError(f"it holds {len(arrays)} arrays vs {len(variables)} of this model")
+        raise ArtifactError(f"got {len(arrays)} arrays, expected {len(variables)}, as this model has variables")
 
 
 def assign(variables: Variables, arrays: Arrays) -> None:
-    """Set variables to arrays that fit; see :func:`require_fit`."""
+    """Set variables to arrays in the same order, which :func:`require_fit` has checked."""
     for variable, array in zip(variables, arrays.values(), strict=True):
         variable.assign(array)
 
 
 def weights(model: keras.Model) -> dict[str, Array]:
-    """Return a model's weights and other state by label, without the states of random generators."""
+    """Return label → value of a model's weights and moving statistics, without the states of random generators."""
     return values_of(model.weights)
 
 
@@ -70,22 +70,22 @@ def set_weights(model: keras.Model, arrays: Arrays) -> None:
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> None:
-    """Copy the weights of a model to one with the same layers."""
+    """Copy the weights of ``source`` to ``target``, a model with the same layers."""
     target.set_weights(source.get_weights())
     finish(target)
 
 
 def finish(model: keras.Model) -> None:
-    """Let layers that compute with what ``adapt`` found, as ``Normalization``, see new weights."""
+    """Make layers with ``finalize_state``, such as ``Normalization``, use their new weights."""
     for layer in with_sublayers(model):
         if hasattr(layer, "finalize_state"):
             layer.finalize_state()
 
 
 def is_kernel(variable: keras.Variable) -> bool:
-    """Return whether a weight is a kernel, which weight decay and L2 reduce: one with two axes or more.
+    """Return whether a weight is a kernel, to which weight decay and L2 apply: a weight with two axes or more.
 
-    Biases and the parameters of norms and activations are none, whatever their axes, as those of attention's biases.
+    Biases and the parameters of norms and activations are not kernels, even with two axes, as in attention.
     """
     return len(variable.shape) >= 2 and variable.name not in _NO_KERNELS
 
@@ -96,10 +96,10 @@ def kernels_of(layer: keras.layers.Layer) -> list[keras.Variable]:
 
 
 def is_averaged(variable: keras.Variable) -> bool:
-    """Return whether a moving average of a variable has a meaning: not for counters and masks."""
+    """Return whether a variable is of a floating-point dtype, so that a moving average of it makes sense."""
     return tf.as_dtype(variable.dtype).is_floating
 
 
 def floating(model: keras.Model) -> list[keras.Variable]:
-    """Return the weights of floating-point types that NumPy has, as files of other programs hold them."""
+    """Return the weights with a NumPy floating-point dtype: not bfloat16, counters or random seeds."""
     return [variable for variable in model.weights if np.issubdtype(np.dtype(variable.dtype), np.floating)]

@@ -1,4 +1,4 @@
-"""Reads weights from other programs' files by layer names: ``.keras``, ``.weights.h5``, ``.npz``.
+"""Reads weights by layer name from files of other programs: ``.keras``, ``.weights.h5``, ``.npz``.
 
 A child process with limits parses them (:mod:`podline.models.weights_parsing`) and passes plain arrays.
 """
@@ -18,7 +18,7 @@ from podline.data.sandbox.pool import confined
 from podline.models.weights_parsing import write_arrays
 
 Layers = dict[str, dict[str, Array]]
-"""Layer → variable → values. A variable is its name, or its number in Keras 3's files: ``0``, ``1`` …"""
+"""Layer → variable → values. A variable has its name or, in files of Keras 3, its number: ``0``, ``1`` …"""
 
 _KINDS = (".keras", ".h5", ".npz")
 
@@ -28,16 +28,16 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
 
     Args:
         file: the file.
-        kinds: the suffixes that it may have.
+        kinds: the allowed suffixes.
 
     Raises:
-        SettingsError: the file's name has none of the known endings.
+        SettingsError: the file has another suffix.
         ArtifactError: the file cannot be read, is damaged, refers to other files, has no names of layers, or exceeds
             the limits of memory or time.
     """
     kind = file.suffix
     if kind not in kinds:
-        raise SettingsError(f"init={file}: {kind or 'no suffix'} vs .keras, .weights.h5 or .npz")
+        raise SettingsError(f"init={file}: got {kind or 'no suffix'}, expected .keras, .weights.h5 or .npz")
     layers: Layers = {}
     try:
         size = file.lstat().st_size

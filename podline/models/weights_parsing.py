@@ -1,8 +1,8 @@
 """Parses files of weights in a child process, and writes their arrays as plain ``.npy`` files.
 
-Nothing in a file is executed: no class is imported, and no graph is loaded. Other files are not read: HDF5's links,
-external data sets and virtual data sets could name any file of the user. They are refused before a value is read, as in
-``safe_get_h5_dataset`` of Keras (keras/src/saving/saving_lib.py).
+Nothing in a file is executed: no class is imported, and no graph is loaded. No other file is read: links, external data
+sets and virtual data sets of HDF5 could refer to any file of the user. A file with such a reference is refused before a
+value is read, as in ``safe_get_h5_dataset`` of Keras (keras/src/saving/saving_lib.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from podline.models.pytorch_parsing import read_tensors
 
 _IN_KERAS = "model.weights.h5"
 _DEEPEST = 100  # depth of nested groups; a nested layer takes two or three
-_CONVERT = "load it into its model, and save that with model.save_weights('x.weights.h5')"
+_CONVERT = "load it into its model, and save the model with model.save_weights('x.weights.h5')"
 
 Named = Iterator[tuple[str, Array]]
 """The arrays of a file with their paths."""
@@ -39,8 +39,8 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
         The ``layer/variable`` of each array.
 
     Raises:
-        ArtifactError: the file is damaged, refers to other files, has no names of layers, or has far more bytes of
-            weights than its own size.
+        ArtifactError: the file is damaged, refers to other files, has no layer names, or unpacks to far more bytes
+            than the file has.
     """
     paths: list[str] = []
     try:
@@ -50,18 +50,18 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
     except (ArtifactError, MemoryError):
         raise
     except Exception as error:
-        raise ArtifactError(f"init={file} is damaged or no file of weights: {reason(error)}") from error
+        raise ArtifactError(f"init={file} is damaged, or is not a file of weights: {reason(error)}") from error
     return paths
 
 
 def _at_most(most: int, file: Path, arrays: Named) -> Named:
-    """Yield the floating-point arrays, without generator states; refuse more bytes than ``most``."""
+    """Yield the floating-point arrays; refuse more than ``most`` bytes."""
     written = 0
     for path, values in arrays:
         if np.issubdtype(values.dtype, np.floating):
             written += values.nbytes
             if written > most:
-                raise ArtifactError(f"init={file} has {written:,} bytes of weights or more vs {most:,} at most")
+                raise ArtifactError(f"init={file} has at least {written:,} bytes of weights, expected at most {most:,}")
             yield path, values
 
 
@@ -114,12 +114,12 @@ def _objects(group: Any, file: object, above: str = "", seen: set[Any] | None = 
 
 def _refused(file: object, path: str, what: str) -> ArtifactError:
     return ArtifactError(
-        f"init={file}: {path} is {what} vs weights in the file itself; save the model again, with model.save_weights"
+        f"init={file}: {path} is {what}, expected weights in the file itself; save the model with model.save_weights"
     )
 
 
 def _of_keras3(objects: dict[str, Any], file: object) -> Named:
-    """Read Keras 3's layout: one group ``vars`` per layer, with its name as an attribute and numbered variables."""
+    """Read Keras 3's layout: each layer has a group ``vars`` with an attribute ``name`` and numbered variables."""
     groups: dict[str, Any] = {
         path.removesuffix("/vars"): found
         for path, found in objects.items()
@@ -131,7 +131,7 @@ def _of_keras3(objects: dict[str, Any], file: object) -> Named:
             continue
         if len(group) and path not in names:
             raise ArtifactError(
-                f"init={file}: {path} has no name of a layer, as in files of early versions of Keras 3; load it and "
+                f"init={file}: {path} has no layer name, as in files of early versions of Keras 3; load the file and "
                 f"save it again with Keras {importlib.metadata.version('keras')}"
             )
         above = itertools.accumulate(path.split("/"), lambda outer, inner: f"{outer}/{inner}")

@@ -1,1 +1,1 @@
-"""Recipes: every setting that changes a result, and the names of all parts. What the parts do is above."""
+"""Recipes: all settings that change a result, and the names of all models, optimizers, losses, measures and kinds."""

@@ -1,4 +1,4 @@
-"""The settings of random augmentation: the base, of which each kind of task has a class, and that of classifiers."""
+"""The settings of random augmentation: the base class of all kinds of task, and the class for classifiers."""
 
 from __future__ import annotations
 
@@ -18,49 +18,51 @@ class Augmentation(Frozen):
     """The settings of random augmentation.
 
     Attributes:
-        applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``: the
-            fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the data
-            set's manifest.
-        also: augmentations of installed packages, name → amount; applied last, in the order of their names.
-        views: number of different augmentations of an image, which the epochs repeat; 0: each epoch has its own. While
-            only the last layers train, a CPU computes the others once for each image and view.
+        applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``. Its
+            arguments are the fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the
+            epoch, and the data set's manifest.
+        also: augmentations of installed packages, name → amount; applied last, in alphabetical order.
+        views: number of different augmentations of an image, which the epochs repeat; 0: every epoch has new ones. If
+            only the last layers train, a CPU computes the frozen layers once for each image and view.
     """
 
     applied_by: ClassVar[str]
     beside_images: ClassVar[Literal["unchanged", "moved"] | None] = None
-    """Whether a batch's other fields stay, or ``applied_by`` moves them, also without images; None if unknown."""
+    """Whether ``applied_by`` leaves the fields beside images unchanged or moves them, even in batches without images.
+
+    None if unknown.
+    """
 
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
 
     @property
     def colours(self) -> dict[str, float]:
-        """Return the settings that change colours, with their amounts, by name; empty without any."""
+        """Return name → amount of the settings that change colours."""
         return {name: value for name, value in dict(self).items() if name in _COLOURS and value}
 
 
 class AugmentationSettings(Augmentation):
-    """Random augmentation of training images; each example has its own draws.
+    """Random augmentation of training images; each example gets its own random numbers.
 
     Attributes:
-        pad: pixels of reflected border, from which a crop of the original size is taken; 0 for off.
-        crop: least area share of a window that is cut out and resized to the image's size; 0 for off.
-        crop_ratio: largest factor by which such windows are wider or narrower than the image.
+        pad: pixels of a reflected border that is added before a random crop of the original size; 0 for off.
+        crop: least share of the image's area in a random window, which is resized to the image's size; 0 for off.
+        crop_ratio: largest factor by which the window of ``crop`` is wider or narrower than the image.
         flip: mirror left and right with probability one half.
-        alternate: mirror randomly in the first epoch only, then in every other epoch; with ``flip``.
+        alternate: with ``flip``: choose randomly in the first epoch which images are mirrored, then alternate.
         rand_augment: number of RandAugment's operations per image (docs/how-to/input.md); 0 for off.
-        magnitude: strength of these operations, up to 30.
+        magnitude: strength of RandAugment's operations, up to 30.
         brightness: add or subtract up to this share of the full range.
         contrast: multiply differences from middle grey by a factor of 1 ± up to this value.
         saturation: multiply differences from a pixel's grey by a factor of 1 ± up to this value.
         hue: rotate colours by up to this share of the colour circle.
-        cutout: side of a square that is filled with the mean colour; 0 for off.
-        erase: probability of a rectangle of noise, 2 to 33 % of the area.
-        mixup: blend each image and target with a partner's, by shares from Beta(mixup, mixup); 0 for off.
-        cutmix: replace a rectangle by the partner's image, with shares from Beta(cutmix, cutmix); 0 for off. Together
-            with ``mixup``, each image randomly gets one of them.
-        image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
-            the records' size.
+        cutout: side in pixels of a square that is filled with the mean colour; 0 for off.
+        erase: probability of a rectangle of noise, which covers 2 to 33 % of the area.
+        mixup: blend each image and target with those of another example, by shares from Beta(mixup, mixup); 0 for off.
+        cutmix: replace a rectangle by that of another image, with area shares from Beta(cutmix, cutmix); 0 for off.
+            With ``mixup`` as well, each image randomly gets one of the two.
+        image_size: longer side of training images in pixels; 0 keeps the converted size, which evaluation always uses.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"

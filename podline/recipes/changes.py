@@ -11,14 +11,14 @@ from podline.recipes.uses import USES, has_effect
 
 
 def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
-    """Return a recipe's document with new values at some dotted paths.
+    """Return a recipe's document with new values at the dotted paths of ``changes``.
 
-    A duration holds one of steps, epochs and share; setting one replaces another. Settings that have no
-    effect with a new kind of model, loss or schedule get their defaults. A new kind of optimizer has its own learning
-    rate and settings, except weight decay, clipping and rates by layers.
+    A duration has exactly one of steps, epochs and share; a new one replaces the old one. Settings that have no effect
+    with a new kind of model, loss or schedule get their defaults. A new kind of optimizer keeps only weight decay,
+    clipping and rates by layers; its learning rate and other settings get their defaults.
 
     Raises:
-        ValueError: several of them are new.
+        ValueError: ``changes`` sets several of steps, epochs and share of one duration.
     """
     _require_one_unit(changes)
     changed = dict(document)
@@ -42,7 +42,7 @@ _OF_ANY_OPTIMIZER = ("kind", "weight_decay", "clip_norm", "rates")
 
 
 def _forget_other_optimizer(document: Mapping[str, Json], changed: JsonObject, changes: Mapping[str, Json]) -> None:
-    """Drop what the document says of another kind of optimizer than the new one."""
+    """Remove the settings of the old optimizer if ``changes`` sets another kind of optimizer."""
     kind, before, optimizer = changes.get("optimizer.kind"), document.get("optimizer"), changed.get("optimizer")
     if kind is None or not is_object(before) or before.get("kind") == kind or not is_object(optimizer):
         return

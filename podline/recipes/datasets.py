@@ -1,8 +1,8 @@
-"""Data sets by name: those of Podline, and those of installed packages.
+"""Finds data sets by name, Podline's and those of installed packages.
 
-A package adds one by the entry point ``podline.datasets``, a :class:`DataSet`; docs/how-to/data-set.md has an example.
-The code of a data set is named as ``module:name`` and imported where it is used, so recipes, forms and the command line
-know its name and kind without importing NumPy, OpenCV or parsers.
+A package adds a data set by the entry point ``podline.datasets``, a :class:`DataSet`; docs/how-to/data-set.md has an
+example. The code of a data set is given as ``module:name`` and imported only when it is used. So recipes, forms and the
+command line have the name and kind of a data set without importing NumPy, OpenCV or parsers.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from podline.settings.machine import nearest
 
 ENTRY_POINTS = "podline.datasets"
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
-"""The name of a data set; also of its folder in the store, and the start of its file names."""
+"""The name of a data set, of its folder in the store, and the start of its file names."""
 OWN = "."
-"""The separator between a name and the user's own name, as in images.flowers."""
+"""The separator between a data set's name and the user's own name, as in ``images.flowers``."""
 # The name becomes a folder's name; twelve hexadecimal digits at its end would look like a run's name.
 _OWN_NAME = re.compile(r"(?!.*-[0-9a-f]{12}$)[a-z0-9][a-z0-9_-]*")
 
 
 class ConverterSettings(Frozen):
-    """The base class of a data set's own settings for its conversion; most data sets have none.
+    """The base class of a data set's own conversion settings; most data sets have none.
 
-    A name must differ from the fields of :class:`podline.stages.specs.ConvertSpec`, which share an object in JSON.
+    Names of settings must differ from the fields of :class:`podline.stages.specs.ConvertSpec`, because both are keys of
+    the same JSON object.
     """
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return further folders that are read beside the source, relative to it."""
+        """Return further folders that are read besides the source, as paths relative to the source."""
         return ()
 
     @property
     def code(self) -> dict[str, str]:
-        """Return the digests of installed code that reads a source, besides the data set's own."""
+        """Return the digests of installed code that reads a source, besides the data set's own code."""
         return {}
 
     def converter(self) -> dict[str, int | str]:
-        """Return the settings that determine a converted data set's bytes, for fingerprint and manifest."""
+        """Return the settings on which a converted data set's bytes depend, for fingerprint and manifest."""
         values = self.model_dump(mode="json")
         return {name: value if type(value) in (int, str) else json.dumps(value) for name, value in values.items()}
 
@@ -72,16 +73,17 @@ class DataSet:
             file or ``gs://`` prefix, the settings, and the cache folder for unpacked files;
             :mod:`podline.data.sources.decoded` makes one from a function that returns images. Exceptions are reported
             in one line.
-        kind: the kind of task of its records; see :mod:`podline.recipes.task`.
+        kind: the kind of task; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
-        version: version of the reading code; raise it when a change alters a byte of the records. 0 is omitted.
-        image_shape: (height, width, channels) of every image, if known beforehand.
-        classes: number of classes, if known beforehand.
-        draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, which can be its source.
-        drawn: the folder's content after drawing.
+        version: version of the reading code; increase the version when a change alters a byte of the converted data. 0
+            is omitted.
+        image_shape: (height, width, channels) of every image, if known before the conversion.
+        classes: number of classes, if known before the conversion.
+        draw: ``(folder, train=…, test=…, seed=…) -> Path``: generates a synthetic source in a folder.
+        drawn: description of the folder that ``draw`` generates.
         published: a :class:`podline.recipes.official.Published`: the address for downloads, and the files' checksums.
-        several: whether users have their own data sets of this name, each with its own name after a dot:
-            ``images.flowers``. Bytes and fingerprint do not depend on the own name.
+        several: whether users convert their own data under this name, with a user-chosen name after a dot:
+            ``images.flowers``. Bytes and fingerprint do not depend on the user-chosen name.
     """
 
     name: str
@@ -98,11 +100,11 @@ class DataSet:
 
     @property
     def base(self) -> str:
-        """The name without the user's own name: images for images.flowers."""
+        """The name without the user's own name: ``images`` for ``images.flowers``."""
         return self.name.partition(OWN)[0] if self.several else self.name
 
     def code(self, place: str) -> Any:
-        """Import the object of a ``module:name``.
+        """Import the object at ``place``, a ``module:name``.
 
         Raises:
             SettingsError: the object cannot be imported, or does not exist.
@@ -111,7 +113,7 @@ class DataSet:
             return entry_points.load(place)
 
     def settings_of(self, given: Mapping[str, Json]) -> ConverterSettings:
-        """Parse the data set's own settings.
+        """Parse the data set's own conversion settings.
 
         Raises:
             SettingsError: a setting is unknown, or its value is invalid.
@@ -131,7 +133,7 @@ DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, DATA_SETS, Data
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all data sets, Podline's and installed ones."""
+    """Return the names of all data sets, Podline's first."""
     return DATASETS.names()
 
 
@@ -139,7 +141,7 @@ def find(name: str) -> DataSet:
     """Return the data set with this name, which may end in a dot and the user's own name.
 
     Raises:
-        SettingsError: the data set does not exist, or the installed one cannot be loaded.
+        SettingsError: the data set does not exist, or its package cannot be loaded.
     """
     if name in DATA_SETS:  # independent of installed packages
         return DATASETS.load(name)
@@ -158,7 +160,7 @@ def can_be_own(name: str) -> bool:
 
 
 def known(name: str) -> DataSet | None:
-    """Return the data set with this name, or None if its package is missing; its conversions remain readable."""
+    """Return the data set with this name, or None if its package is missing; converted data remain readable."""
     try:
         return find(name)
     except SettingsError:

@@ -1,4 +1,4 @@
-"""Durations of a training, in the unit in which they are given."""
+"""Defines durations of a training in steps, epochs or shares."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ class Duration(Frozen):
         return next(float(value) for _, value in self if value is not None)
 
     def scaled(self, factor: float) -> Duration:
-        """Multiply by a factor; round epochs down to whole ones, or below one to hundredths; keep at least one step."""
+        """Return the duration times a factor, rounded down to whole steps or epochs; at least one step.
+
+        Durations below one epoch are rounded down to hundredths of an epoch.
+        """
         amount = factor * self.amount
         if self.epochs is not None:
             return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)
         return Duration(steps=max(int(amount), 1))
 
     def __str__(self) -> str:
-        """Format the duration, like 30 epochs."""
+        """Format the duration, for example ``30 epochs``."""
         return " and ".join(
             f"{value:,g} {name.removesuffix('s') if value == 1 else name}" for name, value in self if value is not None
         )

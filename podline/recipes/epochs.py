@@ -1,4 +1,4 @@
-"""Converts between epochs and steps, also for changing batch sizes."""
+"""Converts between epochs and steps, also if the batch size changes during a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EpochPlace(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """Epochs with one batch size: the first epoch, and the steps and examples before it."""
+    """A range of epochs with one batch size: the first epoch, and the steps and examples before this epoch."""
 
     epoch: int
     step: int
@@ -37,8 +37,8 @@ class Epochs:
     """The epochs of a run; an epoch's incomplete last batch is dropped.
 
     Attributes:
-        changes: the epochs, from 0 on, at which the batch size changes; the first is 0.
-        steps_per_epoch: whole batches in the first epoch.
+        changes: epoch 0, and all epochs at which the batch size changes.
+        steps_per_epoch: number of complete batches in the first epoch.
     """
 
     def __init__(self, count: int, batch_size: int, later: Sequence[tuple[int, int]] = ()) -> None:
@@ -47,7 +47,7 @@ class Epochs:
         Args:
             count: examples in an epoch.
             batch_size: batch size of the first epoch.
-            later: (epoch, batch size from this epoch on), in order.
+            later: pairs (epoch, batch size from this epoch on), in ascending order.
 
         Raises:
             ValueError: a batch is empty or larger than the epoch.
@@ -55,7 +55,7 @@ class Epochs:
         self._segments: list[_Segment] = []
         for epoch, size in ((0, batch_size), *later):
             if not 0 < size <= count:
-                raise ValueError(f"batch_size={size} vs {count} examples: a batch needs from 1 to all of the examples")
+                raise ValueError(f"batch_size={size} vs {count} examples: give a batch_size from 1 to {count}")
             step = round(self.step_at(epoch)) if self._segments else 0
             examples = self.examples_before(step) if self._segments else 0
             self._segments.append(_Segment(epoch, step, examples, size, count // size))
@@ -63,23 +63,23 @@ class Epochs:
         self.steps_per_epoch = self._segments[0].steps_per_epoch
 
     def place(self, step: int) -> EpochPlace:
-        """Return the epoch of a step, counted from 0, and the place in that epoch."""
+        """Return the position of a step, counted from 0, in its epoch."""
         segment = self._of_step(step)
         epochs, batch = divmod(step - segment.step, segment.steps_per_epoch)
         return EpochPlace(segment.epoch + epochs, batch, segment.steps_per_epoch, segment.batch_size)
 
     def epoch_at(self, step: int) -> float:
-        """Return the number of passes over the data after this many steps."""
+        """Return the number of epochs, possibly with a fraction, after ``step`` steps."""
         segment = self._of_step(step)
         return segment.epoch + (step - segment.step) / segment.steps_per_epoch
 
     def step_at(self, epoch: float) -> float:
-        """Return the step, possibly with a fraction, after this many passes over the data."""
+        """Return the number of steps, possibly with a fraction, after ``epoch`` epochs."""
         segment = self._of_epoch(epoch)
         return segment.step + (epoch - segment.epoch) * segment.steps_per_epoch
 
     def examples_before(self, step: int) -> int:
-        """Return the number of examples in this many steps."""
+        """Return the number of examples in the first ``step`` steps."""
         segment = self._of_step(step)
         return segment.examples + (step - segment.step) * segment.batch_size
 

@@ -1,4 +1,4 @@
-"""The optimizers of Keras that a recipe can name, with their classes and learning rates. Needs no TensorFlow."""
+"""Lists the Keras optimizers that recipes can use, with classes and default learning rates. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class KerasOptimizer(NamedTuple):
     """An optimizer of Keras.
 
     Attributes:
-        name: its class in ``keras.optimizers``.
-        learning_rate: its default learning rate.
+        name: name of the class in ``keras.optimizers``.
+        learning_rate: default learning rate of a recipe.
     """
 
     name: str
@@ -33,13 +33,13 @@ KERAS_OPTIMIZERS = {
     "rmsprop": KerasOptimizer("RMSprop"),
     "schedule_free_adamw": KerasOptimizer("ScheduleFreeAdamW", 0.0025),
 }
-"""By kind; ``keras_adafactor`` and ``keras_muon``, as ``adafactor`` and ``muon`` are Podline's own."""
+"""Kind in recipes → optimizer; the kinds ``adafactor`` and ``muon`` are Podline's own optimizers."""
 USUAL_RATES = {
     **{kind: optimizer.learning_rate for kind, optimizer in KERAS_OPTIMIZERS.items()},
     "adafactor": 0.01,
     "muon": 0.05,
 }
-"""The learning rate of a recipe that gives none, by kind of optimizer; 0.001 for those of installed packages."""
+"""Kind of optimizer → default learning rate; optimizers of installed packages have 0.001."""
 OF_THE_RECIPE = {
     "learning_rate": "schedule.learning_rate",
     "weight_decay": "optimizer.weight_decay",
@@ -51,4 +51,4 @@ OF_THE_RECIPE = {
     "ema_momentum": "ema_decay",
     "gradient_accumulation_steps": "accumulate",
 }
-"""Arguments of Keras's optimizers that are settings of a recipe by another name."""
+"""Argument of Keras's optimizers → the recipe's setting for it."""

@@ -1,4 +1,4 @@
-"""Defines the facts about a kind of task that need no TensorFlow: its name, settings, records, document and nouns."""
+"""Defines the facts about a kind of task that need no TensorFlow: name, settings, targets, document and texts."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from podline.recipes.task import NamedSettings
 
 @dataclass(frozen=True)
 class KindFacts(NamedSettings):
-    """The facts about a kind of task; an entry point ``podline.kinds`` names them.
+    """The facts about a kind of task; a package adds a kind by an entry point ``podline.kinds`` for this object.
 
     Attributes:
         name: name in recipes and data sets.
         settings: the model of a recipe's ``task``.
         document: the model of ``evaluation.json``.
-        targets: the targets of its records.
+        targets: the targets of its examples.
         kind: the :class:`podline.contract.kind.Kind`, as ``module:name``.
         examples: the plural noun for the examples of a split.
         caption: caption of the main measure's chart.
-        lost: heading for lost examples, with places for the numbers ``shown`` and ``lost``.
-        says: sentence on what a run answers, with a place for the run's name.
-        lost_hint: explanation of the marks in their pictures.
-        large_pictures: whether a sheet shows large pictures.
-        own_measures: whether installed measures are computed.
-        seed_spreads: least number of classes; standard deviations between seeds, luck excluded, of a total and a part,
-            divided by sqrt(4 r (1 - r)) at the share r.
+        lost: heading for the examples that the other run answered better; a format string with ``{shown}`` and
+            ``{lost}``.
+        says: heading for a run's answers; a format string with ``{}`` for the run's name.
+        lost_hint: explanation of the marks in the pictures below the heading ``lost``.
+        large_pictures: whether sheets of pictures show large pictures.
+        own_measures: whether measures of installed packages are computed.
+        seed_spreads: rows (least number of classes, standard deviation of the main measure between seeds, standard
+            deviation of a class or joint). Luck is excluded, and a deviation at the share r is divided by
+            sqrt(4 r (1 - r)).
     """
 
     document: type[AnyEvaluation]

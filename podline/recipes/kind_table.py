@@ -1,4 +1,4 @@
-"""Finds the facts of a kind of task by name, among Podline's own and installed packages, and reads evaluations."""
+"""Finds the facts of a kind of task by name, Podline's or an installed package's, and reads evaluations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def facts_of(judged: Recipe | AnyEvaluation) -> KindFacts:
 
 
 def facts_by_measure(measure: str) -> KindFacts:
-    """Return the facts of the kind whose models are ranked by a measure."""
+    """Return the facts of the kind that ranks models by this measure."""
     return next(facts for facts in all_facts() if facts.measure == measure)
 
 
@@ -56,12 +56,12 @@ def text_targets(name: str) -> TextTargets:
     if isinstance(targets, TextTargets):
         return targets
     raise SettingsError(
-        f"records of the kind {name} cannot be made from a text for each image; take a data set of this kind"
+        f"the kind {name} has no targets as text, so a text for each image is not enough; use a data set of this kind"
     )
 
 
 def code_of_targets(name: str) -> str:
-    """Return the code digest of an installed kind's targets, on which records depend; empty for Podline's own kinds."""
+    """Return the digest of the code that makes an installed kind's targets; empty for Podline's kinds."""
     return of_modules([type(facts_named(name).targets).__module__])
 
 
@@ -70,8 +70,8 @@ def read_evaluation(store: Store, folder: str, sha256: str = "") -> AnyEvaluatio
 
     Args:
         store: the store.
-        folder: the folder.
-        sha256: the checksum in a stage's spec; empty accepts any evaluation.
+        folder: the run's folder.
+        sha256: the expected checksum, from a stage's spec; empty for any.
 
     Raises:
         StoreError: there is no evaluation, or it cannot be read.

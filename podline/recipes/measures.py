@@ -1,7 +1,7 @@
-"""The measures of evaluations: computation, names and text, including those of installed packages.
+"""Defines the measures of evaluations, including those of installed packages, and formats their values.
 
-A package adds a measure by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A figure whose
-measure is unknown, because its package is missing, is shown by its name.
+A package adds a measure by the entry point ``podline.measures``; docs/how-to/parts.md has an example. If a measure's
+package is missing, the value is shown with the measure's name as label.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ ENTRY_POINTS = "podline.measures"
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of an evaluation.
+    """A measure of an evaluation, such as accuracy.
 
     Attributes:
-        name: its key in ``evaluation.json`` and in the ledger.
-        label: its name for people.
-        in_percent: whether it is a share, written as 82.3 %; others have three decimals.
+        name: key in ``evaluation.json`` and in the ledger.
+        label: name in reports.
+        in_percent: whether the value is a share, written as 82.3 %; other values have three decimals.
         higher_is_better: if False, lower is better.
-        compute: returns a number, or a value per example, whose mean is the figure. Its argument is
-            :class:`podline.kinds.classification.guesses.Guesses` for a classifier,
-            :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None for figures
-            that the kind computes itself.
-        least_classes: least number of classes; data sets with fewer do not have it.
-        has_interval: whether the bootstrap over examples gives a number's interval; means have a normal one.
-        kind: the kind of task whose models have it.
-        in_units: whether it has a unit, like years, so that it may exceed 1, and assumptions about it are relative to
-            it.
+        compute: returns a number, or a value per example (n,), of which the mean is the measure. The argument is
+            :class:`podline.kinds.classification.guesses.Guesses` for a classifier, and
+            :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None if the kind
+            computes the measure itself.
+        least_classes: least number of classes; data sets with fewer classes do not have the measure.
+        has_interval: whether the bootstrap over examples gives the interval of a number; means have a normal interval.
+        kind: the kind of task whose models have the measure.
+        in_units: whether the value has a unit, such as years, and may exceed 1; the assumed spread between seeds is
+            then relative to the value.
     """
 
     name: str
@@ -51,16 +51,16 @@ class Measure:
     in_units: bool = False
 
     def better(self, value: float, than: float) -> bool:
-        """Return whether a figure is better than another."""
+        """Return whether ``value`` is better than ``than``."""
         return value > than if self.higher_is_better else value < than
 
     def spread(self, assumed: float, value: float) -> float:
-        """Return the assumed standard deviation between seeds of a figure.
+        """Return the assumed standard deviation of the measure between seeds.
 
         Args:
-            assumed: assumption for a share of one half; see
+            assumed: the assumption for a share of one half; see
                 :class:`podline.recipes.promotion_settings.PromotionSettings`.
-            value: the figure.
+            value: the measure's value.
         """
         return 2 * assumed * abs(value) if self.in_units else assumed
 
@@ -77,7 +77,7 @@ SHIPPED = (
         in_percent=True,
         higher_is_better=False,
         compute=lambda guesses: guesses.calibration_error(),
-        has_interval=False,  # the bootstrap's values lie above it
+        has_interval=False,  # bootstrap values lie above the value itself
     ),
     _of_labels("map", "mAP", compute=lambda scores: scores.mean_precision()),
     _of_labels("f1_micro", "F1 over all labels", compute=lambda scores: scores.f1_micro()),
@@ -99,7 +99,7 @@ SHIPPED = (
 
 @functools.cache
 def loaded() -> Loaded[Measure]:
-    """Load the measures of installed packages."""
+    """Return Podline's and installed measures, and the problems of installed measures that cannot be loaded."""
     shipped = {measure.name: measure for measure in SHIPPED}
     found, problems = Registry("measure", ENTRY_POINTS, shipped, Measure).loaded()
     empty = [name for name, measure in found.items() if measure.compute is None and name not in shipped]
@@ -118,19 +118,19 @@ def of_kind(kind: str) -> list[Measure]:
 
 
 def measure_named(name: str) -> Measure:
-    """Return the measure with this name; an unknown one gets its name as label."""
+    """Return the measure with this name; the label of an unknown measure is its name."""
     return known().get(name) or Measure(name, name.replace("_", " "))
 
 
 def shown(names: Iterable[str]) -> list[Measure]:
-    """Return the measures with some names, in the order of display; unknown ones last."""
+    """Return the measures with these names in the order of display; unknown measures come last."""
     given = list(names)
     order = [name for name in known() if name in given]
     return [measure_named(name) for name in (*order, *(name for name in given if name not in order))]
 
 
 def metric_text(name: str, metric: Metric) -> str:
-    """Format a metric with its interval, if known: shares in percent, a loss with three decimals."""
+    """Format a metric with its interval, if there is one: shares in percent, other values with three decimals."""
     text = value_text(name, metric.value)
     return f"{text} {interval_text(name, metric)}" if metric.low != metric.high else text
 
@@ -141,27 +141,27 @@ def interval_text(name: str, metric: Metric) -> str:
 
 
 def with_name(name: str, text: str) -> str:
-    """Format a metric's figure for use alone; add the name unless it is a share, as ``AP 0.815``."""
+    """Add the measure's label to a formatted value unless it is a share: ``AP 0.815``, but ``82.3 %``."""
     measure = measure_named(name)
     return text if measure.in_percent else f"{measure.label} {text}"
 
 
 def value_text(name: str, value: float) -> str:
-    """Format a metric's value: a share in percent, any other with three decimals."""
+    """Format a metric's value: a share in percent, other values with three decimals."""
     return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def bound_text(name: str, value: float) -> str:
-    """Format an end of a metric's interval like the value, without a unit."""
+    """Format a limit of a metric's interval like the metric's value, without a unit."""
     return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def change_text(name: str, value: float) -> str:
-    """Format the change of a metric with its sign: ``+1.4 points`` for a share, ``−0.012`` for others."""
+    """Format the change of a metric with its sign: ``+1.4 points`` for a share, else ``−0.012``."""
     return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
 
 
 def change_bound(name: str, value: float) -> str:
-    """Format a change, or an end of its interval, without a unit."""
+    """Format a change of a metric, or a limit of the change's interval, without a unit."""
     text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
     return text.replace("-", "\N{MINUS SIGN}")

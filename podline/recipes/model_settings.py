@@ -28,20 +28,20 @@ class ModelSettings(Frozen):
     """The network.
 
     Attributes:
-        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, one of
-            docs/how-to/fine-tune.md, or an installed package's (docs/how-to/model.md).
-        width: factor for the channels of every layer.
+        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, a network of
+            docs/how-to/fine-tune.md, or a network of an installed package (docs/how-to/model.md).
+        width: factor for the number of channels of every layer.
         depth: residual blocks per stage of the resnet.
-        activation: activation of the resnet: ``relu``, or ``gelu``, slower by a tenth and better on CIFAR-10.
+        activation: activation of the resnet: ``relu``, or ``gelu``, which is 10 % slower and better on CIFAR-10.
         dropout: share of the classifier's features that training sets to zero.
-        l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
+        l2: the loss includes this factor times the sum of squares of the kernels in ``l2_layers``.
         l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
         data_format: ``channels_first`` works only on GPUs.
-        weights: ``imagenet`` for the published weights of one of docs/how-to/fine-tune.md, unless the run begins with
-            ``init`` or ``further``.
-        normalisation: how pixels become inputs. ``auto``: as a network's published weights expect, or else ``data``;
-            ``data``: by mean and deviation of the training images; ``imagenet``: by those of ImageNet; ``symmetric``:
-            -1 to 1; ``unit``: 0 to 1; ``none``: 0 to 255.
+        weights: ``imagenet`` for the published weights of a network of docs/how-to/fine-tune.md, unless the run begins
+            with ``init`` or ``further``.
+        normalisation: how pixels are normalised. ``auto``: as the network's published weights expect, else ``data``;
+            ``data``: by mean and deviation of the training images; ``imagenet``: by mean and deviation of ImageNet;
+            ``symmetric``: -1 to 1; ``unit``: 0 to 1; ``none``: 0 to 255.
         options: options of an installed package's model, by name.
     """
 
@@ -66,7 +66,7 @@ class ModelSettings(Frozen):
     def _published_for_one_width(self) -> ModelSettings:
         if self.weights != "none" and self.width != 1:
             raise ValueError(
-                f"weights={self.weights} vs width={self.width}: they are published for width 1; give width=1, or "
-                "weights=none"
+                f"weights={self.weights} vs width={self.width}: these weights are published for width 1; give width=1, "
+                "or weights=none"
             )
         return self

@@ -1,4 +1,4 @@
-"""Knows the published files of CIFAR and MNIST; :mod:`podline.data.rawfiles` compares raw files with them.
+"""Lists the published files of CIFAR and MNIST; :mod:`podline.data.rawfiles` compares raw files with the lists.
 
 Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html, and torchvision's ``datasets/cifar.py`` and
 ``datasets/mnist.py``. md5 detects damage, but not an attack.
@@ -32,12 +32,12 @@ class Published:
     """A published data set.
 
     Attributes:
-        title: its common name.
-        records: number of records by split.
-        url: address of its files.
+        title: common name.
+        records: split → number of records.
+        url: address of the files.
         downloads: files to download from this address.
-        archives: name → md5 of its other archives.
-        files: name → md5 of the unpacked file; empty if unknown.
+        archives: name → md5 of other archives with the same data.
+        files: name → md5 of each unpacked file; empty if unknown.
     """
 
     title: str
@@ -101,18 +101,18 @@ MNIST = Published(
 
 
 def official_name(name: str) -> str:
-    """Return a file's published name; MNIST files may have a dot before ``idx`` or be gzipped."""
+    """Return the published name of a raw file; MNIST files may have a dot before ``idx``, or be gzipped."""
     return name.removesuffix(".gz").replace(".idx", "-idx")
 
 
 def published(dataset: str) -> Published | None:
-    """Return the publication of a data set, or None."""
+    """Return the published files of a data set, or None if it has none."""
     found = datasets.known(dataset)
     return found.code(found.published) if found is not None and found.published else None
 
 
 class OtherFile(Frozen):
-    """A raw file or archive that differs from the published one, with both md5 sums."""
+    """A raw file or archive that differs from the published file, with the md5 sums of both."""
 
     file: str
     found: str
@@ -120,10 +120,10 @@ class OtherFile(Frozen):
 
 
 class OfficialCheck(Frozen):
-    """The comparison of a conversion's raw files with the published ones.
+    """The comparison of a conversion's raw files with the published files.
 
     Attributes:
-        official: whether all files are the published ones; None if their sums are unknown.
+        official: whether all files equal the published files; None if the published md5 sums are unknown.
         others: the files that differ.
     """
 
@@ -138,21 +138,21 @@ def remarks(
     check: OfficialCheck | None,
     contradicting: Mapping[str, int],
 ) -> list[str]:
-    """Say whether a data set is the published one of its name, if there is one, and whether labels contradict others.
+    """Return sentences about a data set: whether its files are the published files, and contradicting labels.
 
     Args:
         dataset: name of the data set.
-        converted: number of converted records of each split.
-        quarantined: the other records of its raw files.
-        check: result of the conversion's comparison; None for conversions without one.
-        contradicting: split → number of records whose image another record has with another label.
+        converted: split → number of converted records.
+        quarantined: the records that were not converted.
+        check: the comparison with the published files; None if there was none.
+        contradicting: split → number of records whose image is in the split with another label as well.
     """
     official, left_out = published(dataset), Counter(record.split for record in quarantined)
     read = {split: records + left_out[split] for split, records in converted.items()}
     return [
         *(_lines(official, read, check) if official else ()),
         *(
-            f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
+            f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another record"
             for split, count in contradicting.items()
         ),
     ]
@@ -160,11 +160,11 @@ def remarks(
 
 def _lines(published: Published, read: Mapping[str, int], check: OfficialCheck | None) -> Iterator[str]:
     counts = [(read.get(name, 0), records, name) for name, records in published.records.items()]
-    told = ", ".join(f"{found:,} of {records:,} {name}" for found, records, name in counts)
+    numbers = ", ".join(f"{found:,} of {records:,} {name}" for found, records, name in counts)
     if any(found < records for found, records, _name in counts):
-        yield f"not the official {published.title} but a part of it: {told} records"
+        yield f"not the official {published.title} but a part of it: {numbers} records"
     elif any(found > records for found, records, _name in counts):
-        yield f"not the official {published.title} but more: {told} records"
+        yield f"not the official {published.title} but more: {numbers} records"
     elif check is None or check.official is None:
         yield f"as many records as the official {published.title}; its files were not compared with the official ones"
     elif check.official:

@@ -15,24 +15,24 @@ from podline.recipes.uses import require_effects
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; what is not given has the optimizer's own default.
+    """The optimizer; settings that are not given have the optimizer's default.
 
     Attributes:
         kind: Keras's ``sgd``, ``adam``, ``adamw``, ``adadelta``, ``adagrad``, ``adamax``, ``ftrl``,
             ``keras_adafactor``, ``keras_muon``, ``lamb``, ``lion``, ``nadam``, ``rmsprop`` or
             ``schedule_free_adamw``; Podline's ``adafactor``, which needs little memory, and ``muon``
-            (docs/how-to/train.md); or an installed package's.
+            (docs/how-to/train.md); or an optimizer of an installed package.
         momentum: momentum of ``sgd``, ``rmsprop``, ``muon`` and ``keras_muon``.
         nesterov: Nesterov's momentum; ``sgd`` and ``keras_muon`` only.
-        weight_decay: each step first reduces a kernel by the learning rate times this share (AdamW). Kernels are
-            weights with two axes or more, except those called bias, beta, gamma, scale or alpha, and those that
-            ``muon`` orthogonalises. By default 0.004 for ``adamw`` and ``keras_muon``, 0 for others.
+        weight_decay: each step first reduces every kernel by the learning rate times this share (AdamW). Kernels are
+            weights with two axes or more, except weights called bias, beta, gamma, scale or alpha, and kernels that
+            ``muon`` orthogonalises. The default is 0.004 for ``adamw`` and ``keras_muon``, else 0.
         clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
-        rates: prefix of layer names, with ``*`` for any letters → factor of the learning rate of their weights, as
-            ``{"stem": 0.1}``; the longest prefix that matches counts.
-        adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
+        rates: prefix of layer names, with ``*`` for any letters → factor of the learning rate of these layers, for
+            example ``{"stem": 0.1}``; the longest prefix that matches applies.
+        adam_rate: for ``muon``: the rate of all variables except convolution kernels, as a multiple of the learning
             rate.
-        options: other arguments of Keras's optimizer, as ``{"beta_2": 0.98}``, or those of an installed package's.
+        options: other arguments of the optimizer, for example ``{"beta_2": 0.98}``.
     """
 
     kind: str = Field(default="sgd", pattern=NAME)

@@ -1,9 +1,9 @@
-"""Digests of code outside Podline, on which a run, an evaluation or a data set depends like on a setting.
+"""Computes digests of code outside Podline on which a run, an evaluation or a data set depends.
 
 The digest of a module covers its source and, recursively, its imports from the same package, folder or distribution. No
 code is executed: import statements are parsed, and files are found as Python's import would find them. The digest is
-that of the syntax tree without docstrings, so a comment, a line break or a docstring does not start a training of
-hours. Data files, and imports without a statement, are not covered.
+computed from the syntax tree without docstrings, so a new comment, line break or docstring does not start a new
+training. Data files and dynamic imports are not covered.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from podline.store import digests
 _DIGITS = 16
 _OURS = "podline"
 _INSTALLED = ("site-packages", "dist-packages")
-# Names whose values are already part of a run's name through the recipe or data set.
+# Calls whose arguments are part of a run's name already, through the recipe or data set.
 _DECLARATIONS = ("Recipe", "DataSet")
 
 
 def with_code(recipe: Recipe) -> Recipe:
-    """Return the recipe with the digests of the installed code that it trains with; existing digests stay.
+    """Return the recipe with the digests of the installed code that the training uses; existing digests stay.
 
     Raises:
-        SettingsError: the recipe names a part that is not installed.
+        SettingsError: a model, optimizer or other part of the recipe is not installed.
     """
     found = {} if recipe.code else _of_parts(recipe)
     return recipe.changed(code=found) if found else recipe
 
 
 def require_unchanged(recipe: Recipe) -> None:
-    """Refuse to train with code that differs from the code in a run's name.
+    """Check that the installed code equals the code whose digests are in the recipe of a run.
 
     Raises:
         SettingsError: the code has changed, or is not installed.
@@ -53,8 +53,8 @@ def require_unchanged(recipe: Recipe) -> None:
     for part, found in _of_parts(recipe).items():
         if (named := recipe.code.get(part)) != found:
             raise SettingsError(
-                f"{part}: its code is {found} vs {named or 'none'} in the run's name: it has changed, or differs on "
-                f"this machine; give the recipe's name instead of the run's or spec's, which begins a new run"
+                f"{part}: its code has digest {found} vs {named or 'none'} in the run's name: the code has changed, or "
+                f"differs on this machine; to begin a new run, give the recipe's name instead of a run or spec"
             )
 
 
@@ -72,7 +72,7 @@ def of_point(point: EntryPoint) -> str:
 
 
 def of_modules(names: Iterable[str], distribution: Distribution | None = None) -> str:
-    """Return the digest of modules and of their own imports; empty if all are Podline's."""
+    """Return the digest of modules and of imports from the same packages; empty if all modules are Podline's."""
     waiting = [name for name in names if not _is_ours(name)]
     own = _Own(waiting, distribution)
     found: dict[str, str] = {}
@@ -89,7 +89,7 @@ def of_modules(names: Iterable[str], distribution: Distribution | None = None) -
 
 
 def _of_parts(recipe: Recipe) -> dict[str, str]:
-    """Return the names of the installed parts of a recipe's training, with their digests."""
+    """Return name → digest of the models, losses, hooks and other parts of a recipe from installed packages."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
     used = [
@@ -107,7 +107,7 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
 
 @runtime_checkable
 class _Readable(Protocol):
-    """A module loader that returns a file's bytes."""
+    """A module loader that can return the bytes of a file."""
 
     def get_data(self, path: str) -> bytes:
         """Return the bytes of a file."""
@@ -115,7 +115,7 @@ class _Readable(Protocol):
 
 
 class _Own:
-    """The modules that belong to some modules: of the same package, folder or distribution."""
+    """The set of modules in the same package, folder or distribution as the modules ``names``."""
 
     def __init__(self, names: Iterable[str], distribution: Distribution | None) -> None:
         self._belongs = {name.partition(".")[0]: True for name in names}
@@ -141,7 +141,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _folder(top: str) -> Path | None:
-    """Return the folder of a module or package."""
+    """Return the folder that contains a top-level module or package."""
     spec = _spec_of(top)
     if spec is None:
         return None
@@ -165,7 +165,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 
 def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
-    """Return the digest of one module, and the names that it imports."""
+    """Return the digest of a module, and the names of the modules that it may import."""
     if not spec.has_location or not isinstance(spec.loader, _Readable):  # a folder without __init__.py
         return "", []
     data = spec.loader.get_data(str(spec.origin))
@@ -188,7 +188,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _outline(node: object) -> Json:
-    """Return a syntax tree as JSON, without empty fields, since later versions of Python add fields."""
+    """Return a syntax tree as JSON, without empty fields, because later versions of Python add fields."""
     if isinstance(node, list):
         return [_outline(each) for each in cast("list[object]", node)]
     if not isinstance(node, ast.AST):
@@ -203,7 +203,7 @@ def _outline(node: object) -> Json:
 
 
 def _declares(statement: ast.stmt) -> bool:
-    """Return whether a statement has the form RECIPE = Recipe(…)."""
+    """Return whether a statement has the form ``NAME = Recipe(…)`` or ``NAME = DataSet(…)``."""
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     called = value.func if isinstance(value, ast.Call) else None
     return (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) in _DECLARATIONS

@@ -1,7 +1,7 @@
-"""Parts by name: those of Podline, and those of installed packages.
+"""Finds parts (models, optimizers, losses, hooks …) by name, Podline's and those of installed packages.
 
-A package adds one by an entry point, a function; docs/how-to/parts.md has an example of each. Listing the names imports
-none of them.
+A package adds a part by an entry point for a function; docs/how-to/parts.md has an example of each kind of part. To
+list the names, no part is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podline.settings.machine import nearest
 
 T = TypeVar("T")
 Plugin: TypeAlias = Callable[..., object]
-"""A function of a package; what it returns is checked where it is called."""
+"""A function of an installed package; the caller checks the result."""
 
 
 class PartSettings(Protocol):
@@ -37,7 +37,7 @@ class PartSettings(Protocol):
 
 
 class Loaded(NamedTuple, Generic[T]):
-    """The objects of a registry by name, Podline's first; and why others could not be loaded, a line each."""
+    """The loadable objects of a registry by name, and a line for each object that cannot be loaded."""
 
     objects: dict[str, T]
     problems: tuple[str, ...]
@@ -45,14 +45,15 @@ class Loaded(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True)
 class Registry(Generic[T]):
-    """Named objects of Podline and of installed packages; each is imported on access.
+    """Named objects of Podline and of installed packages; an object is imported on access.
 
     Attributes:
-        what: noun for one object, in messages.
+        what: noun for an object in messages.
         group: the entry-point group of installed packages.
         shipped: name → Podline's object, or its ``module:name``.
-        row: the class of each object, whose attribute ``name`` must match if it has one; None for functions.
-        with_options: Podline's objects that take options.
+        row: the required class of the objects; None for functions. Their attribute ``name``, if any, must be the
+            registered name.
+        with_options: names of Podline's objects that take options.
     """
 
     what: str
@@ -62,7 +63,7 @@ class Registry(Generic[T]):
     with_options: tuple[str, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, Podline's and installed ones."""
+        """Return all names, Podline's first."""
         return tuple(dict.fromkeys((*self.shipped, *(point.name for point in entry_points.installed(self.group)))))
 
     def load(self, name: str) -> T:
@@ -80,7 +81,7 @@ class Registry(Generic[T]):
         return entry_points.load(found) if isinstance(found, str) else found
 
     def loaded(self) -> Loaded[T]:
-        """Return all objects that can be loaded, and the problems of the others."""
+        """Return all objects that can be loaded, and the problems of objects that cannot."""
         found, problems = {name: self._shipped(name) for name in self.shipped}, list[str]()
         for name in dict.fromkeys(sorted(point.name for point in entry_points.installed(self.group))):
             try:
@@ -90,10 +91,10 @@ class Registry(Generic[T]):
         return Loaded(found, tuple(problems))
 
     def all(self) -> dict[str, T]:
-        """Return all objects by name, Podline's own first.
+        """Return all objects by name, Podline's first.
 
         Raises:
-            SettingsError: one of them cannot be loaded.
+            SettingsError: an object cannot be loaded.
         """
         for problem in self.loaded().problems:
             raise SettingsError(problem)
@@ -108,18 +109,21 @@ class Registry(Generic[T]):
             expected = f"{self.row.__module__}.{self.row.__name__}"
             raise SettingsError(f"{title}: got {type(found).__name__}, expected a {expected}")
         if (name := getattr(found, "name", point.name)) != point.name:
-            raise SettingsError(f"{title}: got the name {name!r}, expected {point.name!r}, as it is installed")
+            raise SettingsError(f"{title}: got the name {name!r}, expected {point.name!r}, the entry point's name")
         return found
 
     def point(self, name: str) -> EntryPoint:
         """Return the entry point with this name.
 
         Raises:
-            SettingsError: no installed package has it, two packages have, or it is a name of Podline's.
+            SettingsError: no installed package has this name, or two packages or a package and Podline have it.
         """
         found = [point for point in entry_points.installed(self.group) if point.name == name]
         if found and (len(found) > 1 or name in self.shipped):
-            raise SettingsError(f"{entry_points.title(self.what, found[-1])}: another {self.what} has this name")
+            raise SettingsError(
+                f"{entry_points.title(self.what, found[-1])}: another {self.what} has this name; rename "
+                "this one, or uninstall its package"
+            )
         if found:
             return found[0]
         known = self.names()
@@ -127,14 +131,14 @@ class Registry(Generic[T]):
         raise SettingsError(f"there is no {self.what} {name!r}; {there}")
 
     def title(self, name: str) -> str:
-        """Return an object as messages name it, with the package of an installed one."""
+        """Return an object's name for messages, with the package of an installed object."""
         return f"{self.what} {name}" if name in self.shipped else entry_points.title(self.what, self.point(name))
 
     def call(self: Registry[Plugin], name: str, *arguments: object) -> object:
         """Call the function with this name.
 
         Raises:
-            SettingsError: see :meth:`load`; or a function of an installed package fails.
+            SettingsError: see :meth:`load`; or the function of an installed package raises an error.
         """
         function = self.load(name)
         if name in self.shipped:
@@ -143,10 +147,10 @@ class Registry(Generic[T]):
             return function(*arguments)
 
     def require(self, settings: PartSettings) -> None:
-        """Check that a part exists, and that a part without options gets none.
+        """Check that a part exists, and that no options are given if it has none.
 
         Raises:
-            SettingsError: a check fails.
+            SettingsError: the part does not exist, or has no options but gets some.
         """
         if settings.kind not in self.shipped:
             self.point(settings.kind)
@@ -192,7 +196,7 @@ OPTIMIZERS: Registry[Plugin] = Registry(
     },
     with_options=tuple(KERAS_OPTIMIZERS),
 )
-# Each kind has its own values for these.
+# Each kind of task implements these losses itself.
 LOSSES: Registry[Plugin] = Registry("loss", "podline.losses", {"cross_entropy": None, "focal": None})
 LAYOUTS: Registry[Any] = Registry(
     "layout",

@@ -1,4 +1,4 @@
-"""Changes values of a recipe from an epoch on."""
+"""Defines phases, which change values of a recipe from an epoch on."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ MAY_CHANGE = (
     "schedule",
     "trainable_layers",
 )
-"""The values that may change during a run, besides those of a kind (``TaskSettings.may_change``), and nested ones."""
+"""The settings that a phase may change, with nested settings; ``TaskSettings.may_change`` adds those of a kind."""
 
 
 class PhaseSettings(Frozen):
-    """Values that replace those of a recipe from an epoch on, until a later phase.
+    """Values that replace values of the recipe from an epoch on, until a later phase changes them.
 
     Attributes:
-        from_epoch: the first epoch of the phase, counted from the beginning of the run.
+        from_epoch: the first epoch of the phase, counted from 0.
         from_share: instead of from_epoch, the share of the run's epochs before the phase, rounded down to whole epochs.
-            So the phase moves with the length of the run.
-        changes: dotted path → value, as ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
+        changes: dotted path → value, for example ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
     """
 
     from_epoch: int | None = Field(default=None, ge=1, le=100_000, exclude_if=lambda value: value is None)
@@ -46,10 +45,10 @@ class PhaseSettings(Frozen):
         return self
 
     def begins(self, duration: Duration) -> int:
-        """Return the epoch at which it begins; 0 if its share of a short run is less than an epoch.
+        """Return the epoch at which the phase begins; 0 if ``from_share`` of a short run is less than an epoch.
 
         Raises:
-            ValueError: the phase has a share, but the run's length is not in epochs.
+            ValueError: ``from_share`` is given, but the run's length is not in epochs.
         """
         if self.from_epoch is not None:
             return self.from_epoch
@@ -62,12 +61,12 @@ class PhaseSettings(Frozen):
 
 
 def require_changeable(phases: Iterable[PhaseSettings], of_kind: tuple[str, ...]) -> None:
-    """Refuse phases that change values which must stay the same during a run.
+    """Check that phases change only settings that may change during a run.
 
     Raises:
-        ValueError: a phase does.
+        ValueError: a phase changes another setting.
     """
     known = sorted({*MAY_CHANGE, *of_kind})
     for path in itertools.chain.from_iterable(phase.changes for phase in phases):
         if not f"{path}.".startswith(tuple(f"{each}." for each in known)):
-            raise ValueError(f"phases: {path} cannot change during a run; these can: {', '.join(known)}")
+            raise ValueError(f"phases: {path} cannot change during a run; phases can change: {', '.join(known)}")

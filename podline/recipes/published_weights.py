@@ -1,4 +1,4 @@
-"""The published weights that a recipe can name, trained on ImageNet. Needs no TensorFlow."""
+"""Lists the published ImageNet weights that a recipe can use. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PublishedWeights(NamedTuple):
 
     Attributes:
         file: name of the file.
-        checksum: sha256 of the file, or md5 where Keras gives that.
+        checksum: sha256 of the file, or md5 if Keras publishes only md5.
         licence: SPDX identifier of the licence.
         source: the Python package that has the file, or the URL from which Keras downloads it.
     """
@@ -26,35 +26,35 @@ class PublishedWeights(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the file's name in a store, by its checksum."""
+        """Return the file's name in a store, which contains the checksum."""
         return f"weights/{self.checksum}/{self.file}"
 
     @property
     def is_downloaded(self) -> bool:
-        """Return whether Keras downloads the file; else a package has it."""
+        """Return whether Keras downloads the file; else a Python package has it."""
         return "://" in self.source
 
     def require_package(self, setting: str, instead: str) -> None:
         """Check that the package with the file is installed, without importing it.
 
         Args:
-            setting: the setting of a recipe that needs the file …
-            instead: … and one that does not.
+            setting: the recipe's setting that needs the file, for the message.
+            instead: a setting that does not need the file, for the message.
 
         Raises:
-            SettingsError: it is missing; the message has both remedies.
+            SettingsError: the package is missing; the message has both remedies.
         """
         if not self.is_downloaded:
             require_extra("pretrained", setting, f"--set {instead}")
 
 
 class Pretrained(NamedTuple):
-    """A network that begins with published weights, as a recipe names it.
+    """A network of a recipe that begins with published weights.
 
     Attributes:
         kind: name of the network.
-        setting: the setting that asks for the weights …
-        instead: … and one that does not.
+        setting: the recipe's setting that asks for the weights.
+        instead: a value of this setting that needs no weights, as ``setting=value``.
     """
 
     kind: str
@@ -95,4 +95,4 @@ PUBLISHED = {
         "MIT",
     ),
 }
-"""The weights by kind of model; addresses and checksums of Keras's files are those in its source."""
+"""Kind of model → weights; addresses and checksums of Keras's files are from Keras's source."""

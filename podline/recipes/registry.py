@@ -1,8 +1,8 @@
 """Finds recipes by name or file, and changes some of their values.
 
-Recipes come from Podline, from installed packages (the entry points ``podline.recipes``, each a
+Recipes come from Podline, from installed packages (an entry point ``podline.recipes`` for each
 :class:`~podline.recipes.settings.Recipe`), and from the Python files in the setting ``recipes``. Other files are given
-by their path. docs/how-to/recipe.md has an example of each.
+by path. docs/how-to/recipe.md has an example of each.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from podline.settings.machine import load, nearest
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
-# Values of which the user gives one and means all.
+# Values that belong together: if the user gives one, the others of the set are not changed either.
 _TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
-# The parts of a kind's own network without which published weights do not fit.
+# Settings of a kind's own network that must not change, else published weights do not fit.
 _OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
-# Letters that Unicode does not decompose into ASCII, or of which it would drop the sound.
+# Letters that Unicode does not decompose into ASCII, or whose decomposition would change the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
 )
@@ -44,26 +44,26 @@ RECIPES: Registry[Recipe] = Registry("recipe", ENTRY_POINTS, shipped.RECIPES, Re
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all recipes: Podline's, installed ones, and those of files in the setting ``recipes``.
+    """Return the names of all recipes: of Podline, of installed packages, and of files in the setting ``recipes``.
 
     Raises:
-        SettingsError: two recipes have one name, or a file has no recipe.
+        SettingsError: two recipes have the same name, or a file has no recipe.
     """
     return tuple(_sources())
 
 
 def has(name: str) -> bool:
-    """Return whether a name is a recipe's: one of :func:`names`, or one followed by a dot and the user's own name."""
+    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
 
 def get(name: str) -> Recipe:
-    """Return the recipe with this name, or in a file.
+    """Return the recipe with a name, or in a file.
 
     Args:
-        name: one of :func:`names`; for users' own data, with their own name after a dot, as images.flowers; or the path
-            of a Python file, which ends in ``.py``.
+        name: one of :func:`names`; such a name with a dot and the name of the user's own data, for example
+            ``images.flowers``; or the path of a Python file, which ends in ``.py``.
 
     Raises:
         SettingsError: the recipe or its data set does not exist, or a setting is unknown.
@@ -82,19 +82,21 @@ def get(name: str) -> Recipe:
 
 
 def named(recipe: Recipe, own: str) -> Recipe:
-    """Return a recipe for one of several data sets; the own name follows a dot in both names.
+    """Return a recipe for the user's own data; a dot and ``own`` are added to the names of recipe and data set.
 
     Raises:
-        SettingsError: the data set already has a name of its own, allows none, or the name is invalid.
+        SettingsError: the name is invalid, or the data set already has a name of the user or allows none.
     """
     dataset = datasets.find(recipe.dataset)
     if not dataset.several or dataset.base != dataset.name:
         raise SettingsError(
-            f"the name {own!r} vs {recipe.dataset}, the data set of the recipe {recipe.name}: only your own data get a "
-            "name, and only once"
+            f"got the name {own!r} for {recipe.dataset}, the data set of the recipe {recipe.name}: only your own data "
+            "can have a name, and only one; leave the name out"
         )
     if not datasets.can_be_own(own):
-        raise SettingsError(f"the name {own!r} vs small letters, digits, - and _, and no run's: it becomes a folder's")
+        raise SettingsError(
+            f"got the name {own!r}, expected small letters, digits, - and _, and no run's name, as it names a folder"
+        )
     return recipe.changed(name=recipe.name + datasets.OWN + own, dataset=recipe.dataset + datasets.OWN + own)
 
 
@@ -102,9 +104,9 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
     """Return a recipe for the data of a source.
 
     Args:
-        recipe: any recipe; one of Podline's for users' own data gets a name.
-        own: the own name; by default that of the data's folder.
-        source: the place of the data.
+        recipe: any recipe; a recipe of Podline for users' own data gets a name.
+        own: the name of the user's data; by default the name of the source's folder.
+        source: the path of the data.
 
     Raises:
         SettingsError: see :func:`named`; or the folder's name cannot be written in ASCII.
@@ -120,20 +122,20 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
         return recipe
     if not datasets.can_be_own(found):
         raise SettingsError(
-            f"the source's folder {folder!r} gives no name of ASCII letters and digits, which the data set needs: "
-            f"give one (--name NAME, or the recipe {recipe.name}.NAME)"
+            f"the data set needs a name of ASCII letters and digits, but the source's folder is {folder!r}: "
+            f"give a name (--name NAME, or the recipe {recipe.name}.NAME)"
         )
     return named(recipe, found)
 
 
 def _folder_of(source: str) -> str:
-    """Return the name of a source's folder; for a file, the name of its folder."""
+    """Return the name of a source folder; for a source file, the name of the folder that contains the file."""
     place = PurePosixPath(source.rstrip("/"))
     return (place.parent if place.suffix and not Path(source).is_dir() else place).name
 
 
 def _in_ascii(name: str) -> str:
-    """Return a folder's name as part of a data set's name; empty if a letter or digit has no form in ASCII."""
+    """Convert a folder's name to ASCII for a data set's name; empty if a letter or digit has no ASCII form."""
     composed = unicodedata.normalize("NFC", name).casefold()
     plain = unicodedata.normalize("NFKD", composed.translate(_IN_ASCII))
     if any(letter.isalnum() and not letter.isascii() for letter in plain):
@@ -143,7 +145,7 @@ def _in_ascii(name: str) -> str:
 
 
 def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | None:
-    """Return the recipe whose name precedes the dot and the user's own name."""
+    """Return the recipe for users' own data whose name is before the dot in ``name``, or None."""
     base, _, own = name.partition(datasets.OWN)
     if not datasets.can_be_own(own) or base not in sources:
         return None
@@ -152,7 +154,7 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
 
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
-    """Return name → a function that loads the recipe; installed ones are imported on call."""
+    """Return name → a function that loads the recipe; an installed package is imported by the call."""
     found = {name: functools.partial(RECIPES.load, name) for name in RECIPES.names()}
     for file in load().recipes:
         recipe = _of_file(Path(file))
@@ -167,10 +169,11 @@ def _require_new(name: str, found: Collection[str], source: str) -> None:
 
 
 def _of_file(file: Path) -> Recipe:
-    """Return the recipe RECIPE of a Python file.
+    """Return the recipe ``RECIPE`` of a Python file.
 
     Raises:
-        SettingsError: the file does not exist, fails, has no recipe, or one with a name of Podline's recipes.
+        SettingsError: the file does not exist, raises an error, or has no recipe; or the recipe has the name of a
+            recipe of Podline.
     """
     file = file.expanduser().absolute()
     try:
@@ -179,15 +182,15 @@ def _of_file(file: Path) -> Recipe:
         raise SettingsError(f"recipe file {file} cannot be read: {error.strerror}") from error
     recipe = getattr(_module_of(file, changed), "RECIPE", None)
     if not isinstance(recipe, Recipe):
-        held = "no RECIPE" if recipe is None else f"a {type(recipe).__name__}"
-        raise SettingsError(f"recipe file {file} holds {held} vs a Recipe: write RECIPE = Recipe(name=…, dataset=…)")
+        found = "no RECIPE" if recipe is None else f"RECIPE of type {type(recipe).__name__}"
+        raise SettingsError(f"recipe file {file} has {found}; write RECIPE = Recipe(name=…, dataset=…)")
     _require_new(recipe.name, RECIPES.shipped, f"recipe file {file}")
     return recipe
 
 
 @functools.cache
 def _module_of(file: Path, _changed: int) -> ModuleType:
-    """Import a file as a module; run it once, and again after a change."""
+    """Import a file as a module; the cache runs the file again only after a change."""
     spec = importlib.util.spec_from_file_location(f"podline_recipe_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise SettingsError(f"recipe file {file} is not a Python file; give one whose name ends in .py")
@@ -202,13 +205,13 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
 
     Args:
         recipe: the original recipe.
-        changes: dotted path → value, as ``{"schedule.learning_rate": 0.1, "duration.steps": 500}``. A duration holds
-            one of steps and epochs; setting one replaces the other.
+        changes: dotted path → value, for example ``{"schedule.learning_rate": 0.1, "duration.steps": 500}``. A
+            duration has either steps or epochs; the new unit replaces the old one.
 
     Raises:
         SettingsError: a path is unknown, or a value is invalid.
     """
-    # With other values it is another run, of the present code.
+    # A recipe with other values gives another run, which uses the present code.
     document = recipe.model_dump(exclude={"code"} if changes else None)
     paths = dict(value_paths(Recipe, type(recipe.task)))
     for path, value in changes.items():
@@ -217,7 +220,8 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
         tables = [below for below in paths if below.startswith(f"{path}.")]
         if tables and value is not None and not isinstance(value, Mapping | BaseModel):
             raise SettingsError(
-                f"recipe {recipe.name}: {path} = {value!r}: it has several values; name one, as {tables[0]}={value}"
+                f"recipe {recipe.name}: {path} = {value!r}: {path} has several settings; set one of them, for example "
+                f"{tables[0]}={value}"
             )
     try:
         document = with_changes(document, changes)
@@ -247,7 +251,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
 
 
 def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings:
-    """Remove values that the user gave from those that depend on the number of images."""
+    """Turn off the values of ``fit`` that the user has set in ``changes``."""
     batch, sections = "batch_size" in changes, {path.partition(".")[0] for path in changes}
     return FitSettings(
         epoch_steps=1 if batch else fit.epoch_steps,
@@ -260,7 +264,7 @@ def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings
 
 
 def _few_without_given(few: Iterable[FewSettings], changes: Mapping[str, Json]) -> Iterator[FewSettings]:
-    """Yield the values for few images without those that the user gave; nothing if the user chose the network."""
+    """Yield the settings for few images without the user's ``changes``; none if the user chose the network."""
     given = {path.partition(".")[0] for path in changes}
     if given & {"model", "init"} or changes.keys() & _OWN_NETWORK:
         return
@@ -275,7 +279,7 @@ def _few_without_given(few: Iterable[FewSettings], changes: Mapping[str, Json]) 
 
 
 def _apart_from(given: Collection[str], values: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the values without those at some paths, or above or below one of them; also without those of phases."""
+    """Return the values whose path is not in ``given`` and not above or below a path there; also within phases."""
     left = {
         path: value
         for path, value in values.items()
@@ -287,7 +291,7 @@ def _apart_from(given: Collection[str], values: Mapping[str, Json]) -> dict[str,
 
 
 def for_few_images(recipe: Recipe, images: int, side: int) -> FewSettings | None:
-    """Return the values of a recipe for some number of training images of a usual side, or None for its own."""
+    """Return the recipe's settings for a number of training images with a median side in pixels, or None."""
     return next((each for each in recipe.few if images <= each.images and side >= each.side), None)
 
 
@@ -309,9 +313,9 @@ def _require_parts(recipe: Recipe) -> None:
 
 
 def value_paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield every dotted path of a recipe of a kind, and whether further names may follow it.
+    """Yield every dotted path of a recipe of a kind, and whether further names may follow the path.
 
-    External code defines the further names, as in ``model.options.heads``.
+    External code defines the further names, for example ``heads`` in ``model.options.heads``.
     """
     for name, field in model.model_fields.items():
         yield prefix + name, field.annotation == dict[str, Json]

@@ -1,4 +1,4 @@
-"""Settings of the learning rate, and of decisions by evaluations: plateau, early stop, annealing."""
+"""Defines the settings of the learning rate, and of plateau, early stop and annealing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from podline.recipes.durations import Part
 from podline.recipes.uses import require_effects
 
 WITHOUT_MEASURE = ("loss", "error")
-"""The metrics of decisions that are no measures."""
+"""Metrics for plateau, early stop and annealing that are not measures."""
 S = TypeVar("S", bound=Frozen)
 _Delta = Annotated[float, Field(ge=0, le=1e9)]
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _one_of(name: str, other: str, settings: S) -> S:
-    """Refuse two settings that say the same in different units."""
+    """Check that at most one of two settings is given, which have the same meaning in different units."""
     first, second = (dict(settings)[each] for each in (name, other))
     if first is not None and second is not None:
-        raise ValueError(f"{name}={first} vs {other}={second}: both bound the same; give one of them")
+        raise ValueError(f"{name}={first} vs {other}={second}: both bound the same value; give one of them")
     return settings
 
 
@@ -34,12 +34,14 @@ class PlateauSettings(Frozen):
 
     Attributes:
         metric: the metric that must improve: the validation ``loss``, ``error`` (1 - accuracy), or a measure.
-        factor: the rate is multiplied by this factor …
-        patience: … after this number of consecutive evaluations without an improvement.
+        factor: factor by which the rate is multiplied when validation stalls.
+        patience: number of consecutive evaluations without an improvement after which the rate is lowered.
         min_delta: least improvement.
-        min_delta_share: instead, least improvement as a share of the best value so far; 0.01 if neither is given.
-        min_lr: the rate is not lowered below this.
-        min_rate_share: instead, the least share of the schedule's rate; 0.001 if neither is given.
+        min_delta_share: instead of ``min_delta``, the least improvement as a share of the best value so far; 0.01 if
+            neither is given.
+        min_lr: the least rate.
+        min_rate_share: instead of ``min_lr``, the least rate as a share of the schedule's rate; 0.001 if neither is
+            given.
         cooldown: number of evaluations after a reduction before evaluations without an improvement count again.
     """
 
@@ -64,19 +66,19 @@ class ScheduleSettings(Frozen):
             peak); ``restarts`` (cosines one after another); ``polynomial`` (to ``final``, with ``power``); ``step``
             (``shares`` of the peak from ``boundaries`` on); ``one_cycle`` (up for ``warmup``, then linearly down to
             ``final``); ``plateau`` (constant until validation stalls).
-        learning_rate: the peak; by default the optimizer's own, as 0.01 of ``sgd`` and 0.001 of ``adam``.
-        warmup: a linear rise before the schedule; for ``one_cycle`` the rise itself.
+        learning_rate: the peak; by default the optimizer's default, such as 0.01 of ``sgd`` and 0.001 of ``adam``.
+        warmup: length of a linear rise at the beginning of the schedule.
         final: share of the peak at the end of ``cosine``, ``polynomial`` and ``one_cycle``, and of each cosine of
             ``restarts``.
         decay: the factor of ``exponential``.
         decay_every: the interval at which ``exponential`` applies its factor.
         power: exponent of ``polynomial``; 1 is a line.
-        period: length of the first cosine of ``restarts`` …
-        period_factor: … and factor of the length of each further one.
-        peak_factor: factor of the peak of each further cosine.
-        boundaries: for ``step``: where the rate changes, as ``[{"share": 0.5}, {"share": 0.75}]``.
+        period: length of the first cosine of ``restarts``.
+        period_factor: factor of the length from each cosine of ``restarts`` to the next.
+        peak_factor: factor of the peak from each cosine of ``restarts`` to the next.
+        boundaries: for ``step``: where the rate changes, for example ``[{"share": 0.5}, {"share": 0.75}]``.
         shares: for ``step``: the share of the peak from each boundary on.
-        by_phase: whether it begins again in each phase, with the phase's length in place of the training's.
+        by_phase: whether the schedule begins again in each phase, over the phase's length instead of the training's.
         plateau: when ``plateau`` lowers the rate, and by which factor.
     """
 
@@ -121,9 +123,9 @@ class AnnealingSettings(Frozen):
 
     Attributes:
         energy: the metric that should fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        temperature: initial temperature in units of the energy: a state with an energy higher by this value is accepted
-            with probability 37 %.
-        final: final share of the temperature, which falls by a constant factor per step.
+        temperature: initial temperature, in units of the energy; a state whose energy is higher by this value is
+            accepted with probability 37 %.
+        final: the final temperature as a share of the initial one; the temperature falls by a constant factor per step.
     """
 
     energy: Literal["loss", "error"] = "loss"
@@ -132,16 +134,16 @@ class AnnealingSettings(Frozen):
 
 
 class EarlyStopSettings(Frozen):
-    """How validation chooses the state that a run ends with, and when it ends, as Keras's ``EarlyStopping`` does.
+    """When a run ends because validation stalls, and which state it keeps, as Keras's ``EarlyStopping`` does.
 
     Attributes:
         metric: the metric that must improve: the validation ``loss``, ``error`` (1 - accuracy), or a measure.
-        patience: the run ends after this number of consecutive evaluations without an improvement, or this share of its
-            evaluations, but not before its last phase; None for never.
-        min_delta: least improvement; 0 if neither is given.
-        min_delta_share: instead, least improvement as a share of the best value so far.
-        restore: whether the run ends with its best state, early or not: the one with the best metric, or the latest
-            with an error within a standard error of the lowest.
+        patience: number of consecutive evaluations without an improvement after which the run ends, or their share of
+            all evaluations. The run never ends before its last phase. None for never.
+        min_delta: least improvement; 0 if neither ``min_delta`` nor ``min_delta_share`` is given.
+        min_delta_share: instead of ``min_delta``, the least improvement as a share of the best value so far.
+        restore: whether the run keeps its best state, even if it does not end early. The best state has the best
+            metric; for ``error``, it is the latest within a standard error of the lowest error.
     """
 
     metric: str = Field(default="loss", pattern=NAME)
@@ -153,7 +155,7 @@ class EarlyStopSettings(Frozen):
     _one_delta = model_validator(mode="after")(functools.partial(_one_of, "min_delta", "min_delta_share"))
 
     def stalls(self, evaluations: int) -> float:
-        """Return the number of evaluations without an improvement that ends a run with some evaluations."""
+        """Return after how many evaluations without an improvement a run with ``evaluations`` evaluations ends."""
         if self.patience is None:
             return math.inf
         return self.patience if self.patience >= 1 else max(math.ceil(self.patience * evaluations), 1)

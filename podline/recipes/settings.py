@@ -1,4 +1,4 @@
-"""The settings of a recipe: frozen models whose bounds are checked at creation."""
+"""Defines the settings of a recipe as frozen models, whose bounds are checked when they are created."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from podline.recipes.schedule_settings import (
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 from podline.recipes.uses import require_effects
 
-# What a recipe's file imports.
+# The names that a recipe's file imports.
 __all__ = [
     "AnnealingSettings",
     "AugmentationSettings",
@@ -57,17 +57,17 @@ __all__ = [
     "TaskSettings",
 ]
 
-# A part of several, as 1/4.
+# A part's number and the number of parts, for example 1/4.
 _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 CHAMPION = "champion"
-"""The value of ``further`` that means the recipe's champion."""
+"""The value of ``further`` that stands for the recipe's champion."""
 
 
 class LossSettings(Frozen):
     """The loss of a classifier.
 
     Attributes:
-        kind: ``cross_entropy``; ``focal`` (confident right answers count less); or an installed package's
+        kind: ``cross_entropy``; ``focal`` (confident right answers count less); or a loss of an installed package
             (docs/how-to/parts.md).
         gamma: exponent of ``focal``: cross-entropy times (1 - probability of the right answer) to this power.
         options: options of an installed package's loss, by name.
@@ -84,8 +84,8 @@ class ExplosionSettings(Frozen):
     """When a finite loss counts as exploded, and ends the run.
 
     Attributes:
-        factor: a mean loss above this multiple of the usual loss …
-        stretches: … in this number of consecutive stretches (lines of metrics.jsonl).
+        factor: the multiple of the usual loss above which a stretch's mean loss is too high.
+        stretches: number of consecutive stretches (lines of metrics.jsonl) with a loss that is too high.
     """
 
     factor: float = Field(default=10.0, gt=1)
@@ -93,17 +93,17 @@ class ExplosionSettings(Frozen):
 
 
 class FitSettings(Frozen):
-    """Values that depend on the number of training images, chosen when a run is named; the user's values stay.
+    """Rules that adapt values to the number of training images when a run is named; the user's values stay.
 
     Attributes:
-        epoch_steps: least number of steps of an epoch: the batch becomes smaller …
-        least_batch: … but not below this size, or the whole split.
+        epoch_steps: least number of steps of an epoch; with fewer images, the batch becomes smaller.
+        least_batch: least batch size that ``epoch_steps`` chooses, unless the whole split is smaller.
         rate: whether the learning rate falls in proportion to the batch.
-        steps: least number of steps of a training: it takes more epochs.
-        least_validation: least number of images that ``validation_share`` holds out: with fewer, none is held out, and
-            ``early_stop`` is off.
-        evaluation_time: largest share of the time that evaluations during training take, by the number of images: they
-            become rarer.
+        steps: least number of steps of a training; with fewer images, it takes more epochs.
+        least_validation: least number of images that ``validation_share`` must hold out; with fewer, none are held out,
+            and ``early_stop`` is off.
+        evaluation_time: largest share of a training's time, estimated from the number of images, for evaluations; if
+            needed, they become rarer.
     """
 
     epoch_steps: int = Field(default=1, ge=1, le=MOST)
@@ -115,13 +115,13 @@ class FitSettings(Frozen):
 
 
 class FewSettings(Frozen):
-    """Values for data sets with few training images; the first conversion of a data set's name decides.
+    """Values for data sets with few training images; the first conversion under a data set's name decides.
 
     Attributes:
         images: largest number of training images.
-        side: least side of the images in pixels: half of them have a longer side of at least this.
-        changes: dotted path → value, as ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``; the user's
-            values stay. Without effect if the user chooses the network or its initial weights.
+        side: least median of the images' longer sides, in pixels.
+        changes: dotted path → value, for example ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``. The
+            user's values stay. If the user chooses the network or its initial weights, ``changes`` has no effect.
     """
 
     images: int = Field(ge=1, le=MOST)
@@ -135,8 +135,8 @@ class InitSettings(Frozen):
     Attributes:
         file: a ``.keras``, ``.weights.h5`` or ``.npz`` file; its path does not affect the run's name.
         checksum: sha256 of the file, or md5 of some published files; filled in when the run is named.
-        published: source of the published weights that ``model.weights`` names; filled in when the run is named.
-        licence: their licence; filled in when the run is named.
+        published: source of the published weights of ``model.weights``; filled in when the run is named.
+        licence: licence of the published weights; filled in when the run is named.
     """
 
     file: str = Field(min_length=1)
@@ -149,7 +149,7 @@ class InitSettings(Frozen):
 
 
 def _numbers(value: Json, path: str = "", *, may_be_off: bool = False) -> Iterator[tuple[str, float, bool]]:
-    """Yield the dotted path of each float in a value, the float, and whether None means off there."""
+    """Yield each float in a value with its dotted path, and whether its field may be None for off."""
     if isinstance(value, float):
         yield path, value, may_be_off
     for name, each in _inside(value):
@@ -159,14 +159,14 @@ def _numbers(value: Json, path: str = "", *, may_be_off: bool = False) -> Iterat
 
 
 def _inside(value: Json) -> Iterable[tuple[Json, Json]]:
-    """Return the names and values in a model or JSON object, or the numbers and values in a JSON array."""
+    """Return the (name, value) pairs of a model or JSON object, or the (index, value) pairs of a JSON array."""
     if isinstance(value, Frozen | dict):
         return dict(cast("dict[str, Json]", value)).items()
     return enumerate(cast("Sequence[Json]", value)) if isinstance(value, list | tuple) else ()
 
 
 def _usual_task(validated: JsonObject) -> TaskSettings:
-    """Return the default task section for the kind of a recipe's data set."""
+    """Return the default ``task`` section for the kind of the recipe's data set."""
     dataset = datasets.known(validated["dataset"])
     return task_of(dataset.kind if dataset else USUAL_KIND, {})
 
@@ -178,48 +178,49 @@ class Recipe(Frozen):
         name: name on the command line.
         dataset: name of a data set.
         conversion: the data set's own settings for its conversion, by name.
-        task: settings of the kind of task; by default those of the data set's kind.
-        model: the network; like ``augmentation`` and ``loss``, unless the kind of task has its own.
-        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128. An epoch leaves out
-            the incomplete last batch, of other examples each time: 36 of 100 in batches of 64.
-        accumulate: number of equal parts that a step divides its batch into, to need less memory: it computes one after
-            another and sums their gradients. Batch norm sees a part.
+        task: settings of the kind of task; by default the defaults of the data set's kind.
+        model: the network. If ``task`` has a setting called model, augmentation or loss, the kind of task uses this
+            setting instead of the recipe's section with the same name.
+        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128. Each epoch leaves
+            out other examples, which would form an incomplete batch: 36 of 100 in batches of 64.
+        accumulate: number of equal parts of a batch that a step computes one after another, to need less memory; their
+            gradients are summed. Batch norm normalises each part alone.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
-        fit: the values that depend on the number of training images; with None, a split smaller than a batch is
-            refused.
-        few: other values for few training images, fewest first; the first that fits a data set counts.
+        fit: rules that adapt values to the number of training images; with None, a split that is smaller than a batch
+            is an error.
+        few: other values for few training images, fewest first; the first entry that fits a data set applies.
         duration: duration of the training.
         annealing: accepts or rejects the state after each evaluation; None for off.
         early_stop: ends the run with its best state, and early if validation stops improving; None for off.
-        trainable_layers: prefixes of the names of the trainable layers, with ``*`` for any letters; an empty one
-            matches all. Other layers keep weights and batch-norm statistics.
+        trainable_layers: prefixes of the names of the trainable layers, with ``*`` for any letters; an empty prefix
+            matches all layers. Other layers keep their weights and batch-norm statistics.
         phases: values that change from an epoch on, in order.
-        ema_decay: evaluation and export use an exponential moving average of the weights with this decay, as 0.999; 0
-            for off.
+        ema_decay: evaluation and export use an exponential moving average of the weights with this decay, for example
+            0.999; 0 for off.
         validation_share: share of the training split that is held out and evaluated during training; with 0 the test
-            split is evaluated. Decisions by evaluations need a share, or a data set with a validation split.
-        without_part: a part of the training split that is left out, as ``1/4``; chosen by a hash.
+            split is evaluated. Plateau, early stop and annealing need a share, or a data set with a validation split.
+        without_part: a part of the training split that is left out, for example ``1/4``; chosen by a hash.
         evaluate_every: interval of evaluations during training; None: only at the end.
-        measures: names of measures that evaluations during training compute too, for the curves of the report; those
-            that decide are among them.
+        measures: names of further measures that evaluations during training compute, for the curves of the report.
+            Metrics of plateau and early stop are always computed.
         explosion: when a loss counts as exploded.
-        checkpoint_steps: a checkpoint at least every N steps …
-        checkpoint_minutes: … and at least every N minutes.
-        keep: checkpoints of a finished run: the newest N, or ``all``, one per evaluation. It does not affect the run's
-            name.
-        further: a finished run of the same store, whose state and order of data this run continues, with its own steps,
-            schedule and duration. ``champion``: the recipe's champion, if there is one when the training is first
-            planned.
+        checkpoint_steps: the most steps between two checkpoints.
+        checkpoint_minutes: the most minutes between two checkpoints.
+        keep: checkpoints that a finished run keeps: the newest N, or ``all``, one per evaluation. ``keep`` does not
+            affect the run's name.
+        further: a finished run of the same store, whose state and order of data this run continues, with a new step
+            count, schedule and duration. ``champion``: the recipe's champion, if there is one when the training is
+            first planned.
         init: a file with initial weights; other layers get random weights.
         precision: precision of the network's layers; ``auto`` is ``bfloat16`` if the device supports it. See
             docs/how-to/train.md.
-        jit: compile the training step with XLA, for one device; `podline models check` says whether a model compiles.
+        jit: compile the training step with XLA, on one device; `podline models check` shows whether a model compiles.
         seed: seed of weights, order, augmentation and dropout.
-        deterministic: the same bits every time on a CPU, at some cost of speed.
-        summary_steps: steps between two lines of metrics.jsonl, and of a loop on the device.
-        code: digests of installed code, as ``model vit`` → digest; filled in when the run is named.
+        deterministic: repeated trainings on a CPU give the same bits, but are slower.
+        summary_steps: the most steps between two lines of metrics.jsonl.
+        code: digests of installed code, for example ``model vit`` → digest; filled in when the run is named.
         hooks: hooks of installed packages, by name; see docs/how-to/parts.md.
-        promotion: rules by which a model becomes the recipe's champion; they do not affect the run's name.
+        promotion: rules by which a model becomes the recipe's champion; ``promotion`` does not affect the run's name.
     """
 
     name: str = Field(pattern=NAME)
@@ -304,28 +305,32 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _goes_back_for_one_reason(self) -> Recipe:
         if self.annealing and self.early_stop:
-            raise ValueError("annealing vs early_stop: annealing has a best state of its own; leave one of them out")
+            raise ValueError("annealing vs early_stop: each restores states by its own rule; leave one of them out")
         return self
 
     @model_validator(mode="after")
     def _begins_with_one(self) -> Recipe:
         if self.further and self.init and not self.init.published:
-            raise ValueError(f"further={self.further} vs init={self.init.file}: a run begins with one of them")
+            raise ValueError(
+                f"further={self.further} vs init={self.init.file}: a run can begin with only one; leave one out"
+            )
         return self
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Recipe:
         dataset = datasets.known(self.dataset)
         if dataset is not None and self.kind != dataset.kind:
-            raise ValueError(f"dataset={self.dataset} vs task.kind={self.kind}: its kind is {dataset.kind}")
+            raise ValueError(
+                f"dataset={self.dataset} vs task.kind={self.kind}: expected the data set's kind, {dataset.kind}"
+            )
         for name in COMMON:
             if name not in self.task.common and getattr(self, name) != type(self).model_fields[name].default:
-                own = f"there is task.{name}" if name in type(self.task).model_fields else "leave it out"
+                own = f"set task.{name}" if name in type(self.task).model_fields else f"leave {name} out"
                 raise ValueError(f"the kind {self.kind} of dataset={self.dataset} has no use for {name}; {own}")
         if self.augmentation.mixes and not self.task.mixes_targets:
             raise ValueError(
                 f"augmentation: mixup={self.augmentation.mixup} and cutmix={self.augmentation.cutmix} mix the targets "
-                f"of two examples, and the kind {self.kind} of dataset={self.dataset} cannot; leave them out"
+                f"of two examples, but the kind {self.kind} of dataset={self.dataset} cannot mix them; leave both out"
             )
         deciding = self.schedule.plateau, self.annealing, self.early_stop
         if any("error" in dict(settings).values() for settings in deciding if settings) and not self.task.has_error:
@@ -344,28 +349,28 @@ class Recipe(Frozen):
         )
         for (epoch, _), (later, recipe) in itertools.pairwise(self.by_phase):
             if later <= epoch:
-                raise ValueError(f"phases: epoch {epoch} is followed by epoch {later}; give them in order")
+                raise ValueError(f"phases: epoch {epoch} is followed by epoch {later}; give phases in ascending order")
             if recipe.schedule.plateau != self.schedule.plateau:
                 raise ValueError(
                     f"phases: from epoch {later}: a plateau is for the whole run; set schedule.plateau once"
                 )
             if goes_back and recipe.optimizer != self.optimizer:
                 raise ValueError(
-                    f"phases: from epoch {later}: {goes_back} goes back to earlier states, so the optimizer stays the "
-                    "same; leave one of them out"
+                    f"phases: from epoch {later}: {goes_back} restores earlier states, so the optimizer must not "
+                    "change; leave one of them out"
                 )
         return self
 
     @property
     def pretrained(self) -> Pretrained | None:
-        """Return the network that begins with published weights, unless there is ``init`` or ``further``; or None."""
+        """Return the network that begins with published weights unless ``init`` or ``further`` is given; or None."""
         return self.task.pretrained if self.model.weights == "none" else Pretrained(self.model.kind)
 
     def held_out_share(self, manifest: Manifest) -> float:
-        """Return the held-out share of the training split: 0 if a data set has a validation split.
+        """Return the share of the training split to hold out: 0 if the data set has a validation split.
 
         Raises:
-            ValueError: the recipe decides by evaluations, but only the test split could be evaluated.
+            ValueError: plateau, early stop or annealing is set, but only the test split could be evaluated.
         """
         if manifest.has_validation:
             return 0.0
@@ -375,8 +380,8 @@ class Recipe(Frozen):
     def _require_validation(self) -> None:
         if self.decides_by and not self.validation_share:
             raise ValueError(
-                f"{self.decides_by} vs validation_share=0: it needs examples that are held out from training, "
-                "never by the test split; give validation_share=0.1"
+                f"{self.decides_by} vs validation_share=0: it needs examples that are held out from training, since "
+                "it must not use the test split; give validation_share=0.1"
             )
 
     @property
@@ -392,7 +397,7 @@ class Recipe(Frozen):
 
     @property
     def by_phase(self) -> tuple[tuple[int, Recipe], ...]:
-        """The first epoch of each phase, and the recipe in this phase, without phases; the first is epoch 0."""
+        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase."""
         recipe: Recipe = self.model_copy(update={"phases": ()})
         found: list[tuple[int, Recipe]] = [(0, recipe)]
         for phase in self.phases:
@@ -410,7 +415,7 @@ class Recipe(Frozen):
 
     @property
     def held_out_measures(self) -> tuple[str, ...]:
-        """The names of the measures of evaluations during training, also of those that decide."""
+        """The names of measures that evaluations during training compute, with those of plateau and early stop."""
         deciding = [each.metric for each in (self.schedule.plateau, self.early_stop) if each]
         names = dict.fromkeys((*self.measures, *deciding))
         return tuple(name for name in names if name not in WITHOUT_MEASURE)
@@ -422,7 +427,7 @@ class Recipe(Frozen):
 
     @property
     def decides_by(self) -> str:
-        """The parts of this recipe that use evaluations during training, as text; empty without any."""
+        """The first setting that decides by evaluations during training: plateau, annealing or early stop; or empty."""
         found = {
             "schedule.kind=plateau": self.schedule.kind == "plateau",
             "annealing": self.annealing,

@@ -1,4 +1,4 @@
-"""Names the parts that Podline ships for each kind of task, as ``module:name``, imported on demand."""
+"""Lists Podline's kinds of task, data sets and recipes as ``module:name``, which are imported on demand."""
 
 KINDS = {
     "classification": "podline.kinds.classification.facts:CLASSIFICATION",
@@ -16,7 +16,7 @@ DATA_SETS = {
     "coco_sample": "podline.kinds.pose.data_sets:COCO_SAMPLE",
     "keypoints": "podline.kinds.pose.data_sets:KEYPOINTS",
 }
-# A recipe's docstring has the command and the expected result.
+# The docstring of a recipe's module has the command and the expected result.
 RECIPES = {
     "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
     "cifar10-small": "podline.kinds.classification.recipes.cifar10_small:RECIPE",

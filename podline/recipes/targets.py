@@ -1,4 +1,4 @@
-"""Defines what the records of a kind of task hold beside their images: its targets, as arrays and as text."""
+"""Defines the targets of a kind of task (what its examples have besides images), as arrays and as text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from podline.documents.manifest import Manifest
 
 
 class Doubt(NamedTuple):
-    """A doubt about a test split: no figure on it, or hardly one, can be told from guessing.
+    """A warning about a test split on which hardly any model, or no model, can be shown to be better than guessing.
 
     Attributes:
-        certain: whether no answers could be shown to be better than guessing.
+        certain: whether no model at all can be shown to be better than guessing.
         words: the reason, the number of test images that would be enough, and the remedy.
     """
 
@@ -27,17 +27,18 @@ class Doubt(NamedTuple):
 
 
 class Targets:
-    """The targets of a kind: the content of its records beside the image.
+    """The targets of a kind of task.
 
-    ``records`` are fields of some records by name, (n, …) each, as the reader returns them, with or without the image.
+    In all methods, ``records`` is field name → values (n, …) of n examples, as the reader returns them; the image may
+    be missing.
     """
 
     def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:  # noqa: ARG002 (without classes)
-        """Return the number of records of each class, (classes,)."""
+        """Return the number of examples of each class, int64 (classes,); all zero by default."""
         return np.zeros(classes, np.int64)
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (all are valid)
-        """Return the place of the first record with invalid targets, and a phrase for after its name; or None."""
+        """Return the index of the first example with invalid targets, and the problem as a predicate; or None."""
         return None
 
     def doubt(
@@ -48,21 +49,21 @@ class Targets:
         *,
         is_hashed: bool,  # noqa: ARG002
     ) -> Doubt | None:
-        """Return what an evaluation on the test split cannot prove, known before the training; None by default.
+        """Return why an evaluation on the test split could not show that a model is better than guessing, or None.
 
         Args:
             names: the classes.
             test: number of test examples of each class.
             every: number of examples of each class in all splits.
-            is_hashed: whether a hash of the images may have made the test split, with the share ``test_share``.
+            is_hashed: whether the test split may have been chosen by a hash of the images, by the share ``test_share``.
         """
         return None
 
 
 class TextTargets(Targets, ABC):
-    """The targets of a kind whose targets can be given as text; sources of images return a text per image.
+    """The targets of a kind of task that can be given as text; a source of images returns a text per image.
 
-    Each target has exactly one text, however a source writes it.
+    Equal targets have equal texts, even if sources write them differently.
 
     Attributes:
         least_classes: least number of classes of a data set.
@@ -76,24 +77,24 @@ class TextTargets(Targets, ABC):
 
         Args:
             value: a value from a table, from JSON, or from the reader of a user's data set.
-            class_names: the class names if known beforehand; an integer is then an index of them.
+            class_names: the class names, if known; an integer value is then an index into them.
 
         Raises:
-            ValueError: the value is not a target; the message is a phrase after the image's name.
+            ValueError: the value is not a target; the message continues a sentence that begins with the image's name.
         """
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:  # noqa: ARG002 (without classes)
-        """Return the class names in the distinct texts of a data set, in the order of their numbers."""
+        """Return the class names that occur in a data set's distinct texts, in the order of class indices."""
         return ()
 
     @abstractmethod
     def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
-        """Return the features of a record beside its image."""
+        """Return the features of an example besides its image."""
 
     @abstractmethod
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-        """Convert texts to the values of these features, (n, …) each; classes as any unsigned integers."""
+        """Convert n texts to feature name → values (n, …); classes may have any unsigned integer dtype."""
 
     @abstractmethod
     def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
-        """Return records' targets as text, as in ``train[3] is cat``."""
+        """Return the target of each example as text for people, such as ``cat`` in ``train[3] is cat``."""

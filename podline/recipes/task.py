@@ -1,4 +1,4 @@
-"""The section of a recipe for its kind of task, found by the kind's name."""
+"""Defines the section ``task`` of a recipe, whose class depends on the kind of task."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from podline.recipes.parts import Registry
 from podline.recipes.published_weights import Pretrained
 
 COMMON = ("model", "augmentation", "loss")
-"""Parts of a recipe that only some kinds use."""
+"""Sections of a recipe that only some kinds of task use."""
 
 
 class WithTask(Protocol):
-    """A recipe, as its section knows it."""
+    """A recipe with a section ``task``."""
 
     @property
     def name(self) -> str:
@@ -27,24 +27,24 @@ class WithTask(Protocol):
 
     @property
     def task(self) -> TaskSettings:
-        """The section."""
+        """The section of the kind of task."""
         ...
 
 
 class TaskSettings(Frozen):
-    """The base of all task sections.
+    """The base class of all task sections.
 
-    A field with the name of a common part replaces it: a kind's own ``augmentation`` is applied to its images.
+    A field ``model``, ``augmentation`` or ``loss`` replaces the recipe's section of this name.
 
     Attributes:
-        common: the parts of :data:`COMMON` that the kind uses.
-        may_change: the fields that a phase can change, as ``task.emphasis``, with nested ones.
+        common: the sections of :data:`COMMON` that the kind uses.
+        may_change: dotted paths that a phase can change, for example ``task.emphasis``; includes nested settings.
         judging: fields that affect only an evaluation, and not a run's name.
-        beside_loss: the paths whose values do not change the formula of the loss of an evaluation. A search that
-            compares losses may vary these.
-        has_error: whether an example's answer is right or wrong, so that plateau and annealing can use the ``error``.
-        mixes_targets: whether its loss supports several targets with shares (:mod:`podline.input.mixing`).
-        kind: name of the kind.
+        beside_loss: dotted paths that do not change the formula of the evaluation's loss. A search that compares losses
+            may vary them.
+        has_error: whether an answer is right or wrong, so that plateau, early stop and annealing can use ``error``.
+        mixes_targets: whether the loss supports several targets with shares (:mod:`podline.input.mixing`).
+        kind: name of the kind of task.
     """
 
     common: ClassVar[tuple[str, ...]] = COMMON
@@ -70,37 +70,37 @@ class TaskSettings(Frozen):
 
     @property
     def image_side(self) -> int | None:
-        """Return the required side of the square images, in pixels; None for any."""
+        """Return the side in pixels of the square images that the kind needs; None for any shape."""
         return None
 
     @property
     def pretrained(self) -> Pretrained | None:
-        """Return the trunk of the kind's own network that begins with published weights, or None."""
+        """Return the trunk of the kind's own network if the trunk begins with published weights; else None."""
         return None
 
     @property
     def asks_for_weights(self) -> str:
-        """Return the options by which a network begins with pretrained weights."""
+        """Return the command-line options by which a network begins with pretrained weights."""
         return "--init FILE"
 
     @property
     def balanced_by(self) -> str | None:
-        """Return the record field whose values an epoch balances; None for no balance."""
+        """Return the field by whose values examples are sampled in equal numbers; None for no balancing."""
         return None
 
     def conversion(self) -> JsonObject:
-        """Return the settings that the kind needs for a conversion, by name."""
+        """Return name → value of the conversion settings that the kind needs."""
         return {}
 
     def require_fit(self, loss: str) -> None:
-        """Raise ValueError if a recipe's loss, by its name, does not fit this section."""
+        """Raise ValueError if the recipe's loss of this name does not fit the section."""
 
     def trained(self) -> Self:
         """Return this section without the settings that affect only an evaluation."""
         return self.changed(**{name: type(self).model_fields[name].default for name in self.judging})
 
     def judged(self) -> JsonObject:
-        """Return the settings that affect only an evaluation, if they differ from the default."""
+        """Return name → value of the settings that affect only an evaluation and differ from the default."""
         return {
             name: value
             for name in self.judging
@@ -109,7 +109,7 @@ class TaskSettings(Frozen):
 
 
 class UnknownTask(TaskSettings, extra="allow"):
-    """The unparsed section of a kind whose package is not installed."""
+    """The unparsed section of a kind of task whose package is not installed."""
 
     may_change = ("task",)
     has_error = True
@@ -118,7 +118,7 @@ class UnknownTask(TaskSettings, extra="allow"):
 
 @dataclass(frozen=True)
 class NamedSettings:
-    """The facts of a kind that recipes use; :class:`podline.recipes.kind_facts.KindFacts` adds the others.
+    """The facts of a kind of task that recipes need; :class:`podline.recipes.kind_facts.KindFacts` adds more.
 
     Attributes:
         name: name in recipes and data sets.
@@ -133,7 +133,7 @@ KINDS: Registry[NamedSettings] = Registry("kind of task", "podline.kinds", shipp
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
-    """Parse the section of a kind; keep it unchanged if the kind's package is missing or fails.
+    """Parse the section of a kind of task; do not parse it if the kind's package is missing or fails.
 
     Raises:
         ValidationError: a setting is unknown, or its value is invalid.
@@ -146,5 +146,5 @@ def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
 
 
 def is_usual(task: TaskSettings) -> bool:
-    """Return whether a section has only defaults, so that a recipe's JSON omits it."""
+    """Return whether a section has only defaults, so that a recipe's JSON omits the section."""
     return task.kind == USUAL_KIND and task == task_of(USUAL_KIND, {})

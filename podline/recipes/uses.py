@@ -1,6 +1,6 @@
-"""Which settings have an effect, by another setting of their section: one table for refusals and for changes.
+"""Lists settings that have an effect only with certain values of another setting, for checks and for changes.
 
-A setting without effect would give another run name to the same training.
+Settings without effect are refused, because they would give another run name to the same training.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ S = TypeVar("S", bound=Frozen)
 
 
 class Use(NamedTuple):
-    """The other setting, and its values, with which a setting has an effect.
+    """The values of another setting with which a setting has an effect.
 
     Attributes:
-        field: another setting of the section.
-        values: its values that give an effect; empty for any but 0, false and none.
+        field: the other setting, in the same section.
+        values: the values with which there is an effect; empty for all values except 0, false and none.
     """
 
     field: str
@@ -55,9 +55,9 @@ USES: Mapping[str, Mapping[str, Use]] = {
     },
     "augmentation": {"alternate": Use("flip"), "crop_ratio": Use("crop"), "magnitude": Use("rand_augment")},
 }
-"""Section → setting → what it needs."""
+"""Section → setting → the values of another setting that it needs."""
 
-# The kinds that Podline knows; the function of an installed one may read any setting.
+# Podline's kinds; the function of an installed kind may read any setting.
 _KNOWN: Mapping[str, Collection[str]] = {
     "model": MODELS.shipped,
     "optimizer": OPTIMIZERS.shipped,
@@ -66,7 +66,7 @@ _KNOWN: Mapping[str, Collection[str]] = {
 
 
 def has_effect(section: str, name: str, other: Json) -> bool:
-    """Return whether a setting has an effect, given the value of the setting that it needs."""
+    """Return whether a setting has an effect if the setting that it depends on has the value ``other``."""
     values = USES[section][name].values
     if not values:
         return bool(other)
@@ -74,10 +74,10 @@ def has_effect(section: str, name: str, other: Json) -> bool:
 
 
 def require_effects(section: str, settings: S) -> S:
-    """Refuse settings that differ from the default and have no effect.
+    """Check that all settings that differ from the default have an effect.
 
     Raises:
-        ValueError: there is one; the message names what it needs.
+        ValueError: a setting has no effect; the message says which other setting it needs.
     """
     values = dict(settings)
     for name, use in USES[section].items():

@@ -1,4 +1,4 @@
-"""Chooses, by the number of images, a training's validation part and the interval of its evaluations."""
+"""Decides, from the number of images, whether images are held out for validation and how often to evaluate."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe
 
-# A step takes about as long as this number of evaluations of its images; if only upper layers train, the second.
+# A training step takes about as long as this number of evaluations of its images; if only upper layers train, the
+# second number.
 _STEP, _UPPER_STEP = 3, 2
 # Limits of the probe: number of images, and number of pixels, since the outputs of all layers may be in memory at once.
 _PROBED, _PROBED_PIXELS = 64, 2**19
-_FEWEST = 4  # evaluations that even a short training has
+_FEWEST = 4  # least number of evaluations of a training
 
 
 def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], object]) -> Recipe:
-    """Return the recipe without its validation part and early stop if ``fit`` finds the images too few.
+    """Return the recipe, without held-out images and early stop if there are fewer than ``fit`` requires.
 
     Args:
-        recipe: any recipe with a ``fit``.
-        manifest: the manifest of the data set, whose own validation split takes the place of the part.
-        tell: called with the reason.
+        recipe: any recipe.
+        manifest: the manifest of the data set; a validation split replaces the held-out images.
+        tell: is called with the reason.
 
     Raises:
-        SettingsError: the schedule or annealing decides by held-out images.
+        SettingsError: there are too few images for a plateau or for annealing.
     """
     least = recipe.fit.least_validation if recipe.fit else 0
     images, own = manifest.split(TRAIN).records, manifest.has_validation
     part = manifest.split(VALIDATION).records if own else round(recipe.validation_share * images)
     why = ""
     if not recipe.evaluates:
-        why = "there are no evaluations on the way"
+        why = "there are no evaluations during training"
     elif not own and recipe.further:
-        why = "the run that is trained further may have learned any of them"
+        why = "the run that is trained further may have learned any of the images"
     elif part < least:
-        those = "of the validation split" if own else f"of {plural(images, 'image')}"
-        why = f"{part:,} {those} would be too few to decide by, {least:,} are enough"
+        where = "images of the validation split" if own else f"of {plural(images, 'image')}"
+        why = f"{part:,} {where} would be too few for decisions, {least:,} are enough"
     if not least or not why:
         return recipe
     if recipe.schedule.kind == "plateau" or recipe.annealing:
@@ -56,12 +57,12 @@ def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], ob
 def with_rarer_evaluations(recipe: Recipe, manifest: Manifest, share: float) -> Recipe:
     """Return the recipe with evaluations that take at most about a share of the training's time.
 
-    The interval depends on numbers of images only, so that a repeated training has the same one.
+    The interval depends only on numbers of images, so that a repeated training has the same interval.
 
     Args:
         recipe: a recipe that fits the data set.
         manifest: the manifest of the data set.
-        share: the share; 0 leaves the interval as it is.
+        share: the share of the time; with 0 the interval does not change.
     """
     if not share or recipe.evaluate_every is None or not recipe.evaluates:
         return recipe
@@ -93,6 +94,6 @@ def _work(recipe: Recipe, images: int, epochs: float) -> float:
 
 
 def probed(manifest: Manifest) -> int:
-    """Return the number of test images by which each evaluation also measures the layers."""
+    """Return the number of test images for which each evaluation during training measures all layers."""
     height, width, _ = manifest.image_shape
     return min(manifest.split(TEST).records, _PROBED, max(_PROBED_PIXELS // (height * width), 2))

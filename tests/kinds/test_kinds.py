@@ -42,7 +42,7 @@ def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> Non
 def test_the_section_of_another_kind_is_refused() -> None:
     with pytest.raises(SettingsError, match="recipe sample: got the kind classification, expected pose"):
         PoseSettings.of(registry.get("sample"))
-    with pytest.raises(SettingsError, match="records of the kind pose cannot be made from a text for each image"):
+    with pytest.raises(SettingsError, match="the kind pose has no targets as text"):
         text_targets("pose")
 
 

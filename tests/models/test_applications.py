@@ -133,7 +133,7 @@ def test_published_weights_are_downloaded_once_and_give_the_features_of_keras(
     md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     address = "http://127.0.0.1:9/weights.h5"  # nothing answers there
     monkeypatch.setitem(PUBLISHED, kind, PUBLISHED[kind]._replace(source=address, checksum=md5))
-    with pytest.raises(SettingsError, match=rf"Keras cannot download {file.name} .*; put it at \S*/{md5}/{file.name}"):
+    with pytest.raises(SettingsError, match=rf"cannot download {file.name} .*; put the file at \S*/{md5}/{file.name}"):
         published_layers(store, Pretrained(kind), md5)
     monkeypatch.setattr(keras.utils, "get_file", lambda *_, **__: str(file))
     published_layers(store, Pretrained(kind), md5)
@@ -257,7 +257,7 @@ HOSTILE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut": (lambda data: data[:-1], "is damaged"),
     "more": (lambda data: data + b"\0", "bytes follow the last storage"),
     "other": (lambda data: b"PK\x03\x04" + data, "is damaged"),
-    "key": (lambda data: data.replace(STORAGE, b"X\x07\x00\x00\x00Storage"), "something else than numbers"),
+    "key": (lambda data: data.replace(STORAGE, b"X\x07\x00\x00\x00Storage"), "not of float32 or int64 numbers"),
 }
 
 

@@ -97,7 +97,7 @@ def test_the_export_is_made_of_keras_own_parts(tmp_path: Path) -> None:
 
 
 def test_channels_first_is_refused_by_name_without_a_gpu() -> None:
-    with pytest.raises(SettingsError, match=r"data_format=channels_first needs a GPU; the devices here: .*CPU:0"):
+    with pytest.raises(SettingsError, match=r"data_format=channels_first needs a GPU, but the devices are .*CPU:0"):
         small_model(data_format="channels_first")
     require_device("channels_first", ["/device:CPU:0", "/device:GPU:0"])
 
@@ -130,7 +130,9 @@ def test_a_prefix_of_no_kernel_is_refused(prefix: str, words: str) -> None:
         small_model(l2=1e-4, l2_layers=("classifier", prefix))
 
 
-@pytest.mark.parametrize(("outputs", "words"), [(0, "0 outputs"), (10, "mean of 2 and deviation of 2 channels vs")])
+@pytest.mark.parametrize(
+    ("outputs", "words"), [(0, "0 outputs"), (10, "a mean of 2 and a deviation of 2 channels, expected")]
+)
 def test_images_and_outputs_that_cannot_be_are_refused(outputs: int, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         build_model(ModelSettings(), SMALL, outputs, [0.0] * 2, [1.0] * 2)

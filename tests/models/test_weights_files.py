@@ -47,7 +47,7 @@ HOSTILE: dict[str, Callable[[Any, Path], Any]] = {
     "nested": _nested,
     "to an object": _again,
     "MB of memory to read": lambda group, other: group.create_dataset("0", (1 << 33,), "f4", chunks=(1024,)),
-    "bytes of weights or more vs": _claims,
+    "bytes of weights, expected at most": _claims,
 }
 
 

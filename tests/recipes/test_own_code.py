@@ -139,7 +139,7 @@ def test_a_run_is_not_trained_with_other_code_and_other_values_take_the_code_as_
     require_unchanged(named)
     edit("mine_layers", "return 3", "return 4")
     assert with_code(named) == named
-    with pytest.raises(SettingsError, match=r"model mine: .*begins a new run"):
+    with pytest.raises(SettingsError, match=r"model mine: .*to begin a new run"):
         require_unchanged(named)
     require_unchanged(with_code(registry.override(named, {"seed": 1})))
 

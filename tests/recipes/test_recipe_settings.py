@@ -72,8 +72,8 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"early_stop": {}}, r"early_stop vs validation_share=0: .* give validation_share=0\.1"),
         ({"further": "t-0", "init": {"file": "a.npz"}}, r"further=t-0 vs init=a\.npz"),
         (HELD_OUT | {"annealing": {}, "early_stop": {}}, "annealing vs early_stop"),
-        (HELD_OUT | ADAM_LATER | {"early_stop": {}}, "from epoch 1: early_stop goes back to earlier states"),
-        (HELD_OUT | ADAM_LATER | {"annealing": {}}, "from epoch 1: annealing goes back to earlier states"),
+        (HELD_OUT | ADAM_LATER | {"early_stop": {}}, "from epoch 1: early_stop restores earlier states"),
+        (HELD_OUT | ADAM_LATER | {"annealing": {}}, "from epoch 1: annealing restores earlier states"),
     ],
 )
 def test_values_that_cannot_be_are_refused_where_they_are_written(change: dict[str, Any], words: str) -> None:
@@ -108,13 +108,16 @@ POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"task": {"kind": "classification"}}, "dataset=coco vs task.kind=classification: its kind is pose"),
+        (
+            {"task": {"kind": "classification"}},
+            "dataset=coco vs task.kind=classification: expected the data set's kind, pose",
+        ),
         ({"dataset": "mnist"}, r"task\.side\n +Extra inputs are not permitted"),
-        ({"model": {"kind": "mobilenetv2"}}, "kind pose of dataset=coco has no use for model; there is task.model"),
-        ({"loss": {"kind": "focal"}}, "has no use for loss; leave it out"),
+        ({"model": {"kind": "mobilenetv2"}}, "kind pose of dataset=coco has no use for model; set task.model"),
+        ({"loss": {"kind": "focal"}}, "has no use for loss; leave loss out"),
         (
             {"phases": [{"from_epoch": 1, "changes": {"augmentation.flip": True}}]},
-            "from epoch 1: recipe: the kind pose of dataset=.*has no use for augmentation; there is task.augmentation",
+            "from epoch 1: recipe: the kind pose of dataset=.*has no use for augmentation; set task.augmentation",
         ),
         ({"early_stop": {"metric": "error"}, "validation_share": 0.1}, "error is the share of wrong answers"),
         ({"task": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
@@ -166,7 +169,10 @@ def test_a_phase_adds_its_changes_to_those_before_it() -> None:
     [
         ([(3, {"batch_size": 8}), (3, {"batch_size": 9})], "epoch 3 is followed by epoch 3"),
         ([(3, {"batch_size": 0})], "from epoch 3: batch_size: Input should be greater than or equal to 1"),
-        ([(3, {"seed": 1})], "seed cannot change during a run; these can: accumulate, augmentation, batch_size"),
+        (
+            [(3, {"seed": 1})],
+            "seed cannot change during a run; phases can change: accumulate, augmentation, batch_size",
+        ),
         ([(3, {"schedule.kind": "plateau"})], "a plateau is for the whole run"),
         ([(3, {"optimizer.kind": "lionn"})], "there is no optimizer 'lionn'"),
     ],

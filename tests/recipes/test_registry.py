@@ -99,16 +99,16 @@ def test_data_of_ones_own_are_named(own: str | None, source: str, name: str) -> 
 
 @pytest.mark.parametrize("folder", ["蟻2", "!", "ants-0123456789ab"])
 def test_a_folder_whose_name_would_lose_a_letter_or_be_a_run_s_needs_a_name(folder: str) -> None:
-    with pytest.raises(SettingsError, match=rf"folder '{folder}' gives no name .* \(--name NAME, or the recipe images"):
+    with pytest.raises(SettingsError, match=rf"folder is '{folder}': .* \(--name NAME, or the recipe images"):
         registry.for_data(registry.get("images"), None, f"/data/{folder}")
 
 
 def test_only_data_of_ones_own_are_named() -> None:
     assert registry.for_data(registry.get("cifar10"), None, "/data/photos").name == "cifar10"
     for recipe, name, words in (
-        ("cifar10", "x", r"'x' vs cifar10, the data set of the recipe cifar10"),
-        ("images.x", "y", r"'y' vs images.x, the data set of the recipe images.x"),
-        ("images", "A b", r"the name 'A b' vs small letters, digits, - and _"),
+        ("cifar10", "x", r"'x' for cifar10, the data set of the recipe cifar10"),
+        ("images.x", "y", r"'y' for images.x, the data set of the recipe images.x"),
+        ("images", "A b", r"the name 'A b', expected small letters, digits, - and _"),
     ):
         with pytest.raises(SettingsError, match=words):
             registry.for_data(registry.get(recipe), name, "")
@@ -165,8 +165,8 @@ def test_a_file_that_was_changed_is_read_again(recipe_file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"my_recipe.py holds no RECIPE vs a Recipe: write RECIPE = "),
-        ("RECIPE = 3", r"my_recipe.py holds a int vs a Recipe"),
+        ("", r"my_recipe.py has no RECIPE; write RECIPE = "),
+        ("RECIPE = 3", r"my_recipe.py has RECIPE of type int; write RECIPE = "),
         ("import", r"my_recipe.py: SyntaxError: invalid syntax"),
         (
             SOURCE.format("name='a', dataset='sample', batch_size=0"),

@@ -38,7 +38,7 @@ def manifest_of(root: Path, **sizes: int) -> Manifest:
     return publish(root, "images", CLASS_NAMES, splits, shard_records=10_000)
 
 
-FEW = "would be too few to decide by, {} are enough"
+FEW = "would be too few for decisions, {} are enough"
 NONE = "no training images are held out, and the last weights are the result: "
 
 
@@ -47,12 +47,18 @@ NONE = "no training images are held out, and the last weights are the result: "
     [
         ({}, 80, 0, (0.1, STOP), ""),
         ({}, 74, 0, (0.0, None), f"{NONE}7 of 74 images {FEW.format(8)}"),
-        ({"further": "t-0"}, 80, 0, (0.0, None), f"{NONE}the run that is trained further may have learned any of them"),
-        ({"evaluate_every": None}, 80, 0, (0.0, None), f"{NONE}there are no evaluations on the way"),
+        (
+            {"further": "t-0"},
+            80,
+            0,
+            (0.0, None),
+            f"{NONE}the run that is trained further may have learned any of the images",
+        ),
+        ({"evaluate_every": None}, 80, 0, (0.0, None), f"{NONE}there are no evaluations during training"),
         # A validation split of the source's own.
         ({}, 74, 8, (0.1, STOP), ""),
         ({"further": "t-0"}, 74, 8, (0.1, STOP), ""),
-        ({}, 80, 7, (0.0, None), "the last weights are the result: 7 of the validation split " + FEW.format(8)),
+        ({}, 80, 7, (0.0, None), "the last weights are the result: 7 images of the validation split " + FEW.format(8)),
         # What a person gives comes first.
         ({"validation_share": 0.05}, 74, 0, (0.05, STOP), ""),
         ({"early_stop.patience": 2}, 74, 3, (0.1, EarlyStopSettings(patience=2)), ""),

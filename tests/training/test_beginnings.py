@@ -129,8 +129,8 @@ def damaged(file: Path) -> None:
     [
         ("other.keras", lambda file: other().save(file), SettingsError, "file has elsewhere, the model has stem_"),
         ("old.h5", keras_2, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
-        ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged or no file of weights: [^\n]*$"),
-        ("weights.ckpt", damaged, SettingsError, r"\.ckpt vs \.keras, \.weights\.h5"),
+        ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged, or is not a file of weights: [^\n]*$"),
+        ("weights.ckpt", damaged, SettingsError, r"got \.ckpt, expected \.keras, \.weights\.h5"),
         ("none.npz", lambda _file: None, SettingsError, "No such file"),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_run_names_its_weights_and_another_takes_them_from_the_store(root: Pat
         description = ModelDescription.model_validate_json((root / spec.folder / DESCRIPTION).read_bytes())
         assert description.weights == f"{LITE.file} (Apache-2.0, published in {LITE.source})"
     (root / KEPT).write_bytes((root / KEPT).read_bytes() + b"\0")
-    with pytest.raises(ArtifactError, match=r"another checksum than its folder; delete it"):
+    with pytest.raises(ArtifactError, match=r"another checksum than its folder's name; delete the file"):
         layers_of(root)
 
 
@@ -281,7 +281,7 @@ def test_without_the_package_or_with_another_file_in_it_one_line_says_what_to_do
 def test_other_models_widths_and_checksums_are_refused(root: Path):
     with pytest.raises(ValueError, match=r"weights=imagenet with kind=resnet, expected kind=efficientnet-lite0 or"):
         PRETRAINED.changed(model={"kind": "resnet", "weights": "imagenet"})
-    with pytest.raises(ValueError, match=r"weights=imagenet vs width=0.5: they are published for width 1"):
+    with pytest.raises(ValueError, match=r"weights=imagenet vs width=0.5: these weights are published for width 1"):
         PRETRAINED.changed(model={"kind": "mobilenetv3-small", "weights": "imagenet", "width": 0.5})
     with pytest.raises(SettingsError, match=r"got model.kind=my-vit, expected efficientnet-lite0 or .*--init FILE"):
         pretrained_spec(root, model={"kind": "my-vit", "weights": "imagenet"})

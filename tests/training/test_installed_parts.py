@@ -241,7 +241,7 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
         built(ModelSettings(kind="vit", options={"head": 2}))
     with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
         built(ModelSettings(options={"heads": 2}))
-    with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models know it"):
+    with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models support it"):
         built(VIT.model_copy(update={"data_format": "channels_first"}))
     assert parts.OPTIMIZERS.names()[-1] == "own-lion"
 
@@ -381,9 +381,9 @@ def quantized(*arguments: Any) -> keras.Model:
         (sequential(lambda: [Valued()]), r"layer valued \(Valued\) cannot be built .* by self.add_weight\(shape=…, "),
         (
             sequential(lambda: [Unbuilt()]),
-            r"layer unbuilt \(Unbuilt\): only its first step builds dense.* \(Dense\), too late",
+            r"layer unbuilt \(Unbuilt\): only the first step builds its layer dense.* \(Dense\), too late",
         ),
-        (sequential(decoded), "model odd: layers encoder and decoder share .*kernel, but those made from their get_"),
+        (sequential(decoded), "model odd: layers encoder and decoder share .*kernel, but layers made from their get_"),
         (sequential(lambda: [Unnamed(2)]), r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "),
         (
             sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]),
@@ -393,7 +393,7 @@ def quantized(*arguments: Any) -> keras.Model:
         # A layer that is called on a constant never trains.
         (
             with_positions(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]),
-            "model odd: its constants differ each time it is built",
+            "model odd: its constants differ each time the model is built",
         ),
     ],
 )
@@ -406,7 +406,10 @@ def test_a_model_that_cannot_be_trained_is_refused_by_name(odd: Any, function: A
 def test_under_several_replicas_what_has_a_state_of_its_own_is_refused_by_name(odd: Any) -> None:
     odd(sequential(lambda: [layers.GaussianNoise(0.1, name="noise")]))
     built(ODD)
-    with replicas().scope(), pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* of 2 replicas"):
+    with (
+        replicas().scope(),
+        pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* 2 replicas would differ"),
+    ):
         built(ODD)
     scaled = layers.Normalization()
     scaled.adapt(np.arange(12.0).reshape(4, 3))

@@ -178,7 +178,10 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
 
 @pytest.mark.parametrize(
     ("batch_size", "words"),
-    [(20, "batch_size=20 vs 8 replicas .8 × cpu.*: use 16 or 24"), (4, "batch_size=4 vs 8 .*: use 8, or")],
+    [
+        (20, "batch_size=20 .* 8 replicas .8 × cpu.*: use batch_size=16 or 24"),
+        (4, "batch_size=4 .* use batch_size=8, or"),
+    ],
 )
 def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(root, batch_size, words):
     recipe = RECIPE.changed(batch_size=batch_size)

@@ -140,5 +140,5 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     with pytest.raises(SourceError, match=told):
         opened(raw)
     assert remarks("x", {}, (), None, {"test": 2, "train": 1})[1] == (
-        "labelled in two ways: 1 record of the train split with the image of another one in it"
+        "labelled in two ways: 1 record of the train split with the image of another record"
     )
