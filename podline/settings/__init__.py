@@ -1,1 +1,1 @@
-"""The settings of a machine, and the processes that train together. What changes a result is in recipes."""
+"""The settings of a machine, which do not change results, and the processes that train together."""

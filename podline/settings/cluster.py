@@ -1,7 +1,7 @@
 """Reads ``TF_CONFIG``: the processes that train together; :mod:`podline.settings.launchers` has other sources.
 
-``TF_CONFIG`` is TensorFlow's own variable, in JSON: the ``host:port`` of every process, by job, and which one this
-process is; see :data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` of one process. This
+``TF_CONFIG`` is TensorFlow's variable, in JSON: the ``host:port`` of every process of each job, and this process's job
+and index; see :data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` with one process. This
 module does not need TensorFlow.
 """
 
@@ -17,10 +17,10 @@ from podline.base.frozen import Frozen
 
 VARIABLE = "TF_CONFIG"
 EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
-# In this order, since the chief comes first if there is such a job.
+# In this order, because a chief comes first.
 _JOBS = ("chief", "worker")
 
-# Classes of tf.errors about another process, and classes that are so only with certain messages.
+# Classes of tf.errors about another process, and classes that are about another process only with certain messages.
 _AWAY = frozenset({"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"})
 _PERHAPS_AWAY = frozenset({"InternalError", "UnknownError", "FailedPreconditionError"})
 _TOLD = r"collective|coordination|grpc server|/job:(worker|chief)|incarnation"
@@ -32,7 +32,7 @@ class Cluster(Frozen):
 
     Attributes:
         addresses: ``host:port`` of each process.
-        place: number of this process, from 0; the first one is the chief, which alone writes to the run's folder.
+        place: index of this process, from 0; process 0 is the chief, which alone writes to the run's folder.
     """
 
     addresses: tuple[str, ...]
@@ -40,7 +40,7 @@ class Cluster(Frozen):
 
     @property
     def chief(self) -> bool:
-        """Return whether this process is the chief, which writes."""
+        """Return whether this process is the chief."""
         return self.place == 0
 
 
@@ -48,7 +48,7 @@ def parse(text: str) -> Cluster:
     """Parse ``TF_CONFIG``.
 
     Raises:
-        SettingsError: the text is not JSON, or does not name this process.
+        SettingsError: the text is not JSON, or does not describe this process.
     """
     try:
         document = json.loads(text)
@@ -57,15 +57,15 @@ def parse(text: str) -> Cluster:
         kind, index = str(task["type"]), int(task["index"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(
-            f"{VARIABLE} is {text!r} ({type(error).__name__}: {error}) vs something like {EXAMPLE}"
+            f"{VARIABLE} is {text!r} ({type(error).__name__}: {error}), expected a value such as {EXAMPLE}"
         ) from error
     other = sorted(set(cluster) - set(_JOBS))
     if other:
         raise SettingsError(f"{VARIABLE} has a job {other[0]!r}; expected only {' and '.join(_JOBS)}")
     if not 0 <= index < len(jobs.get(kind, [])):
-        raise SettingsError(f"{VARIABLE} says that this is {kind} {index} vs a cluster of {_sizes(jobs)}")
+        raise SettingsError(f"{VARIABLE} has the task {kind} {index}, expected a task of a cluster of {_sizes(jobs)}")
     if len(jobs.get("chief", [])) > 1:
-        raise SettingsError(f"{VARIABLE} has {len(jobs['chief'])} chiefs vs one at most")
+        raise SettingsError(f"{VARIABLE} has {len(jobs['chief'])} chiefs, expected at most one")
     before = sum(len(jobs.get(job, [])) for job in _JOBS[: _JOBS.index(kind)])
     return Cluster(
         addresses=tuple(address for job in _JOBS for address in jobs.get(job, [])),
@@ -74,11 +74,11 @@ def parse(text: str) -> Cluster:
 
 
 def lost(kind: str, message: str) -> WorkerLostError | None:
-    """Return the error if a failure of TensorFlow in this process is due to another process.
+    """Decide whether an exception of TensorFlow in this process was caused by the loss of another process.
 
     Args:
         kind: name of the exception's class.
-        message: its message.
+        message: message of the exception.
 
     Returns:
         The error to raise instead; None if the failure has another cause.

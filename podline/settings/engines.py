@@ -3,11 +3,11 @@
 ======================  =============================================================================================
 name                    where
 ======================  =============================================================================================
-``local``               Beam's own runner in this process; with more than one worker, each is a process
+``local``               Beam's own runner in this process; with several workers, each worker is a process
 ``dask:ADDRESS``        a Dask cluster, by the address of its scheduler: ``dask:scheduler:8786``
-``prism``               Beam's Prism, which is started on this machine
+``prism``               Beam's Prism, started on this machine
 ``dataflow``            Google Cloud Dataflow
-``job-server:ADDRESS``  one of Beam's job servers, like Flink's or Spark's, by its host and port
+``job-server:ADDRESS``  a Beam job server, such as Flink's or Spark's, by its host and port
 ======================  =============================================================================================
 
 :mod:`podline.beam_jobs.engines` turns a name into a Beam runner.

@@ -1,4 +1,4 @@
-"""Finds the processes that train together in the environment that a launcher sets for each. Needs no TensorFlow.
+"""Finds the processes that train together, from environment variables that a launcher sets. Needs no TensorFlow.
 
 ============= ========================================== ========================== ====================================
 launcher      where                                      which process this is      host names
@@ -8,7 +8,8 @@ Slurm         a step of ``srun``, one task a node        ``SLURM_PROCID``       
 Kubernetes    an Indexed Job, alone or in a JobSet       ``JOB_COMPLETION_INDEX``   the pod's own, with other indices
 ============= ========================================== ========================== ====================================
 
-All launchers found must agree on the number of processes and on the number of this one. The first defines addresses.
+If several launchers have set variables, they must agree on the number of processes and on the index of this process.
+The first launcher in the table defines the addresses.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _SLURM_NODES = re.compile(r"([^,\[]+)(?:\[([^\]]+)\]([^,\[]*))?(?:,|$)")
 
 
 def host_range(text: str) -> str:
-    """Return a number of hosts, or a range in order; an empty text stands for any number.
+    """Check the setting ``hosts``: a number, a range ``2..4``, or empty for any number; return it unchanged.
 
     Raises:
-        ValueError: the text is neither.
+        ValueError: the text has another form, or the range is not in order.
     """
     match = _HOSTS.fullmatch(text)
     if text and (match is None or int(match[1]) > int(match[3] or match[1])):
-        raise ValueError(f"got {text!r}, expected a number of hosts, or two in order as 2..4")
+        raise ValueError(f"got {text!r}, expected a number of hosts, or a range such as 2..4")
     return text
 
 
@@ -41,7 +42,7 @@ class Wanted(NamedTuple):
     """The settings for the processes.
 
     Attributes:
-        port: port of the first process; each further process uses the next one.
+        port: port of the first process; each further process uses the next port.
         hosts: number of processes, ``4`` or ``2..4``; empty for any number.
     """
 
@@ -55,7 +56,7 @@ class Wanted(NamedTuple):
         return int(least or 1), int(most or least or 2**31)
 
     def addresses(self, names: list[str]) -> tuple[str, ...]:
-        """Return ``host:port`` of each process; ports differ, so that processes may share a machine."""
+        """Return ``host:port`` of each process; the ports differ, so that several processes can share a machine."""
         return tuple(f"{name}:{self.port + place}" for place, name in enumerate(names))
 
 
@@ -68,14 +69,14 @@ def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable
         full_name: returns the name of this host with its domain.
 
     Raises:
-        SettingsError: no launcher describes the processes, launchers contradict each other, or the settings forbid
-            their number.
+        SettingsError: no launcher has set its variables, launchers contradict each other, or the setting ``hosts`` does
+            not allow the number of processes.
     """
     found = {name: cluster for name, read in _LAUNCHERS.items() if (cluster := read(environment, wanted, full_name))}
     if not found:
         raise SettingsError(
-            f"strategy=workers: got no launcher's variables, expected those of Slurm (start by srun), of an "
-            f"Indexed Job of Kubernetes, or {clusters.VARIABLE}, like {clusters.VARIABLE}='{clusters.EXAMPLE}'"
+            "strategy=workers: no launcher has set its variables; start by srun (Slurm) or as an Indexed Job of "
+            f"Kubernetes, or set {clusters.VARIABLE}, for example {clusters.VARIABLE}='{clusters.EXAMPLE}'"
         )
     first, *others = found
     for other in others:
@@ -88,13 +89,13 @@ def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable
     if not least <= count <= most:
         raise SettingsError(
             f"strategy=workers: got {count} processes from {first}, expected hosts={wanted.hosts}; "
-            "start as many, or change the setting hosts"
+            "start that number of processes, or change the setting hosts"
         )
     return found[first]
 
 
 def sharing(available: int, wanted: Wanted, batch_sizes: Iterable[int], replicas: int = 1) -> int:
-    """Return the largest number of available hosts that can share every batch equally.
+    """Return the largest number of hosts (up to ``available``) among which every batch can be divided equally.
 
     Args:
         available: number of available hosts.
@@ -103,25 +104,25 @@ def sharing(available: int, wanted: Wanted, batch_sizes: Iterable[int], replicas
         replicas: number of replicas on each host.
 
     Raises:
-        SettingsError: no allowed number works.
+        SettingsError: no number that the settings allow divides every batch.
     """
     sizes, (least, most) = sorted(set(batch_sizes)), wanted.bounds
     for count in range(min(available, most), least - 1, -1):
         if not any(size % (count * replicas) for size in sizes):
             return count
     shown = " and ".join(map(str, sizes))
-    on_each = f" of {replicas} replicas each" if replicas > 1 else ""
+    on_each = f" with {replicas} replicas each" if replicas > 1 else ""
     raise SettingsError(
-        f"got batch_size={shown}, expected a multiple of a number of hosts{on_each} in "
-        f"hosts={wanted.hosts or f'1..{available}'}; change either"
+        f"batch_size={shown} cannot be divided equally among hosts={wanted.hosts or f'1..{available}'}{on_each}; "
+        "change batch_size or hosts"
     )
 
 
 def slurm_nodes(text: str) -> list[str]:
-    """Return the names in Slurm's list of nodes: ``n[01-03,7],gpu``.
+    """Expand a Slurm node list, such as ``n[01-03,7],gpu``, to the names of the nodes.
 
     Raises:
-        SettingsError: the text is not such a list.
+        SettingsError: the text is not a Slurm node list.
     """
     names: list[str] = []
     end = 0
@@ -132,12 +133,12 @@ def slurm_nodes(text: str) -> list[str]:
         names += [f"{before}{number}{after}" for number in _numbers(numbers)]
         end = match.end()
     if not names or end != len(text):
-        raise SettingsError(f"SLURM_STEP_NODELIST: got {text!r}, expected a list like n[01-03],gpu; set TF_CONFIG")
+        raise SettingsError(f"SLURM_STEP_NODELIST: got {text!r}, expected a list such as n[01-03],gpu; set TF_CONFIG")
     return names
 
 
 def _numbers(ranges: str) -> list[str]:
-    """Return the numbers in ``01-03,7``, with their leading zeros; one empty string for no ranges."""
+    """Expand ``01-03,7`` to the numbers, with leading zeros; an empty text gives one empty string."""
     found: list[str] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
@@ -183,7 +184,7 @@ def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Calla
     return Cluster(addresses=wanted.addresses([f"{job}-{index}.{domain}" for index in range(most)]), place=place)
 
 
-# In this order: TF_CONFIG, which a person or Podline sets, comes first.
+# In this order: the addresses of TF_CONFIG, which a person or Podline sets, take precedence.
 _LAUNCHERS: dict[str, Callable[[Mapping[str, str], Wanted, Callable[[], str]], Cluster | None]] = {
     clusters.VARIABLE: _by_hand,
     "Slurm": _slurm,
@@ -194,7 +195,7 @@ _LAUNCHERS: dict[str, Callable[[Mapping[str, str], Wanted, Callable[[], str]], C
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name, "")
     if not text.isdecimal():
-        raise SettingsError(f"{name}: got {text!r}, expected a number, as the launcher sets it; set TF_CONFIG instead")
+        raise SettingsError(f"{name}: got {text!r}, expected a number from the launcher; set TF_CONFIG instead")
     return int(text)
 
 

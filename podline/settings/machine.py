@@ -1,10 +1,10 @@
 """The settings of a machine, which do not affect results: the store, time limits, workers.
 
-Each has a default. A TOML file (``--settings FILE``, or the file in ``PODLINE_SETTINGS``) overrides the default, an
-environment variable ``PODLINE_<NAME>`` overrides the file, and an option on the command line overrides both.
+Each setting has a default. A TOML file (``--settings FILE``, or the file in ``PODLINE_SETTINGS``) overrides the
+default, an environment variable ``PODLINE_<NAME>`` overrides the file, and a command-line option overrides both.
 
-Only this module reads and writes the environment, including that of child processes; ``podline`` itself does so for
-what must be set before an import.
+Only this module reads and writes environment variables, also for child processes. The exception is the package
+``podline``, which sets variables before an import.
 """
 
 from __future__ import annotations
@@ -40,39 +40,41 @@ CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
 PAGES_SECRET = "PODLINE_PAGES_SECRET"  # noqa: S105 (likewise)
 _UI_API_URL = "PREFECT_UI_API_URL"
 _VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
-# The prefix of the setting `tracking`.
+# Values of the setting `tracking` begin with this.
 MLFLOW = "mlflow:"
-# Variables with Podline's prefix that are not settings: the settings file, a secret, which must not travel with the
-# settings, and the tests' folder of real data.
+# Variables with Podline's prefix that are not settings: the path of the settings file, a secret (which must not be
+# copied with the settings), and the tests' folder of real data.
 NOT_SETTINGS = frozenset({_SETTINGS_FILE, PAGES_SECRET, "PODLINE_REAL_DATA"})
 # Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
 # patrol, depend on it (tasks/server.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
-# Every descendant of a stage's child inherits this variable, which identifies those in other sessions.
+# Every descendant of a stage's child process inherits this variable, which identifies descendants in other sessions.
 STAGE_MARK = "_PODLINE_STAGE"
 
 
 class StoreSettings(Frozen):
-    """Settings for a store, most of them for one in a bucket. Times are in seconds."""
+    """Settings of the store; most are for a store in a bucket. Times are in seconds."""
 
-    cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
+    cache: str = Field(
+        default="~/.cache/podline", min_length=1, description="the folder for local copies of a bucket's objects"
+    )
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="the largest total size of the copies, in bytes")
     parallel: int = Field(default=8, ge=1, le=64, description="the number of parallel downloads")
-    deadline: float = Field(default=120.0, gt=0, description="the time limit of retries of a request")
+    deadline: float = Field(default=120.0, gt=0, description="the time limit for a request with all retries")
     patience: float = Field(
         default=1800.0, ge=0, description="the time that training continues while the store does not answer"
     )
     lease: float = Field(
         default=60.0,
         gt=0,
-        description="the time without a sign of life of a run's writer after which another machine takes over, in a "
-        "folder too",
+        description="how long the process that writes a run may be silent until another machine takes over, also in a "
+        "folder",
     )
     group: bool = Field(
         default=False,
         description="lets a group share a root in a folder: docs/reference/store.md#share-a-folder",
     )
-    user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
+    user_project: str | None = Field(default=None, description="the project to bill for a requester-pays bucket")
     credentials_block: str | None = Field(
         default=None,
         description="for flows: `gcp-credentials/NAME` or `gcs-bucket/NAME`; see docs/how-to/bucket.md#credentials",
@@ -85,17 +87,18 @@ class NightSettings(Frozen):
     pause_after: int = Field(
         default=3,
         ge=0,
-        description="consecutive failed nights that pause a schedule, 0: never; see docs/how-to/failed-run.md",
+        description="the number of consecutive failed nights that pauses a schedule; 0: never; "
+        "see docs/how-to/failed-run.md",
     )
     notify: str = Field(
         default="",
         pattern=r"^([a-z0-9-]+/[a-z0-9-]+([, ]+|$))*$",
-        description="Prefect blocks that get notifications of failures, like slack-webhook/team, custom-webhook/pager",
+        description="Prefect blocks that notify about failures, such as slack-webhook/team, custom-webhook/pager",
     )
 
     @property
     def blocks(self) -> list[str]:
-        """The names in ``notify``, each ``type/name``."""
+        """The names of the blocks in ``notify``, each ``type/name``."""
         return self.notify.replace(",", " ").split()
 
 
@@ -105,7 +108,7 @@ def _split(names: Any) -> Any:
 
 
 class PageSettings(Frozen):
-    """The address of the stores' pages; see docs/how-to/run-from-ui.md."""
+    """The server of the stores' pages; see docs/how-to/run-from-ui.md."""
 
     url: str = Field(
         default="",
@@ -118,10 +121,10 @@ class PageSettings(Frozen):
 
 
 def _listed(files: Any) -> Any:
-    """Return a list of absolute paths; split a comma-separated one from an environment variable.
+    """Return absolute paths; split a comma-separated list from an environment variable.
 
     Raises:
-        ValueError: a path is relative, but processes of flows have other working folders.
+        ValueError: a path is relative; flows run in processes with other working folders.
     """
     files = _split(files)
     relative = [file for file in files if not Path(file).expanduser().is_absolute()]
@@ -131,13 +134,13 @@ def _listed(files: Any) -> Any:
 
 
 def _tracker(tracking: str) -> str:
-    """Check the name of a tracking server.
+    """Check the setting ``tracking``, which is empty or ``mlflow:URI``.
 
     Raises:
-        ValueError: the text does not name one.
+        ValueError: the text has another form.
     """
     if tracking and (not tracking.startswith(MLFLOW) or tracking == MLFLOW):
-        raise ValueError(f"expected {MLFLOW}URI, as {MLFLOW}http://127.0.0.1:5000; leave it out to log nowhere else")
+        raise ValueError(f"expected {MLFLOW}URI, such as {MLFLOW}http://127.0.0.1:5000; or remove the setting")
     return tracking
 
 
@@ -146,19 +149,19 @@ class Settings(Frozen):
 
     root: str = Field(default="podline-root", min_length=1, description="a folder or `gs://bucket/prefix`")
     engine: EngineName = Field(default=LOCAL, description="the engine of conversions; see docs/how-to/engines.md")
-    workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine `local`")
-    strategy: StrategyName = Field(default="auto", description="the devices of models; see docs/how-to/strategies.md")
-    require_accelerator: bool = Field(
-        default=False, description="makes strategy `auto` an error if it would use the CPU"
+    workers: int = Field(default=1, ge=1, le=1024, description="the number of worker processes of the engine `local`")
+    strategy: StrategyName = Field(
+        default="auto", description="the devices that run models; see docs/how-to/strategies.md"
     )
+    require_accelerator: bool = Field(default=False, description="the strategy `auto` fails instead of using the CPU")
     hosts: Annotated[str, AfterValidator(host_range)] = Field(
         default="",
-        description="how many hosts train together, `4` or `2..4`; empty: as many as the launcher starts",
+        description="the number of hosts that train together, `4` or `2..4`; empty: all hosts of the launcher",
     )
     launch: str = Field(
         default="",
         pattern=r"^(slurm|ray:https?://\S+)?$",
-        description="`slurm` or `ray:http://HEAD:8265`: flows train as a job there, on `hosts`; "
+        description="`slurm` or `ray:http://HEAD:8265`: flows submit trainings as a job there, on `hosts` hosts; "
         "see docs/how-to/strategies.md#from-prefect",
     )
     cluster_port: int = Field(
@@ -167,14 +170,14 @@ class Settings(Frozen):
         le=65000,
         description="the port of the first of several hosts; host i listens on this port + i",
     )
-    silence: float = Field(
-        default=900.0, gt=0, description="the time without progress after which a stage counts as hung"
-    )
+    silence: float = Field(default=900.0, gt=0, description="a stage counts as hung after this time without progress")
     hang_factor: float = Field(
-        default=20.0, gt=1, description="training counts as hung after this multiple of its pace"
+        default=20.0, gt=1, description="a training counts as hung after this multiple of the usual time of a step"
     )
     hang_floor: float = Field(
-        default=120.0, gt=0, description="… but not before this time; see docs/reference/findings.md#a-hang"
+        default=120.0,
+        gt=0,
+        description="a training does not count as hung before this time; see docs/reference/findings.md#a-hang",
     )
     grace: float = Field(default=30.0, ge=0, description="the time that a terminated stage has to save its work")
     stage_timeout: float | None = Field(default=None, gt=0, description="the time limit of a stage")
@@ -189,21 +192,22 @@ class Settings(Frozen):
         default=1.0,
         gt=0,
         allow_inf_nan=False,
-        description="the factor for memory and CPU time to read an untrusted file; see docs/reference/limits.md",
+        description="multiplies the limits of memory and CPU time for reading untrusted files; "
+        "see docs/reference/limits.md",
     )
     parse_pixels: int = Field(
         default=48_000_000,
         gt=0,
-        description="the number of an image's pixels that may be decoded; see docs/reference/limits.md",
+        description="the largest number of pixels of an image; see docs/reference/limits.md",
     )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        default=(), description="Python files with a recipe each, by absolute paths; see docs/how-to/recipe.md"
+        default=(), description="absolute paths of Python files with a recipe each; see docs/how-to/recipe.md"
     )
     tracking: Annotated[str, AfterValidator(_tracker)] = Field(
-        default="", description="the server that also logs runs, `mlflow:URI`; see docs/how-to/report.md#mlflow"
+        default="", description="an MLflow server that logs runs too, `mlflow:URI`; see docs/how-to/report.md#mlflow"
     )
     store: StoreSettings = Field(
-        default=StoreSettings(), description="settings for the store, above all in a bucket: docs/how-to/bucket.md"
+        default=StoreSettings(), description="settings of the store, mostly for a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
     pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
@@ -214,8 +218,8 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     """Return the settings from a file and the environment.
 
     Args:
-        file: a TOML file; by default the one in ``PODLINE_SETTINGS``, if set.
-        environment: by default that of the process.
+        file: a TOML file; by default the file in ``PODLINE_SETTINGS``, if set.
+        environment: environment variables; by default those of this process.
 
     Raises:
         SettingsError: the file does not exist or is not TOML, a key or variable is unknown, or a value is out of
@@ -224,7 +228,7 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     environment = os.environ if environment is None else environment
     file = file or environment.get(_SETTINGS_FILE)
     values = _from_file(Path(file)) if file else {}
-    # A table may be empty.
+    # Include the tables themselves, because a table may be empty.
     sources = dict.fromkeys([*flat(values), *values], str(file))
     known = {variable_of(key): key for key in keys()}
     for variable, text in environment.items():
@@ -244,7 +248,7 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
 
 
 def with_options(machine: Settings, options: Mapping[str, Any]) -> Settings:
-    """Return settings with the values of options of the command line.
+    """Return settings, changed by options of the command line.
 
     Raises:
         SettingsError: a value is out of bounds.
@@ -256,7 +260,7 @@ def with_options(machine: Settings, options: Mapping[str, Any]) -> Settings:
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-    """Flatten nested tables to dotted keys like ``tpu.api.zone``."""
+    """Flatten nested tables to dotted keys, such as ``tpu.api.zone``."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         found |= flat(value, f"{table}{key}.") if isinstance(value, dict) else {f"{table}{key}": value}
@@ -264,7 +268,7 @@ def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
 
 
 def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, FieldInfo]:
-    """Return every setting's field by its dotted key."""
+    """Return the dotted key → field of every setting."""
     found: dict[str, FieldInfo] = {}
     for name, field in model.model_fields.items():
         if below := _model_in(field.annotation):
@@ -280,7 +284,7 @@ def variable_of(key: str) -> str:
 
 
 def variables(machine: Settings) -> dict[str, str]:
-    """Return environment variables from which :func:`load` makes these settings on another machine."""
+    """Return environment variables with which :func:`load` returns these settings on another machine."""
     given = flat(machine.model_dump(mode="json", exclude_defaults=True))
     return {
         variable_of(key): ",".join(value) if isinstance(value, list) else str(value) for key, value in given.items()
@@ -288,7 +292,7 @@ def variables(machine: Settings) -> dict[str, str]:
 
 
 def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:
-    """Return one line about the first invalid value, with its source or the values beside it."""
+    """Return an error about the first invalid or missing value, with the file, variable or option that set it."""
     problem = problem_in(error)
     key = ".".join(map(str, problem.loc))
     if problem.type == "missing":
@@ -301,7 +305,7 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model of a setting that is a table, or None."""
+    """Return the model of a table of settings; None for the annotation of a single setting."""
     candidates = (annotation, *get_args(annotation))
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
@@ -312,7 +316,7 @@ def gpus_are_hidden() -> bool:
 
 
 def cluster() -> Cluster:
-    """Return the processes that train together, according to this process's environment.
+    """Return the processes that train together, from the environment variables of this process.
 
     Raises:
         SettingsError: see :func:`podline.settings.launchers.discover`.
@@ -322,7 +326,7 @@ def cluster() -> Cluster:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the nearest known name, or all names."""
+    """Return text for the end of an error about an unknown name: the nearest known name, or all known names."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
@@ -345,12 +349,12 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def use_file(file: Path) -> None:
-    """Make :func:`load` read this file from now on, in this process and its children."""
+    """Make :func:`load` read this file from now on, in this process and in its children."""
     export({_SETTINGS_FILE: str(file.absolute())})
 
 
 def keep_places() -> None:
-    """Make relative paths of the root and the settings file absolute, for processes in other folders.
+    """Make the paths of the root and of the settings file absolute, for child processes in other folders.
 
     Raises:
         SettingsError: see :func:`load`.
@@ -362,25 +366,25 @@ def keep_places() -> None:
         use_file(Path(os.environ[_SETTINGS_FILE]))
 
 
-# The variables that Python and native libraries need to start; an address or a setting may contain a password.
+# Only the variables that Python and native libraries need to start, because others may contain a password.
 _FOR_PARSERS = re.compile(
     rf"{STAGE_MARK}|HOME|PATH|TMPDIR|TZ|LANG|LC_\w+|PYTHON\w+|(LD|DYLD)_\w+|VIRTUAL_ENV|CONDA_PREFIX|MALLOC_\w+"
 )
-# 0 all, 1 no INFO, 2 no WARNING, of TensorFlow's C++ code.
+# The log level of TensorFlow's C++ code: 0 logs all, 1 no INFO, 2 no WARNING.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
 
 
 def quiet_libraries() -> None:
-    """Silence what native libraries merely inform about, in this process; call this before they are imported."""
+    """Silence informational messages of native libraries in this process; call this before importing them."""
     export({**_QUIET, **os.environ})
 
 
 def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
-    """Return the environment of a child process, with quiet libraries that do not use the home folder.
+    """Return the environment of a child process, in which libraries log little and do not write to the home folder.
 
     Args:
-        scratch: a folder for caches and configuration of libraries.
-        mark: a unique name, which identifies the child's descendants.
+        scratch: a folder for caches and configuration files of libraries.
+        mark: a unique name, which identifies the child's descendants; empty for none.
     """
     quieter = {
         **_QUIET,
@@ -392,7 +396,7 @@ def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
 
 
 def parser_environment() -> dict[str, str]:
-    """Return the environment of a process that parses untrusted files within limits: nothing that may be a secret."""
+    """Return the environment of a process that parses untrusted files; it contains no variable that may be a secret."""
     return {
         **{name: value for name, value in os.environ.items() if _FOR_PARSERS.fullmatch(name)},
         # One thread each, because threads need memory, and several of these processes run in parallel.
@@ -405,12 +409,12 @@ def parser_environment() -> dict[str, str]:
 
 
 def cpu_environment() -> dict[str, str]:
-    """Return the environment of a child process that uses no accelerator, since its parent may hold it."""
+    """Return the environment of a child process that uses no accelerator, because the parent may be using it."""
     return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TPU_LOAD_LIBRARY": "0"}
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment of a training job: this process's, without its Prefect run or Slurm job."""
+    """Return the environment of a training job: this process's without variables of its Prefect run or Slurm job."""
     ours = ("PREFECT_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(ours)}
 
@@ -421,20 +425,20 @@ def of_prefect_worker() -> bool:
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    """Return this process's environment for a process in another folder, which ``PWD`` names."""
+    """Return this process's environment with ``PWD`` set to another working folder."""
     return {**os.environ, "PWD": str(folder)}
 
 
 def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for the programs of ``podline up``, and for their runs.
+    """Return the environment for the programs of ``podline up``, and for the flow runs that they start.
 
-    The user's settings for Prefect are kept (a database, the API's address for browsers), except the server's address
-    and its own folder.
+    The user's variables for Prefect are kept (a database, the API's address for browsers), except the server's address
+    and Prefect's folder.
 
     Args:
         home: Prefect's own folder under the root.
         api_url: address of the server.
-        secret: the secret of every request.
+        secret: the secret that every request must contain.
         more: further variables.
     """
     ours = {
@@ -446,7 +450,7 @@ def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str,
         # Flow runs, with their logs and artifacts, are deleted 90 days after their end; by default, never.
         _VACUUM: os.environ.get(_VACUUM, "events,flow_runs"),
         "PYTHONUNBUFFERED": "1",
-        # The page asks the server that it came from, under any name or through a tunnel.
+        # The UI sends requests to the server that delivered the page, also through a proxy or tunnel.
         _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),
     }
     profile = {name: value for name, value in os.environ.items() if name != "PREFECT_PROFILE"}
@@ -454,35 +458,35 @@ def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str,
 
 
 def given_secret(variable: str) -> str:
-    """Return the secret that the user has set for a server in a variable, or an empty string."""
+    """Return the value of an environment variable with a server's secret, or an empty string."""
     return os.environ.get(variable, "")
 
 
 def asked_server() -> str:
-    """Return the API address in this process's environment, or an empty string."""
+    """Return the value of ``PREFECT_API_URL``, or an empty string."""
     return os.environ.get("PREFECT_API_URL", "")
 
 
 def prefect_home() -> Path:
-    """Return Prefect's folder in this process's environment, without importing Prefect."""
+    """Return Prefect's home folder (``PREFECT_HOME``), without importing Prefect."""
     return Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 
 
 def use_client_secret(secret: str) -> None:
-    """Use this secret for servers unless the user has set one; call this before Prefect is imported."""
+    """Send this secret with requests to a server, unless the user has set one; call this before importing Prefect."""
     if not os.environ.get(CLIENT_SECRET):
         export({CLIENT_SECRET: secret})
 
 
 def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
-    """Configure this process for an embedded Prefect run; call this before Prefect is imported.
+    """Configure this process for an embedded Prefect run; call this before importing Prefect.
 
-    Prefect keeps everything under ``home`` and sends no telemetry; variables for another Prefect are removed.
+    Prefect then writes all its files under ``home`` and sends no telemetry. The user's Prefect variables are removed.
 
     Args:
         home: Prefect's own folder under the root.
         api_url: address of the server that this run starts.
-        secret: the secret of every request.
+        secret: the secret that every request must contain.
     """
     for variable in [name for name in os.environ if name.startswith("PREFECT_")]:
         del os.environ[variable]
@@ -502,7 +506,7 @@ def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
 
 
 def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
-    """Return variables for every Prefect that Podline starts: everything in one folder, without telemetry."""
+    """Return variables for every Prefect server that Podline starts: all files in one folder, no telemetry."""
     return {
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api_url,
@@ -532,9 +536,9 @@ def google_credentials(file: Path) -> Iterator[None]:
 
 
 def export_mlflow_defaults() -> None:
-    """Set defaults for MLflow's library that the user has not set; call this before MLflow is imported.
+    """Set MLflow's variables that the user has not set; call this before importing MLflow.
 
-    With them a failing server is given up within half a minute, and there is no telemetry.
+    MLflow then gives up on a failing server within half a minute, and sends no telemetry.
     """
     ours = {
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -547,12 +551,12 @@ def export_mlflow_defaults() -> None:
 
 
 def search_first(folders: Sequence[Path]) -> None:
-    """Let this process and its children look for modules and packages in folders before all others."""
+    """Make this process and its children search these folders first for modules and packages."""
     sys.path[:0] = map(str, folders)
     usual = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     export({"PYTHONPATH": os.pathsep.join([*map(str, folders), *usual])})
 
 
 def export(variables: Mapping[str, str]) -> None:
-    """Set variables of this process's environment, for libraries that read them at import."""
+    """Set environment variables of this process, for libraries that read them at import and for child processes."""
     os.environ.update(variables)

@@ -5,9 +5,9 @@ name            where
 =============== ====================================================================================================
 ``auto``        the GPUs of this machine if it has any, else its CPU
 ``cpu``         the CPU, as one device
-``cpu:N``       the CPU as N logical devices with a replica each, to try out 8 cores of a TPU
-``gpu``         the GPU of this machine, or all of them with a replica on each
-``workers``     several processes, started by a launcher; each uses the devices of ``auto``
+``cpu:N``       the CPU as N logical devices with a replica each, for example to try 8 replicas as on a TPU
+``gpu``         the GPU of this machine; with several GPUs, a replica on each
+``workers``     several processes, started by a launcher; each uses the devices as with ``auto``
 ``tpu``         the TPU of this machine
 ``tpu:NAME``    a TPU by its name or address
 =============== ====================================================================================================
@@ -30,12 +30,12 @@ PATTERN = r"auto|cpu(:[1-9][0-9]{0,2})?|gpu|workers|tpu(:\S+)?"
 checked = name_check("strategy", PATTERN, NAMES)
 
 
-# Device files of drivers for NVIDIA's and AMD's GPUs and for TPUs, with their names.
+# Pattern of a driver's device files → name of the accelerator.
 _NODES = {"dev/nvidia[0-9]*": "an NVIDIA GPU", "dev/kfd": "an AMD GPU", "dev/accel[0-9]*": "a TPU"}
 
 
 def accelerators(root: Path = Path("/")) -> list[str]:
-    """Return the accelerators that this machine has, whether or not TensorFlow can use them."""
+    """Return the accelerators of this machine, with a device file each, whether or not TensorFlow can use them."""
     found = [(what, sorted(root.glob(pattern))) for pattern, what in _NODES.items()]
     return [f"{what} (/{nodes[0].relative_to(root)})" for what, nodes in found if nodes]
 

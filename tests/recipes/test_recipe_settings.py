@@ -295,7 +295,7 @@ def test_infinity_is_refused_where_no_bound_is_in_the_way(words: str, message: s
         (f"train sample --batch-size {10**7}", "--batch-size"),
         ("train sample --learning-rate nan", "got 'nan', expected a number above 0 and of at most 1000."),
         ("train sample --steps 1.5", "--steps': got '1.5', expected a whole number above 0"),
-        ("train sample --hosts 4..2", "--hosts': got '4..2', expected a number of hosts, or two in order"),
+        ("train sample --hosts 4..2", "--hosts': got '4..2', expected a number of hosts, or a range"),
         (f"runs list --last {10**20}", "--last': '100000000000000000000' is too large"),
     ],
 )

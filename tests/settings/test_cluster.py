@@ -35,12 +35,12 @@ def test_the_first_worker_is_the_chief_unless_there_is_one():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "TF_CONFIG is '{' .JSONDecodeError.* vs something like"),
+        ("{", "TF_CONFIG is '{' .JSONDecodeError.* expected a value such as"),
         ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
         (config({"worker": "a:1"}), "a job is a list of host:port, not 'a:1'"),
-        (config(TWO, index=2), "this is worker 2 vs a cluster of 2 × worker"),
+        (config(TWO, index=2), "the task worker 2, expected a task of a cluster of 2 × worker"),
         (config({**TWO, "ps": ["p:1"]}), "has a job 'ps'; expected only chief and worker"),
-        (config({"chief": ["a:1", "b:1"]}, "chief"), "has 2 chiefs vs one at most"),
+        (config({"chief": ["a:1", "b:1"]}, "chief"), "has 2 chiefs, expected at most one"),
         (config({}), "a cluster of no processes"),
     ],
 )
@@ -54,7 +54,7 @@ def test_the_environment_says_which_worker_this_is(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config(TWO, index=1))
     assert settings.cluster().place == 1
     monkeypatch.delenv("TF_CONFIG")
-    with pytest.raises(SettingsError, match="got no launcher's variables"):
+    with pytest.raises(SettingsError, match="no launcher has set its variables"):
         settings.cluster()
 
 

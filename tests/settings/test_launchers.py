@@ -55,7 +55,7 @@ def test_each_launcher_tells_every_process_the_same_addresses_and_its_own_place(
 @pytest.mark.parametrize(
     ("environment", "hosts", "name", "words"),
     [
-        ({}, "", "", r"got no launcher's variables, expected those of Slurm \(start by srun\)"),
+        ({}, "", "", r"no launcher has set its variables; start by srun \(Slurm\)"),
         (
             tf_config(4, 0) | slurm("n[1-2]", 2, 0),
             "",
@@ -86,7 +86,7 @@ def test_what_contradicts_itself_or_another_launcher_is_refused_in_one_line(envi
 )
 def test_as_many_hosts_as_share_the_batches_equally_train(available, hosts, batch_sizes, replicas, count):
     assert sharing(available, Wanted(2222, hosts), batch_sizes, replicas) == count
-    with pytest.raises(SettingsError, match=r"got batch_size=7, expected a multiple of .* hosts=2\.\.4; change either"):
+    with pytest.raises(SettingsError, match=r"batch_size=7 cannot be .* hosts=2\.\.4.*; change batch_size or hosts"):
         sharing(3, Wanted(2222, "2..4"), [7])
 
 

@@ -43,7 +43,7 @@ TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU
         ("", {"PODLINE_WORKER": "3"}, "no setting 'PODLINE_WORKER'; did you mean 'PODLINE_WORKERS'"),
         ("", {"PODLINE_SILENCE": "soon"}, "PODLINE_SILENCE: silence = 'soon': Input should be a valid number"),
         ("", {"PODLINE_TPU_NODE": "night"}, r"_TPU_NODE: tpu\.api\.project, tpu\.api\.zone must be given as well"),
-        ("", {**TPU, "PODLINE_TPU_API_INSECURE": "1"}, r"PODLINE_TPU_API_.*: tpu\.api: .*insecure=true vs endpoint="),
+        ("", {**TPU, "PODLINE_TPU_API_INSECURE": "1"}, r"PODLINE_TPU_API_.*: tpu\.api: .*insecure=true with endpoint="),
     ],
 )
 def test_a_file_or_variable_that_cannot_be_is_one_clear_line(

@@ -183,7 +183,7 @@ def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(
 
 
 def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"placement='node' vs a table \[tpu.machine\]"):
+    with pytest.raises(ValueError, match=r"placement='node' and a table \[tpu.machine\]"):
         TpuSettings(node=NODE, api=API, placement="node", machine=MachineSettings())
     # A command's process has no Prefect server that a worker knows.
     spec = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="0", strategy="tpu")
